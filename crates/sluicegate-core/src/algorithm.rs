@@ -1,0 +1,222 @@
+//! The algorithms, one file each, behind two enums: [`Quota`] is a limit, [`State`] what is remembered of one
+//! identity under it.
+//!
+//! To add an algorithm, write a file that implements [`Algorithm`] and add one line to the list at the end of
+//! this one; `docs/custom-algorithm.md` walks through it.
+
+pub mod fixed_window;
+pub mod sliding_counter;
+pub mod sliding_window;
+pub mod token_bucket;
+
+use crate::quota::Cost;
+use crate::time::{Micros, Timestamp};
+use crate::verdict::{Outcome, Standing, Verdict};
+
+/// What every algorithm answers. All of it is pure, total and exact: no input may panic, and nothing rounds
+/// in favour of the caller.
+///
+/// A state that is absent means an identity never seen, or one whose state was dropped after
+/// [`Algorithm::kept_until`].
+pub trait Algorithm {
+    /// What is remembered between two requests.
+    type State: Clone + std::fmt::Debug + PartialEq;
+
+    /// The name in configuration, metrics and answers.
+    const NAME: &'static str;
+
+    /// The most units that pass at once when the limit is whole.
+    fn limit(&self) -> u64;
+
+    /// The length that the limit speaks of: the window, or the time a bucket takes to fill.
+    fn window(&self) -> Micros;
+
+    /// A state that no earlier `now` could have left (the clock stepped back, the limit shrank, the bytes
+    /// were damaged), pulled back to the fullest that could: it never adds tokens, and bounds the wait.
+    /// `None` when the state is in range. A caller that keeps the state must keep the repair, even when the
+    /// request is denied, or the wait it promised would move away with the clock.
+    fn repair(&self, state: &Self::State, now: Timestamp) -> Option<Self::State>;
+
+    /// Whether `cost`, which is not zero, fits.
+    fn outcome(&self, state: Option<&Self::State>, cost: Cost, now: Timestamp) -> Outcome;
+
+    /// The state after `cost` was taken; only for a cost that [`Algorithm::outcome`] allowed.
+    fn charge(&self, state: Option<Self::State>, cost: Cost, now: Timestamp) -> Self::State;
+
+    /// The state after `cost` was given back: never more than whole.
+    fn refund(&self, state: Self::State, cost: Cost, now: Timestamp) -> Self::State;
+
+    /// How the limit stands.
+    fn standing(&self, state: Option<&Self::State>, now: Timestamp) -> Standing;
+
+    /// The last instant at which the state matters: at any later one it means the same as no state.
+    fn kept_until(&self, state: &Self::State) -> Timestamp;
+}
+
+/// The state if this algorithm left it. A state of another algorithm counts as none: a rule that changes its
+/// algorithm starts fresh instead of failing.
+macro_rules! own {
+    ($state:expr, $name:ident) => {
+        match $state {
+            Some(State::$name(own)) => Some(own),
+            _ => None,
+        }
+    };
+}
+
+macro_rules! algorithms {
+    ($($(#[$doc:meta])* $name:ident($quota:ty)),+ $(,)?) => {
+        /// A limit: one of the algorithms with its numbers.
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum Quota {
+            $($(#[$doc])* $name($quota),)+
+        }
+
+        /// What is remembered of one identity under one limit.
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum State {
+            $($(#[$doc])* $name(<$quota as Algorithm>::State),)+
+        }
+
+        $(
+            impl From<$quota> for Quota {
+                fn from(quota: $quota) -> Self {
+                    Self::$name(quota)
+                }
+            }
+        )+
+
+        impl Quota {
+            /// The names of all algorithms, as configuration spells them.
+            pub const ALGORITHMS: &'static [&'static str] = &[$(<$quota as Algorithm>::NAME),+];
+
+            /// The name of this limit's algorithm.
+            #[must_use]
+            pub fn algorithm(&self) -> &'static str {
+                match self { $(Self::$name(_) => <$quota as Algorithm>::NAME,)+ }
+            }
+
+            /// The most units that pass at once when the limit is whole.
+            #[must_use]
+            pub fn limit(&self) -> u64 {
+                match self { $(Self::$name(quota) => quota.limit(),)+ }
+            }
+
+            /// The window, or the time a bucket takes to fill.
+            #[must_use]
+            pub fn window(&self) -> Micros {
+                match self { $(Self::$name(quota) => quota.window(),)+ }
+            }
+
+            /// See [`Algorithm::repair`].
+            #[must_use]
+            pub fn repair(&self, state: &State, now: Timestamp) -> Option<State> {
+                match self {
+                    $(Self::$name(quota) => match state {
+                        State::$name(own) => quota.repair(own, now).map(State::$name),
+                        _ => None,
+                    },)+
+                }
+            }
+
+            /// Whether `cost` fits. A cost of nothing always does.
+            #[must_use]
+            pub fn outcome(&self, state: Option<&State>, cost: Cost, now: Timestamp) -> Outcome {
+                if cost.is_zero() {
+                    return Outcome::Allowed;
+                }
+                match self { $(Self::$name(quota) => quota.outcome(own!(state, $name), cost, now),)+ }
+            }
+
+            /// The state after `cost` was taken. A cost of nothing creates no state.
+            #[must_use]
+            pub fn charge(&self, state: Option<State>, cost: Cost, now: Timestamp) -> Option<State> {
+                if cost.is_zero() {
+                    return state;
+                }
+                Some(match self {
+                    $(Self::$name(quota) => {
+                        State::$name(quota.charge(own!(state, $name), cost, now))
+                    })+
+                })
+            }
+
+            /// The state after `cost` was given back: never more than whole, and nothing where nothing is
+            /// remembered.
+            #[must_use]
+            pub fn refund(&self, state: Option<State>, cost: Cost, now: Timestamp) -> Option<State> {
+                match (self, state) {
+                    $((Self::$name(quota), Some(State::$name(own))) => {
+                        Some(State::$name(quota.refund(own, cost, now)))
+                    })+
+                    _ => None,
+                }
+            }
+
+            /// How the limit stands.
+            #[must_use]
+            pub fn standing(&self, state: Option<&State>, now: Timestamp) -> Standing {
+                match self { $(Self::$name(quota) => quota.standing(own!(state, $name), now),)+ }
+            }
+
+            /// The last instant at which `state` matters; the beginning of time for another algorithm's.
+            #[must_use]
+            pub fn kept_until(&self, state: &State) -> Timestamp {
+                match (self, state) {
+                    $((Self::$name(quota), State::$name(own)) => quota.kept_until(own),)+
+                    _ => Timestamp::default(),
+                }
+            }
+        }
+    };
+}
+
+impl Quota {
+    /// Decides one request under this limit alone: the state to remember from now on, and the verdict.
+    #[must_use]
+    pub fn decide(&self, state: Option<State>, cost: Cost, now: Timestamp) -> (Option<State>, Verdict) {
+        let state = self.repaired(state, now);
+        let outcome = self.outcome(state.as_ref(), cost, now);
+        let state = if outcome.is_allowed() { self.charge(state, cost, now) } else { state };
+        let verdict = self.verdict(outcome, state.as_ref(), now);
+        (state, verdict)
+    }
+
+    /// The state, pulled back into range if it was not.
+    #[must_use]
+    pub fn repaired(&self, state: Option<State>, now: Timestamp) -> Option<State> {
+        match state.as_ref().and_then(|state| self.repair(state, now)) {
+            Some(repaired) => Some(repaired),
+            None => state,
+        }
+    }
+
+    /// `outcome` together with how the limit stands.
+    #[must_use]
+    pub fn verdict(&self, outcome: Outcome, state: Option<&State>, now: Timestamp) -> Verdict {
+        Verdict::new(outcome, self.limit(), self.standing(state, now))
+    }
+
+    /// The time by which this limit sees `now`: shifted by a part of its window that `seed`, a digest of the
+    /// key, picks, when the limit spreads its windows over keys. Everything else sees `now` as it is.
+    #[must_use]
+    pub fn aligned(&self, now: Timestamp, seed: u64) -> Timestamp {
+        match self {
+            Self::FixedWindow(quota) => now.plus(quota.phase(seed)),
+            _ => now,
+        }
+    }
+}
+
+algorithms! {
+    /// Capacity that refills at a steady rate: bursts up to the capacity, the rate in the long run.
+    TokenBucket(token_bucket::TokenBucket),
+    /// A log of what was charged when: never more than the limit within any window.
+    SlidingWindow(sliding_window::SlidingWindow),
+    /// Two counters that approximate the sliding window in constant memory.
+    SlidingCounter(sliding_counter::SlidingCounter),
+    /// A counter that starts anew with every window of the calendar.
+    FixedWindow(fixed_window::FixedWindow),
+}

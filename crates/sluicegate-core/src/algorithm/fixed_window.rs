@@ -1,0 +1,139 @@
+//! Fixed window: a counter that starts anew with every window of the calendar.
+//!
+//! Windows are half-open, [start, start + W), and start at multiples of W since the epoch (or shifted per
+//! key, see [`Align`]). What is remembered is the counter and the *end* of the window it belongs to: an end
+//! needs no window length to be read, so a rule may change its window and the counter still means what it
+//! meant.
+//!
+//! Symbols: L = limit, W = window. A request of cost c passes while count + c ≤ L.
+//! Bound: at most 2L in any interval of length W (L at the end of one window, L at the start of the next),
+//! (⌊d/W⌋ + 2)·L in any interval of length d.
+//!
+//! Worked example: L = 100, W = 60 s, 100 units at second 59: the next one is told to wait 1 s, and at second
+//! 60 another 100 may pass.
+
+use super::Algorithm;
+use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, window_length};
+use crate::time::{Micros, Timestamp};
+use crate::verdict::{Outcome, Standing};
+
+/// Where windows start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Align {
+    /// At multiples of the window since the epoch: one instant for all.
+    #[default]
+    Epoch,
+    /// Shifted by a part of the window that the key picks, so that not all identities come back at once.
+    Key,
+}
+
+/// A fixed window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    limit: u64,
+    window: Micros,
+    align: Align,
+}
+
+/// What is remembered of one identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindowState {
+    /// Units charged in the window.
+    pub count: u64,
+    /// The first instant after the window.
+    pub end: Timestamp,
+}
+
+impl FixedWindow {
+    /// At most `limit` units per `window`. A limit of nothing denies always.
+    ///
+    /// # Errors
+    /// If the limit is above [`UNITS_MAX`], or the window is not whole milliseconds from 1 ms to ten years.
+    pub fn new(limit: u64, window: Micros, align: Align) -> Result<Self, QuotaError> {
+        units_between("limit", limit, 0, UNITS_MAX)?;
+        window_length(window)?;
+        Ok(Self { limit, window, align })
+    }
+
+    /// How far the windows of the key with the digest `seed` are shifted, in whole milliseconds.
+    #[must_use]
+    pub fn phase(&self, seed: u64) -> Micros {
+        match self.align {
+            Align::Epoch => Micros::ZERO,
+            Align::Key => Micros::from_millis(seed % (self.window.as_micros() / 1_000)),
+        }
+    }
+
+    /// The counter that still counts at `now`, with the end of its window.
+    fn live(&self, state: Option<&FixedWindowState>, now: Timestamp) -> FixedWindowState {
+        match state {
+            Some(state) if now < state.end => *state,
+            _ => FixedWindowState { count: 0, end: window_end(now, self.window) },
+        }
+    }
+}
+
+impl Algorithm for FixedWindow {
+    type State = FixedWindowState;
+    const NAME: &'static str = "fixed_window";
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn window(&self) -> Micros {
+        self.window
+    }
+
+    fn repair(&self, state: &FixedWindowState, now: Timestamp) -> Option<FixedWindowState> {
+        let end = pulled_back(state.end, self.window, now)?;
+        Some(FixedWindowState { end, ..*state })
+    }
+
+    fn outcome(&self, state: Option<&FixedWindowState>, cost: Cost, now: Timestamp) -> Outcome {
+        if cost.units() > self.limit {
+            return Outcome::NeverAdmissible;
+        }
+        let live = self.live(state, now);
+        if live.count.saturating_add(cost.units()) <= self.limit {
+            return Outcome::Allowed;
+        }
+        Outcome::Denied { retry_after: live.end.since(now) }
+    }
+
+    fn charge(&self, state: Option<FixedWindowState>, cost: Cost, now: Timestamp) -> FixedWindowState {
+        let live = self.live(state.as_ref(), now);
+        FixedWindowState { count: live.count.saturating_add(cost.units()), ..live }
+    }
+
+    fn refund(&self, state: FixedWindowState, cost: Cost, now: Timestamp) -> FixedWindowState {
+        let live = self.live(Some(&state), now);
+        FixedWindowState { count: live.count.saturating_sub(cost.units()), ..live }
+    }
+
+    fn standing(&self, state: Option<&FixedWindowState>, now: Timestamp) -> Standing {
+        let live = self.live(state, now);
+        Standing {
+            remaining: self.limit.saturating_sub(live.count),
+            reset_after: if live.count > 0 { live.end.since(now) } else { Micros::ZERO },
+        }
+    }
+
+    fn kept_until(&self, state: &FixedWindowState) -> Timestamp {
+        state.end
+    }
+}
+
+/// The end of the window that `now` lies in.
+pub(super) fn window_end(now: Timestamp, window: Micros) -> Timestamp {
+    let elapsed = now.as_micros() % window.as_micros();
+    now.plus(Micros::from_micros(window.as_micros() - elapsed))
+}
+
+/// The latest end that is believed, if `end` is later. The next window is believed, because two servers may
+/// disagree by a moment about where one ends; anything later came from a clock that has since stepped back
+/// or from a longer window.
+pub(super) fn pulled_back(end: Timestamp, window: Micros, now: Timestamp) -> Option<Timestamp> {
+    let latest = window_end(now, window).plus(window);
+    (end > latest).then_some(latest)
+}

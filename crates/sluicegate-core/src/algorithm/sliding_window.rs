@@ -1,0 +1,211 @@
+//! Sliding window: a log of what was charged when, exact to the microsecond.
+//!
+//! Only what was charged within (now − W, now] counts: a unit charged at t is free again at t + W, not one
+//! microsecond earlier. So no interval of length W, wherever it starts, ever sees more than L. All L may come
+//! in one microsecond: this limits the count, not the burst.
+//!
+//! Symbols: L = limit, W = window. A request of cost c passes while used + c ≤ L.
+//! Charges of the same microsecond share an entry, and L is at most [`LIMIT_MAX`], which bounds the log.
+//!
+//! Worked example: L = 2, W = 60 s, units at second 0 and 10. At second 59 the next one is told to wait 1 s.
+
+use super::Algorithm;
+use crate::quota::{Cost, QuotaError, units_between, window_length};
+use crate::time::{Micros, Timestamp};
+use crate::verdict::{Outcome, Standing};
+use std::collections::VecDeque;
+
+/// The largest limit of a log: it may have as many entries, 16 bytes each. Beyond it the sliding counter and
+/// the token bucket do the job in constant memory.
+pub const LIMIT_MAX: u64 = 10_000;
+
+/// A sliding window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    limit: u64,
+    window: Micros,
+}
+
+/// What is remembered of one identity: what was charged when, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlidingWindowState {
+    entries: VecDeque<Entry>,
+    /// The sum of all entries, so that no decision has to add them up.
+    used: u64,
+}
+
+/// Units charged at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When.
+    pub at: Timestamp,
+    /// How many.
+    pub units: u32,
+}
+
+impl SlidingWindowState {
+    /// A state of these entries, put in order.
+    #[must_use]
+    pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
+        let mut entries: Vec<Entry> = entries.into_iter().collect();
+        entries.sort_by_key(|entry| entry.at);
+        let used = entries.iter().map(|entry| u64::from(entry.units)).sum();
+        Self { entries: entries.into(), used }
+    }
+
+    /// The entries, oldest first.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + '_ {
+        self.entries.iter().copied()
+    }
+
+    /// How many entries the log holds, expired ones included.
+    #[must_use]
+    pub fn entry_count(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn record(&mut self, at: Timestamp, units: u64) {
+        // Units are bounded by the limit, which is far below 2³².
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        self.used = self.used.saturating_add(u64::from(units));
+        match self.entries.back_mut() {
+            Some(newest) if newest.at >= at => newest.units = newest.units.saturating_add(units),
+            _ => self.entries.push_back(Entry { at, units }),
+        }
+    }
+
+    fn forget_newest(&mut self, mut units: u64) {
+        while units > 0 {
+            let Some(newest) = self.entries.back_mut() else { return };
+            let taken = units.min(u64::from(newest.units));
+            // `taken` is at most `newest.units`.
+            newest.units -= taken as u32;
+            self.used -= taken;
+            units -= taken;
+            if newest.units == 0 {
+                self.entries.pop_back();
+            }
+        }
+    }
+}
+
+impl SlidingWindow {
+    /// At most `limit` units within any `window`. A limit of nothing denies always.
+    ///
+    /// # Errors
+    /// If the limit is above [`LIMIT_MAX`], or the window is not whole milliseconds from 1 ms to ten years.
+    pub fn new(limit: u64, window: Micros) -> Result<Self, QuotaError> {
+        if limit > LIMIT_MAX {
+            let remedy = format!("a log holds at most {LIMIT_MAX}; use sliding_counter or token_bucket for more");
+            return Err(QuotaError::new("limit", limit, remedy));
+        }
+        units_between("limit", limit, 0, LIMIT_MAX)?;
+        window_length(window)?;
+        Ok(Self { limit, window })
+    }
+
+    /// As [`Algorithm::charge`], but without a further entry: the newest entry takes the units and is dated
+    /// `now`. For a store that has no room left; it never admits more, and holds the units of that one entry
+    /// back for as long as it had been there.
+    #[must_use]
+    pub fn charge_merged(&self, mut state: SlidingWindowState, cost: Cost, now: Timestamp) -> SlidingWindowState {
+        self.drop_expired(&mut state, now);
+        if let Some(newest) = state.entries.back_mut() {
+            newest.at = newest.at.max(now);
+        }
+        state.record(now, cost.units());
+        state
+    }
+
+    fn is_expired(&self, entry: &Entry, now: Timestamp) -> bool {
+        now.since(entry.at) >= self.window
+    }
+
+    fn drop_expired(&self, state: &mut SlidingWindowState, now: Timestamp) {
+        while let Some(oldest) = state.entries.front() {
+            if !self.is_expired(oldest, now) {
+                return;
+            }
+            state.used -= u64::from(oldest.units);
+            state.entries.pop_front();
+        }
+    }
+
+    /// Units that count at `now`.
+    fn used(&self, state: &SlidingWindowState, now: Timestamp) -> u64 {
+        let expired = state.entries.iter().take_while(|entry| self.is_expired(entry, now));
+        state.used - expired.map(|entry| u64::from(entry.units)).sum::<u64>()
+    }
+}
+
+impl Algorithm for SlidingWindow {
+    type State = SlidingWindowState;
+    const NAME: &'static str = "sliding_window";
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn window(&self) -> Micros {
+        self.window
+    }
+
+    fn repair(&self, state: &SlidingWindowState, now: Timestamp) -> Option<SlidingWindowState> {
+        if state.entries.back().is_none_or(|newest| newest.at <= now) {
+            return None;
+        }
+        let mut repaired = SlidingWindowState::default();
+        for entry in &state.entries {
+            repaired.record(entry.at.min(now), u64::from(entry.units));
+        }
+        Some(repaired)
+    }
+
+    fn outcome(&self, state: Option<&SlidingWindowState>, cost: Cost, now: Timestamp) -> Outcome {
+        if cost.units() > self.limit {
+            return Outcome::NeverAdmissible;
+        }
+        let Some(state) = state else { return Outcome::Allowed };
+        let wanted = self.used(state, now) + cost.units();
+        if wanted <= self.limit {
+            return Outcome::Allowed;
+        }
+        let mut missing = wanted - self.limit;
+        let mut retry_after = self.window;
+        for entry in state.entries.iter().skip_while(|entry| self.is_expired(entry, now)) {
+            retry_after = entry.at.plus(self.window).since(now);
+            missing = missing.saturating_sub(u64::from(entry.units));
+            if missing == 0 {
+                break;
+            }
+        }
+        Outcome::Denied { retry_after }
+    }
+
+    fn charge(&self, state: Option<SlidingWindowState>, cost: Cost, now: Timestamp) -> SlidingWindowState {
+        let mut state = state.unwrap_or_default();
+        self.drop_expired(&mut state, now);
+        state.record(now, cost.units());
+        state
+    }
+
+    fn refund(&self, mut state: SlidingWindowState, cost: Cost, now: Timestamp) -> SlidingWindowState {
+        self.drop_expired(&mut state, now);
+        // Whoever gives back has just taken: the newest units go first, as if they had never been asked for.
+        state.forget_newest(cost.units());
+        state
+    }
+
+    fn standing(&self, state: Option<&SlidingWindowState>, now: Timestamp) -> Standing {
+        let used = state.map_or(0, |state| self.used(state, now));
+        let newest = state.and_then(|state| state.entries.back());
+        Standing {
+            remaining: self.limit.saturating_sub(used),
+            reset_after: newest.map_or(Micros::ZERO, |entry| entry.at.plus(self.window).since(now)),
+        }
+    }
+
+    fn kept_until(&self, state: &SlidingWindowState) -> Timestamp {
+        state.entries.back().map_or(Timestamp::default(), |newest| newest.at.plus(self.window))
+    }
+}

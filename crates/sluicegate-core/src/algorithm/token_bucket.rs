@@ -1,0 +1,301 @@
+//! Token bucket, as a generic cell rate algorithm in rational integers.
+//!
+//! A bucket holds `capacity` tokens and gains `amount` of them per `period`. Instead of counting tokens we
+//! keep one instant, the *theoretical arrival time* (TAT): when the bucket will be full again. Taking c tokens
+//! moves it c/rate into the future; a request passes while the TAT stays within the fill time τ of now.
+//!
+//! Symbols: with g = gcd(amount, period µs), n = amount/g and p = period/g, so one token lasts p/n µs.
+//! A length is a pair (q, r) that means q + r/n µs with 0 ≤ r < n, so nothing is ever rounded and the bucket
+//! is the ideal one: admitted cost in any interval of length d ≤ capacity + credits + d·amount/period.
+//!
+//! Worked example: 3 tokens, 3 per second. n = 3, p = 10⁶, one token lasts 333 333⅓ µs = (333333, 1).
+//! Three requests at t = 0 move the TAT to (1000000, 0), exactly one second; a plain integer interval would
+//! lose a third of a microsecond each time.
+//!
+//! Credits: tokens above `capacity` that an identity earns by staying below its rate. Bucket and credits are
+//! one pool of capacity + credits, but an identity without history starts at `capacity`, as if it had just
+//! spent all credits. So new identities cannot mint credits, and an idle one is remembered for `credit_ttl`.
+
+use super::Algorithm;
+use crate::quota::{Cost, QuotaError, Rate, UNITS_MAX, length_between, units_between};
+use crate::time::{Micros, Timestamp};
+use crate::verdict::{Outcome, Standing};
+
+/// How long earned credits are remembered unless the limit says otherwise.
+pub const CREDIT_TTL_DEFAULT: Micros = Micros::from_secs(86_400);
+
+/// A token bucket. All derived numbers are computed once, here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    capacity: u64,
+    credits: u64,
+    credit_ttl: Micros,
+    /// n: a microsecond has this many parts.
+    parts_per_micro: u64,
+    /// p: a token lasts this many parts.
+    parts_per_token: u64,
+    /// What one token lasts.
+    token: Span,
+    /// τ: what all tokens, credits included, last.
+    full: Span,
+    /// What the credits alone last: how far an identity without history is from whole.
+    unearned: Span,
+}
+
+/// q + r/n µs: as a length, or as an instant after the epoch. Compares lexicographically.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Span {
+    micros: u64,
+    parts: u64,
+}
+
+/// What is remembered of one identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucketState {
+    /// TAT, whole microseconds since the epoch.
+    pub tat_micros: u64,
+    /// TAT, the rest of a microsecond in parts: less than `parts_per_micro`.
+    pub tat_parts: u64,
+    /// How many parts a microsecond had when this was written; another rate may have another number.
+    pub parts_per_micro: u64,
+    /// The last microsecond at which this state matters.
+    pub kept_until_micros: u64,
+}
+
+impl TokenBucket {
+    /// A bucket of `capacity` tokens that refills at `refill`, without credits.
+    ///
+    /// # Errors
+    /// If the capacity is not within 1 to [`UNITS_MAX`], or the bucket takes more than ten years to fill.
+    pub fn new(capacity: u64, refill: Rate) -> Result<Self, QuotaError> {
+        Self::with_credits(capacity, refill, 0, CREDIT_TTL_DEFAULT)
+    }
+
+    /// A bucket in which an identity may also earn up to `credits` tokens above `capacity`, remembered for
+    /// `credit_ttl` of idleness.
+    ///
+    /// # Errors
+    /// As [`TokenBucket::new`]; also if capacity and credits together are above [`UNITS_MAX`], or the
+    /// `credit_ttl` is not within 1 ms to ten years.
+    pub fn with_credits(
+        capacity: u64,
+        refill: Rate,
+        credits: u64,
+        credit_ttl: Micros,
+    ) -> Result<Self, QuotaError> {
+        units_between("capacity", capacity, 1, UNITS_MAX)?;
+        units_between("credits", credits, 0, UNITS_MAX - capacity)?;
+        length_between("credit_ttl", credit_ttl, Micros::from_millis(1))?;
+        let divisor = gcd(refill.amount(), refill.period().as_micros());
+        let parts_per_micro = refill.amount() / divisor;
+        let parts_per_token = refill.period().as_micros() / divisor;
+        let lasting = |tokens| Span::of_tokens(tokens, parts_per_token, parts_per_micro);
+        let too_slow = || {
+            let remedy = "refill faster or hold less: filling the bucket may take at most ten years";
+            QuotaError::new("capacity", capacity + credits, remedy)
+        };
+        let full = lasting(capacity + credits).filter(Span::within_bounds).ok_or_else(too_slow)?;
+        let token = lasting(1).ok_or_else(too_slow)?;
+        let unearned = lasting(credits).ok_or_else(too_slow)?;
+        Ok(Self { capacity, credits, credit_ttl, parts_per_micro, parts_per_token, token, full, unearned })
+    }
+
+    /// Tokens an identity without history has.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Tokens above the capacity that can be earned.
+    #[must_use]
+    pub const fn credits(&self) -> u64 {
+        self.credits
+    }
+
+    /// n: into how many parts a microsecond is cut so that every token lasts a whole number of them.
+    #[must_use]
+    pub const fn parts_per_micro(&self) -> u64 {
+        self.parts_per_micro
+    }
+
+    fn lasting(&self, cost: Cost) -> Span {
+        if cost == Cost::ONE {
+            return self.token;
+        }
+        // A cost is checked against the limit before anything is computed with it, so it fits; the whole
+        // bucket is the answer that lets nobody in if that were ever forgotten.
+        Span::of_tokens(cost.units(), self.parts_per_token, self.parts_per_micro).unwrap_or(self.full)
+    }
+
+    /// The TAT that `state` amounts to at `now`: never in the past, and where an identity without history
+    /// stands if there is none.
+    fn tat(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Span {
+        match state {
+            Some(state) if !self.is_forgotten(state, now) => self.read(state).max(Span::at(now)),
+            _ => self.plus(Span::at(now), self.unearned),
+        }
+    }
+
+    /// Without credits forgetting is invisible, so the question only arises with them.
+    fn is_forgotten(&self, state: &TokenBucketState, now: Timestamp) -> bool {
+        self.credits > 0 && now.as_micros() > state.kept_until_micros
+    }
+
+    fn read(&self, state: &TokenBucketState) -> Span {
+        if state.parts_per_micro == self.parts_per_micro && state.tat_parts < self.parts_per_micro {
+            return Span { micros: state.tat_micros, parts: state.tat_parts };
+        }
+        // Written under another rate: round up, so that the change costs at most 1 µs and gains nothing.
+        let round_up = u64::from(state.tat_parts > 0);
+        Span { micros: state.tat_micros.saturating_add(round_up), parts: 0 }
+    }
+
+    fn written(&self, tat: Span, kept_until_micros: u64) -> TokenBucketState {
+        TokenBucketState {
+            tat_micros: tat.micros,
+            tat_parts: tat.parts,
+            parts_per_micro: self.parts_per_micro,
+            kept_until_micros,
+        }
+    }
+
+    /// Until when a state written at `now` matters: until the bucket is whole, and with credits at least for
+    /// `credit_ttl`.
+    fn kept_from(&self, tat: Span, now: Timestamp) -> u64 {
+        let whole_at = tat.ceil_micros();
+        if self.credits == 0 { whole_at } else { whole_at.max(now.plus(self.credit_ttl).as_micros()) }
+    }
+
+    fn plus(&self, left: Span, right: Span) -> Span {
+        let micros = left.micros.saturating_add(right.micros);
+        let parts = left.parts + right.parts;
+        if parts < self.parts_per_micro {
+            return Span { micros, parts };
+        }
+        Span { micros: micros.saturating_add(1), parts: parts - self.parts_per_micro }
+    }
+
+    /// `left − right`, or nothing if that would be negative.
+    fn minus(&self, left: Span, right: Span) -> Span {
+        if left <= right {
+            return Span { micros: 0, parts: 0 };
+        }
+        let borrow = u64::from(left.parts < right.parts);
+        Span {
+            micros: left.micros - right.micros - borrow,
+            parts: left.parts + borrow * self.parts_per_micro - right.parts,
+        }
+    }
+}
+
+impl Algorithm for TokenBucket {
+    type State = TokenBucketState;
+    const NAME: &'static str = "token_bucket";
+
+    fn limit(&self) -> u64 {
+        self.capacity + self.credits
+    }
+
+    fn window(&self) -> Micros {
+        Micros::from_micros(self.full.ceil_micros())
+    }
+
+    fn repair(&self, state: &TokenBucketState, now: Timestamp) -> Option<TokenBucketState> {
+        let empty = self.plus(Span::at(now), self.full);
+        if self.read(state) <= empty {
+            return None;
+        }
+        Some(self.written(empty, self.kept_from(empty, now)))
+    }
+
+    fn outcome(&self, state: Option<&TokenBucketState>, cost: Cost, now: Timestamp) -> Outcome {
+        if cost.units() > self.limit() {
+            return Outcome::NeverAdmissible;
+        }
+        let tat = self.plus(self.tat(state, now), self.lasting(cost));
+        let empty = self.plus(Span::at(now), self.full);
+        if tat <= empty {
+            return Outcome::Allowed;
+        }
+        if self.credits > 0 && state.is_none_or(|state| self.is_forgotten(state, now)) {
+            // An identity without history asks for credits. A denial leaves no history behind, so waiting
+            // alone will never earn them.
+            return Outcome::NeverAdmissible;
+        }
+        Outcome::Denied { retry_after: Micros::from_micros(self.minus(tat, empty).ceil_micros()) }
+    }
+
+    fn charge(&self, state: Option<TokenBucketState>, cost: Cost, now: Timestamp) -> TokenBucketState {
+        let tat = self.plus(self.tat(state.as_ref(), now), self.lasting(cost));
+        self.written(tat, self.kept_from(tat, now))
+    }
+
+    fn refund(&self, state: TokenBucketState, cost: Cost, now: Timestamp) -> TokenBucketState {
+        if self.is_forgotten(&state, now) {
+            return state;
+        }
+        let tat = match cost.units() > self.limit() {
+            true => Span::at(now),
+            false => self.minus(self.tat(Some(&state), now), self.lasting(cost)).max(Span::at(now)),
+        };
+        let kept_until = if self.credits > 0 { state.kept_until_micros } else { tat.ceil_micros() };
+        self.written(tat, kept_until)
+    }
+
+    fn standing(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Standing {
+        let tat = self.tat(state, now);
+        let empty = self.plus(Span::at(now), self.full);
+        let left = self.minus(empty, tat);
+        Standing {
+            remaining: left.whole_tokens(self.parts_per_token, self.parts_per_micro),
+            reset_after: Micros::from_micros(tat.ceil_micros() - now.as_micros()),
+        }
+    }
+
+    fn kept_until(&self, state: &TokenBucketState) -> Timestamp {
+        Timestamp::from_micros(state.kept_until_micros)
+    }
+}
+
+impl Span {
+    const fn at(now: Timestamp) -> Self {
+        Self { micros: now.as_micros(), parts: 0 }
+    }
+
+    /// What `tokens` last, exactly; `None` if that is beyond 2⁶⁴ µs.
+    fn of_tokens(tokens: u64, parts_per_token: u64, parts_per_micro: u64) -> Option<Self> {
+        // One division of 64 bits is several times cheaper than one of 128, and nearly always enough.
+        if let Some(parts) = tokens.checked_mul(parts_per_token) {
+            return Some(Self { micros: parts / parts_per_micro, parts: parts % parts_per_micro });
+        }
+        let (parts, per_micro) = (u128::from(tokens) * u128::from(parts_per_token), u128::from(parts_per_micro));
+        let micros = u64::try_from(parts / per_micro).ok()?;
+        // The remainder is less than `parts_per_micro`, which is a u64.
+        Some(Self { micros, parts: (parts % per_micro) as u64 })
+    }
+
+    /// How many whole tokens this length is worth, rounded down.
+    fn whole_tokens(self, parts_per_token: u64, parts_per_micro: u64) -> u64 {
+        let exact = self.micros.checked_mul(parts_per_micro).and_then(|parts| parts.checked_add(self.parts));
+        if let Some(parts) = exact {
+            return parts / parts_per_token;
+        }
+        let parts = u128::from(self.micros) * u128::from(parts_per_micro) + u128::from(self.parts);
+        u64::try_from(parts / u128::from(parts_per_token)).unwrap_or(u64::MAX)
+    }
+
+    const fn ceil_micros(self) -> u64 {
+        if self.parts > 0 { self.micros.saturating_add(1) } else { self.micros }
+    }
+
+    const fn within_bounds(&self) -> bool {
+        self.ceil_micros() <= Micros::PERIOD_MAX.as_micros()
+    }
+}
+
+const fn gcd(mut left: u64, mut right: u64) -> u64 {
+    while right != 0 {
+        (left, right) = (right, left % right);
+    }
+    left
+}
