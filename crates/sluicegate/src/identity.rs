@@ -1,0 +1,173 @@
+//! Who is asking, and for what: the plain values a front door hands to the limiter.
+//!
+//! An [`Identity`] is typed, so a name that looks like an address never meets the address. Text that comes
+//! from outside is checked once, by [`Request::validate`], before anything is looked up with it.
+
+use sluicegate_core::Cost;
+use std::fmt;
+use std::net::IpAddr;
+
+/// The tenant of a request that names none.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// The longest tenant and resource names, in bytes: names that people choose, not data.
+pub const NAME_BYTES_MAX: usize = 256;
+/// The longest identifier, in bytes: room for a subject with its issuer, and not for a document.
+pub const IDENTIFIER_BYTES_MAX: usize = 1_024;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Identity<'a> {
+    /// Known by a name: the owner of a key, a user, whatever the caller of the API says.
+    Named(&'a str),
+    /// Known only by the address it comes from.
+    Address(IpAddr),
+}
+
+/// One request for a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The tenant; [`DEFAULT_TENANT`] if there is only one.
+    pub tenant: &'a str,
+    /// What is asked for.
+    pub resource: &'a str,
+    /// Who asks.
+    pub identity: Identity<'a>,
+    /// The address of the client, where it is known; rules per address apply only then.
+    pub address: Option<IpAddr>,
+    /// The tier of the identity, if it has one.
+    pub tier: Option<&'a str>,
+    /// How much is asked for; each rule's own cost if absent.
+    pub cost: Option<Cost>,
+}
+
+impl<'a> Request<'a> {
+    /// A request of `identifier` for `resource` in the default tenant.
+    #[must_use]
+    pub const fn new(resource: &'a str, identifier: &'a str) -> Self {
+        Self {
+            tenant: DEFAULT_TENANT,
+            resource,
+            identity: Identity::Named(identifier),
+            address: None,
+            tier: None,
+            cost: None,
+        }
+    }
+
+    /// The same request in another tenant.
+    #[must_use]
+    pub const fn tenant(self, tenant: &'a str) -> Self {
+        Self { tenant, ..self }
+    }
+
+    /// The same request of another tier.
+    #[must_use]
+    pub const fn tier(self, tier: &'a str) -> Self {
+        Self { tier: Some(tier), ..self }
+    }
+
+    /// The same request for another cost.
+    #[must_use]
+    pub const fn cost(self, cost: Cost) -> Self {
+        Self { cost: Some(cost), ..self }
+    }
+
+    /// Checks all text that came from outside.
+    ///
+    /// # Errors
+    /// If a name is empty, too long or holds control characters.
+    pub fn validate(&self) -> Result<(), InvalidText> {
+        valid_text("tenant", self.tenant, NAME_BYTES_MAX)?;
+        valid_text("resource", self.resource, NAME_BYTES_MAX)?;
+        match self.identity {
+            Identity::Named(identifier) => valid_text("identifier", identifier, IDENTIFIER_BYTES_MAX),
+            Identity::Address(_) => Ok(()),
+        }
+    }
+}
+
+/// Text that cannot name anything: which field, and what is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidText {
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong.
+    pub problem: TextProblem,
+}
+
+/// What can be wrong with a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TextProblem {
+    /// It has no characters.
+    Empty,
+    /// It has more than `max` bytes.
+    TooLong {
+        /// How many it has.
+        bytes: usize,
+        /// How many it may have.
+        max: usize,
+    },
+    /// It holds a control character.
+    ControlCharacter {
+        /// The character.
+        character: char,
+        /// Where, in bytes from the start.
+        at: usize,
+    },
+}
+
+impl fmt::Display for InvalidText {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field = self.field;
+        match self.problem {
+            TextProblem::Empty => write!(formatter, "`{field}` is empty: give it at least one character"),
+            TextProblem::TooLong { bytes, max } => {
+                write!(formatter, "`{field}` has {bytes} bytes: use at most {max}")
+            }
+            TextProblem::ControlCharacter { character, at } => {
+                let code = u32::from(character);
+                write!(formatter, "`{field}` has the control character U+{code:04X} at byte {at}: leave it out")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InvalidText {}
+
+fn valid_text(field: &'static str, text: &str, max: usize) -> Result<(), InvalidText> {
+    let invalid = |problem| Err(InvalidText { field, problem });
+    if text.is_empty() {
+        return invalid(TextProblem::Empty);
+    }
+    if text.len() > max {
+        return invalid(TextProblem::TooLong { bytes: text.len(), max });
+    }
+    match text.char_indices().find(|(_, character)| character.is_control()) {
+        Some((at, character)) => invalid(TextProblem::ControlCharacter { character, at }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(request: Request<'_>) -> String {
+        request.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn text_from_outside_is_refused_with_field_and_remedy() {
+        assert_eq!(problem(Request::new("", "a")), "`resource` is empty: give it at least one character");
+        assert_eq!(
+            problem(Request::new("r", &"x".repeat(10_240))),
+            "`identifier` has 10240 bytes: use at most 1024"
+        );
+        let escape = problem(Request::new("r", "a\u{1b}[31m"));
+        assert_eq!(escape, "`identifier` has the control character U+001B at byte 1: leave it out");
+        assert!(Request::new("r", "user@example.com").validate().is_ok());
+        assert!(Request::new("r", "ünïcödé 名前").validate().is_ok());
+    }
+}

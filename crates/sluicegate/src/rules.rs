@@ -1,0 +1,244 @@
+//! Rules: what applies to whom. A [`RuleSet`] is immutable and valid by construction.
+//!
+//! [`matching`] turns a request into the charges of the rules that match it; [`file`] reads rules from text.
+
+pub mod matching;
+pub mod pattern;
+
+use crate::store::KeySpace;
+use pattern::Pattern;
+use sluicegate_core::{Cost, Quota};
+
+/// The most rules one set may hold.
+pub const RULES_MAX: usize = 10_000;
+/// The most limits one rule may apply to one request.
+pub const LIMITS_PER_RULE_MAX: usize = 16;
+/// The longest rule name, in bytes.
+pub const RULE_NAME_BYTES_MAX: usize = 64;
+
+/// All rules of a limiter.
+#[derive(Debug, Default)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    tiers: Vec<Box<str>>,
+    unmatched: Unmatched,
+}
+
+/// What happens to a request that no rule matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unmatched {
+    /// It passes.
+    #[default]
+    Allow,
+    /// It is denied.
+    Deny,
+}
+
+/// One rule.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The rule's name and its part of every key.
+    pub space: KeySpace,
+    /// Which requests it applies to.
+    pub selector: Selector,
+    /// What it counts by.
+    pub per: Per,
+    /// What applies unless an override or a tier says otherwise.
+    pub limits: Limits,
+    /// What applies to a tier instead.
+    pub tiers: Vec<(Box<str>, Limits)>,
+    /// What applies to some identifiers instead; the first that matches, exact ones before patterns.
+    pub overrides: Vec<Override>,
+    /// Whether the rule decides.
+    pub mode: Mode,
+    /// What a request costs that does not say.
+    pub cost: Cost,
+}
+
+/// Which requests a rule applies to; an absent part matches all.
+#[derive(Clone, Debug, Default)]
+pub struct Selector {
+    /// The tenant.
+    pub tenant: Option<Pattern>,
+    /// The resource.
+    pub resource: Option<Pattern>,
+}
+
+/// What a rule counts by: any of these together; none of them means everybody shares one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Per {
+    /// Each tenant for itself.
+    pub tenant: bool,
+    /// Each identity for itself.
+    pub identifier: bool,
+    /// Each client address for itself.
+    pub address: bool,
+}
+
+impl Per {
+    /// Each identity within its tenant.
+    pub const IDENTIFIER: Self = Self { tenant: true, identifier: true, address: false };
+    /// Each tenant.
+    pub const TENANT: Self = Self { tenant: true, identifier: false, address: false };
+    /// Each client address, whatever the tenant.
+    pub const ADDRESS: Self = Self { tenant: false, identifier: false, address: true };
+    /// Everybody together.
+    pub const GLOBAL: Self = Self { tenant: false, identifier: false, address: false };
+}
+
+/// The limits that apply together.
+#[derive(Clone, Debug)]
+pub enum Limits {
+    /// None at all.
+    Unlimited,
+    /// All of these must have room.
+    All {
+        /// The limits.
+        quotas: Box<[Quota]>,
+        /// The name of each in header fields.
+        labels: Box<[Box<str>]>,
+    },
+}
+
+impl Limits {
+    /// These limits under the rule called `rule`: a limit without a name of its own is called after the
+    /// rule, the second one `rule.2` and so on.
+    #[must_use]
+    pub fn all(rule: &str, limits: impl IntoIterator<Item = (Option<Box<str>>, Quota)>) -> Self {
+        let (labels, quotas): (Vec<Box<str>>, Vec<Quota>) = limits
+            .into_iter()
+            .enumerate()
+            .map(|(index, (name, quota))| {
+                let label = name.unwrap_or_else(|| match index {
+                    0 => rule.into(),
+                    _ => format!("{rule}.{}", index + 1).into(),
+                });
+                (label, quota)
+            })
+            .unzip();
+        Self::All { quotas: quotas.into(), labels: labels.into() }
+    }
+}
+
+/// Limits of their own for some identifiers.
+#[derive(Clone, Debug)]
+pub struct Override {
+    /// Whose.
+    pub identifier: Pattern,
+    /// Which.
+    pub limits: Limits,
+}
+
+/// Whether a rule decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It decides.
+    #[default]
+    Enforce,
+    /// It counts and reports as if it did, and never denies.
+    Shadow,
+    /// It does nothing.
+    Off,
+}
+
+impl Rule {
+    /// A rule called `name` with `limits` for every identity and every request.
+    ///
+    /// ```
+    /// use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
+    /// use sluicegate::rules::{Limits, Rule};
+    ///
+    /// let bucket = TokenBucket::new(100, Rate::new(100, Micros::from_secs(60))?)?;
+    /// let rule = Rule::new("payments", Limits::all("payments", [(None, Quota::from(bucket))]));
+    /// assert_eq!(rule.space.name(), "payments");
+    /// # Ok::<(), sluicegate::core::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn new(name: &str, limits: Limits) -> Self {
+        Self {
+            space: KeySpace::new(name),
+            selector: Selector::default(),
+            per: Per::IDENTIFIER,
+            limits,
+            tiers: Vec::new(),
+            overrides: Vec::new(),
+            mode: Mode::default(),
+            cost: Cost::ONE,
+        }
+    }
+}
+
+impl RuleSet {
+    /// A set of `rules` that knows `tiers`.
+    ///
+    /// # Errors
+    /// If two rules have one name, a rule has more limits than [`LIMITS_PER_RULE_MAX`], there are more rules
+    /// than [`RULES_MAX`], or a rule speaks of a tier that is not among `tiers`.
+    pub fn new(rules: Vec<Rule>, tiers: Vec<Box<str>>, unmatched: Unmatched) -> Result<Self, RuleSetError> {
+        if rules.len() > RULES_MAX {
+            return Err(RuleSetError(format!("{} rules: use at most {RULES_MAX}", rules.len())));
+        }
+        let mut names = std::collections::HashSet::new();
+        for rule in &rules {
+            let name = rule.space.name();
+            if !names.insert(name) {
+                return Err(RuleSetError(format!("two rules are called {name:?}: rename one of them")));
+            }
+            if let Some((tier, _)) = rule.tiers.iter().find(|(tier, _)| !tiers.contains(tier)) {
+                return Err(RuleSetError(format!(
+                    "rule {name:?} names the tier {tier:?}: list it among the tiers"
+                )));
+            }
+            rule.check_limit_counts()?;
+        }
+        Ok(Self { rules, tiers, unmatched })
+    }
+
+    /// The rules, in order.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The tiers that may be named.
+    #[must_use]
+    pub fn tiers(&self) -> &[Box<str>] {
+        &self.tiers
+    }
+
+    /// What happens to a request that no rule matches.
+    #[must_use]
+    pub fn unmatched(&self) -> Unmatched {
+        self.unmatched
+    }
+}
+
+impl Rule {
+    fn check_limit_counts(&self) -> Result<(), RuleSetError> {
+        let tiers = self.tiers.iter().map(|(_, limits)| limits);
+        let overrides = self.overrides.iter().map(|each| &each.limits);
+        for limits in tiers.chain(overrides).chain([&self.limits]) {
+            if let Limits::All { quotas, .. } = limits
+                && !(1..=LIMITS_PER_RULE_MAX).contains(&quotas.len())
+            {
+                let name = self.space.name();
+                let count = quotas.len();
+                let remedy = format!("use 1 to {LIMITS_PER_RULE_MAX}, or unlimited");
+                return Err(RuleSetError(format!("rule {name:?} has {count} limits in one list: {remedy}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rules that do not go together; says which and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSetError(String);
+
+impl std::fmt::Display for RuleSetError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for RuleSetError {}

@@ -1,0 +1,168 @@
+//! From a request to its charges: which rules match, which of their limits apply, and whose state they
+//! count. Pure: no clock, no store.
+
+use super::pattern::Pattern;
+use super::{Limits, Mode, Override, Per, Rule, RuleSet, Selector};
+use crate::identity::{Identity, Request};
+use crate::store::{Charge, Key, Subject};
+use sluicegate_core::Quota;
+use sluicegate_core::decision::Group;
+use smallvec::SmallVec;
+use std::fmt;
+
+/// What a request is charged, and by what.
+#[derive(Debug)]
+pub struct Matched<'a> {
+    /// One charge per rule that matches and limits.
+    pub charges: SmallVec<[Charge<'a>; 2]>,
+    /// The origin of each charge.
+    pub applied: SmallVec<[Applied; 2]>,
+    /// True if any rule matched, even one that does not limit.
+    pub any: bool,
+}
+
+/// Which limits of which rule apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The rule's place in its set.
+    pub rule: usize,
+    /// Which of its limits.
+    pub source: Source,
+}
+
+/// Which of a rule's limits apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The rule's own.
+    Rule,
+    /// Those of a tier, by its place in the rule.
+    Tier(usize),
+    /// Those of an override, by its place in the rule.
+    Override(usize),
+}
+
+/// A tier that nobody has heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownTier {
+    /// The tier that was named.
+    pub tier: String,
+    /// The tiers there are.
+    pub known: Vec<String>,
+}
+
+impl fmt::Display for UnknownTier {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tier = self.tier.escape_debug();
+        match self.known.as_slice() {
+            [] => write!(formatter, "`tier` is \"{tier}\": no tiers are configured, leave it out"),
+            known => write!(formatter, "`tier` is \"{tier}\": use one of {}", known.join(", ")),
+        }
+    }
+}
+
+impl std::error::Error for UnknownTier {}
+
+impl RuleSet {
+    /// The charges of all rules that match `request`.
+    ///
+    /// # Errors
+    /// If the request names a tier that this set does not know.
+    pub fn charges<'a>(&'a self, request: &Request<'a>) -> Result<Matched<'a>, UnknownTier> {
+        self.check_tier(request.tier)?;
+        let mut matched = Matched { charges: SmallVec::new(), applied: SmallVec::new(), any: false };
+        for (index, rule) in self.rules().iter().enumerate() {
+            if !rule.matches(request) {
+                continue;
+            }
+            matched.any = true;
+            let source = rule.source(request);
+            if let Limits::All { quotas, .. } = rule.limits_of(source) {
+                matched.charges.push(rule.charge(request, quotas, index));
+                matched.applied.push(Applied { rule: index, source });
+            }
+        }
+        Ok(matched)
+    }
+
+    fn check_tier(&self, tier: Option<&str>) -> Result<(), UnknownTier> {
+        match tier {
+            Some(tier) if !self.tiers().iter().any(|known| **known == *tier) => Err(UnknownTier {
+                tier: tier.chars().take(64).collect(),
+                known: self.tiers().iter().map(ToString::to_string).collect(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Rule {
+    /// True if the rule has a say in `request`.
+    #[must_use]
+    pub fn matches(&self, request: &Request<'_>) -> bool {
+        self.mode != Mode::Off
+            && self.selector.matches(request)
+            && (!self.per.address || request.address.is_some())
+    }
+
+    /// Which limits apply: an exact override, else the first pattern that matches, else the tier's, else the
+    /// rule's own.
+    #[must_use]
+    pub fn source(&self, request: &Request<'_>) -> Source {
+        if let Identity::Named(identifier) = request.identity
+            && let Some(index) = first_override(&self.overrides, identifier)
+        {
+            return Source::Override(index);
+        }
+        let tier = request.tier.and_then(|tier| self.tiers.iter().position(|(name, _)| **name == *tier));
+        tier.map_or(Source::Rule, Source::Tier)
+    }
+
+    /// The limits that `source` stands for.
+    #[must_use]
+    pub fn limits_of(&self, source: Source) -> &Limits {
+        match source {
+            Source::Rule => &self.limits,
+            Source::Tier(index) => &self.tiers[index].1,
+            Source::Override(index) => &self.overrides[index].limits,
+        }
+    }
+
+    fn charge<'a>(&'a self, request: &Request<'a>, quotas: &'a [Quota], index: usize) -> Charge<'a> {
+        Charge {
+            key: Key { space: &self.space, subject: self.per.subject(request) },
+            quotas,
+            cost: request.cost.unwrap_or(self.cost),
+            group: match self.mode {
+                // Rules are bounded far below 2¹⁶.
+                Mode::Shadow => Group::Shadow(index as u16),
+                Mode::Enforce | Mode::Off => Group::Enforced,
+            },
+        }
+    }
+}
+
+impl Selector {
+    fn matches(&self, request: &Request<'_>) -> bool {
+        let fits = |pattern: &Option<Pattern>, text| pattern.as_ref().is_none_or(|pattern| pattern.matches(text));
+        fits(&self.tenant, request.tenant) && fits(&self.resource, request.resource)
+    }
+}
+
+impl Per {
+    fn subject<'a>(self, request: &Request<'a>) -> Subject<'a> {
+        Subject {
+            tenant: self.tenant.then_some(request.tenant),
+            identity: self.identifier.then_some(request.identity),
+            address: if self.address { request.address } else { None },
+        }
+    }
+}
+
+fn first_override(overrides: &[Override], identifier: &str) -> Option<usize> {
+    let position = |exact: bool| {
+        overrides
+            .iter()
+            .position(|each| each.identifier.is_exact() == exact && each.identifier.matches(identifier))
+    };
+    if overrides.is_empty() { None } else { position(true).or_else(|| position(false)) }
+}

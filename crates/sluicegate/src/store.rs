@@ -1,0 +1,98 @@
+//! Stores: where state is kept, and how it is charged.
+//!
+//! A store takes a list of [`Charge`]s, one per rule, and treats it as one: it looks at every limit first and
+//! writes last, and writes nothing when an enforced limit denies. It knows no rules, identities or headers,
+//! only keys, quotas and costs. Every store passes the same conformance suite.
+
+pub mod key;
+pub mod memory;
+
+pub use key::{Key, KeySpace, Subject};
+pub use memory::MemoryStore;
+
+use sluicegate_core::decision::Group;
+use sluicegate_core::{Cost, Quota, Timestamp, Verdict};
+use smallvec::SmallVec;
+use std::fmt;
+use std::future::Future;
+
+/// What one rule asks of one subject: all limits of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// Where the state lives.
+    pub key: Key<'a>,
+    /// The limits, each with a state of its own under the key.
+    pub quotas: &'a [Quota],
+    /// How much is asked for.
+    pub cost: Cost,
+    /// Whether the limits decide, and which are charged together.
+    pub group: Group,
+}
+
+/// Verdicts of all limits of all charges, in their order. Most requests meet few limits, so few are held
+/// without an allocation.
+pub type Verdicts = SmallVec<[Verdict; 4]>;
+
+/// What a store answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// The instant of the decision on the store's clock.
+    pub now: Timestamp,
+    /// The verdict of every limit.
+    pub verdicts: Verdicts,
+}
+
+/// Somewhere to keep state.
+///
+/// `now` is the caller's clock. A store that is shared by several servers has a clock of its own and decides
+/// by that; either way the reply says which instant was meant.
+pub trait Store: Send + Sync {
+    /// Charges all enforced limits, or none: see [`sluicegate_core::decision`] for what is charged when.
+    fn charge(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
+
+    /// What [`Store::charge`] would say, without writing anything: what remains is what is left now.
+    fn peek(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
+
+    /// Gives the costs back, never above whole, then answers as [`Store::peek`].
+    fn refund(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
+
+    /// Forgets the state of all keys, then answers as [`Store::peek`].
+    fn reset(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
+
+    /// How many keys the store holds, as far as it can tell cheaply.
+    fn tracked_keys(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A store that could not decide.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct StoreError {
+    /// What happened.
+    pub message: String,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "the store could not decide: {}", self.message)
+    }
+}
+
+impl std::error::Error for StoreError {}

@@ -1,0 +1,431 @@
+//! The embedded store: state in this process, exact, bounded, and never paused.
+//!
+//! The table is cut into many shards, each behind its own lock. A request locks the shards of all its keys,
+//! always in ascending order, so it is all or nothing and two requests cannot wait for each other. Locks are
+//! held for well under a microsecond and never across an `await`.
+//!
+//! Memory is bounded by [`MemoryOptions::max_keys`]. A state that matters no longer is dropped without loss.
+//! When every state matters, newcomers share one state per rule (the overflow); a live one is never evicted,
+//! because that would forgive whoever filled the table. Every entry in the log of a sliding window counts as
+//! a key; a log that finds no room merges its newest entries, which never admits more.
+
+mod packed;
+mod shard;
+mod sweep;
+
+use super::key::Digest;
+use super::{Charge, Reply, Store, StoreError, Verdicts};
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
+use packed::Packed;
+use shard::{Shard, Updated, log_entries};
+use sluicegate_core::decision::{Group, is_charged};
+use sluicegate_core::{Outcome, Quota, State, Timestamp, Verdict};
+use smallvec::SmallVec;
+use std::future::Future;
+
+/// How a [`MemoryStore`] is sized.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct MemoryOptions {
+    /// The most keys it holds; newcomers beyond that share an overflow state per rule. Ten million by
+    /// default, about 450 MB when all are in use.
+    pub max_keys: usize,
+    /// How many shards it is cut into. The default keeps the work of growing one shard, even at ten million
+    /// keys, to a few thousand entries.
+    pub shards: usize,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        Self { max_keys: 10_000_000, shards: 4_096 }
+    }
+}
+
+/// State in this process. See the [module documentation](self).
+#[derive(Debug)]
+pub struct MemoryStore {
+    shards: Box<[Padded]>,
+    /// Keys and log entries in use.
+    used: AtomicUsize,
+    max_keys: usize,
+    /// Words count time from here.
+    born: Timestamp,
+    /// The shard that is swept next.
+    sweep_cursor: AtomicUsize,
+}
+
+/// Each lock on a cache line of its own, so that two cores do not fight over neighbours.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Padded(Mutex<Shard>);
+
+/// One limit of one charge, and where its state is.
+struct Slot<'a> {
+    quota: &'a Quota,
+    digest: Digest,
+    shard: usize,
+    group: Group,
+    /// The time by which the quota sees now.
+    at: Timestamp,
+    charge: &'a Charge<'a>,
+}
+
+type Slots<'a> = SmallVec<[Slot<'a>; 4]>;
+type Outcomes = SmallVec<[Outcome; 4]>;
+type Locked<'s> = SmallVec<[(usize, MutexGuard<'s, Shard>); 4]>;
+
+/// Which digest a key without state stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Newcomers {
+    /// Its own.
+    Own,
+    /// The one all newcomers of its rule share.
+    Overflow,
+}
+
+/// No room for a new key: ask again with [`Newcomers::Overflow`].
+struct Full;
+
+impl MemoryStore {
+    /// An empty store made at `now`.
+    pub fn new(options: MemoryOptions, now: Timestamp) -> Self {
+        Self {
+            shards: (0..options.shards.max(1)).map(|_| Padded::default()).collect(),
+            used: AtomicUsize::new(0),
+            max_keys: options.max_keys,
+            born: now,
+            sweep_cursor: AtomicUsize::new(0),
+        }
+    }
+
+    /// Keys and log entries in use.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes allocated for the table.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        let shards = self.shards.iter().map(|shard| shard.0.lock().allocated_bytes()).sum::<usize>();
+        shards + self.shards.len() * size_of::<Padded>()
+    }
+
+    /// See [`Store::charge`]; this store answers at once.
+    pub fn charge_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        if let Some(verdict) = self.charge_in_place(charges, now) {
+            return SmallVec::from_slice(&[verdict]);
+        }
+        match self.charge_slots(charges, now, self.newcomers()) {
+            Ok(verdicts) => verdicts,
+            Err(Full) => self.charge_slots(charges, now, Newcomers::Overflow).unwrap_or_else(|Full| {
+                // The overflow always has room.
+                self.peek_now(charges, now)
+            }),
+        }
+    }
+
+    /// See [`Store::peek`].
+    pub fn peek_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        let slots = self.slots(charges, now, self.newcomers());
+        let locked = self.lock(&slots);
+        let outcomes = self.outcomes(&slots, &locked);
+        self.verdicts(&slots, &outcomes, &locked)
+    }
+
+    /// See [`Store::refund`].
+    pub fn refund_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        let slots = self.slots(charges, now, self.newcomers());
+        let mut locked = self.lock(&slots);
+        for slot in &slots {
+            let shard = shard_of(&mut locked, slot.shard);
+            let Some(state) = shard.take(slot.digest, self.born) else { continue };
+            let before = log_entries(&state);
+            let state = slot.quota.repaired(Some(state), slot.at);
+            match slot.quota.refund(state, slot.charge.cost, slot.at) {
+                Some(state) => self.put(shard, slot, state, before),
+                None => self.release(shard.remove(slot.digest, self.born)),
+            }
+        }
+        let outcomes = self.outcomes(&slots, &locked);
+        self.verdicts(&slots, &outcomes, &locked)
+    }
+
+    /// See [`Store::reset`].
+    pub fn reset_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        let slots = self.slots(charges, now, Newcomers::Own);
+        let mut locked = self.lock(&slots);
+        for slot in &slots {
+            self.release(shard_of(&mut locked, slot.shard).remove(slot.digest, self.born));
+        }
+        let outcomes = self.outcomes(&slots, &locked);
+        self.verdicts(&slots, &outcomes, &locked)
+    }
+
+    /// The short way: one limit whose state is there and fits a word. One look-up, one write.
+    fn charge_in_place(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Verdict> {
+        let [charge] = charges else { return None };
+        let [quota] = charge.quotas else { return None };
+        let digest = charge.key.digest();
+        let at = quota.aligned(now, digest.1);
+        let mut shard = self.shards[self.shard_index(digest)].0.lock();
+        let updated = shard.update(digest, self.born, |state| {
+            let repaired = quota.repair(&state, at);
+            let is_repaired = repaired.is_some();
+            let state = Some(repaired.unwrap_or(state));
+            let outcome = quota.outcome(state.as_ref(), charge.cost, at);
+            if !outcome.is_allowed() {
+                let verdict = quota.verdict(outcome, state.as_ref(), at);
+                let kept = state.filter(|_| is_repaired).and_then(|state| Packed::new(&state, self.born));
+                return (kept, Some(verdict));
+            }
+            let state = quota.charge(state, charge.cost, at);
+            let packed = state.as_ref().and_then(|state| Packed::new(state, self.born));
+            let verdict = packed.map(|_| quota.verdict(outcome, state.as_ref(), at));
+            (packed, verdict)
+        });
+        match updated {
+            Updated::Answered(verdict) => verdict,
+            Updated::Elsewhere => None,
+        }
+    }
+
+    /// The long way: any number of limits, new keys, states of any size.
+    fn charge_slots(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        newcomers: Newcomers,
+    ) -> Result<Verdicts, Full> {
+        let slots = self.slots(charges, now, newcomers);
+        let mut locked = self.lock(&slots);
+        let outcomes = self.outcomes(&slots, &locked);
+        let votes = || slots.iter().zip(&outcomes).map(|(slot, outcome)| (slot.group, *outcome));
+        let charged: SmallVec<[bool; 4]> =
+            slots.iter().map(|slot| !slot.charge.cost.is_zero() && is_charged(votes(), slot.group)).collect();
+        self.make_room(&slots, &charged, &mut locked, now, newcomers)?;
+        for (slot, charged) in slots.iter().zip(&charged) {
+            let shard = shard_of(&mut locked, slot.shard);
+            if *charged {
+                self.charge_slot(shard, slot);
+            } else {
+                self.keep_repair(shard, slot);
+            }
+        }
+        Ok(self.verdicts(&slots, &outcomes, &locked))
+    }
+
+    /// Counts the keys that the charged slots will add, or says that there is no room for them.
+    fn make_room(
+        &self,
+        slots: &Slots<'_>,
+        charged: &[bool],
+        locked: &mut Locked<'_>,
+        now: Timestamp,
+        newcomers: Newcomers,
+    ) -> Result<(), Full> {
+        let mut wanted = 0;
+        for (slot, charged) in slots.iter().zip(charged) {
+            let shard = shard_of(locked, slot.shard);
+            if *charged && shard.state(slot.digest, self.born).is_none() {
+                wanted += 1;
+                if shard.is_about_to_grow() {
+                    // Room that can be had for nothing is better than a larger table.
+                    self.release(shard.sweep(now, sweep::BUCKETS_PER_STEP, self.born));
+                }
+            }
+        }
+        if newcomers == Newcomers::Overflow {
+            // The shared states of the rules are few, and there must be room for them.
+            self.used.fetch_add(wanted, Ordering::Relaxed);
+            return Ok(());
+        }
+        if self.reserve(wanted) {
+            return Ok(());
+        }
+        for (_, shard) in locked.iter_mut() {
+            self.release(shard.sweep(now, sweep::BUCKETS_PER_STEP, self.born));
+        }
+        if self.reserve(wanted) { Ok(()) } else { Err(Full) }
+    }
+
+    fn charge_slot(&self, shard: &mut Shard, slot: &Slot<'_>) {
+        let state = shard.take(slot.digest, self.born);
+        let before = state.as_ref().map_or(0, log_entries);
+        let state = slot.quota.repaired(state, slot.at);
+        let cost = slot.charge.cost;
+        let charged = match (slot.quota, state) {
+            // A log may grow by an entry, which needs room too.
+            (Quota::SlidingWindow(window), Some(State::SlidingWindow(log))) if !self.has_room() => {
+                Some(State::SlidingWindow(window.charge_merged(log, cost, slot.at)))
+            }
+            (quota, state) => quota.charge(state, cost, slot.at),
+        };
+        if let Some(state) = charged {
+            self.put(shard, slot, state, before);
+        }
+    }
+
+    /// A state that was out of range is kept as repaired even though nothing is charged.
+    fn keep_repair(&self, shard: &mut Shard, slot: &Slot<'_>) {
+        let state = shard.state(slot.digest, self.born);
+        let repaired = state.as_ref().and_then(|state| slot.quota.repair(state, slot.at));
+        let before = state.as_deref().map_or(0, log_entries);
+        if let Some(repaired) = repaired {
+            self.put(shard, slot, repaired, before);
+        }
+    }
+
+    fn put(&self, shard: &mut Shard, slot: &Slot<'_>, state: State, log_entries_before: usize) {
+        let log_entries_after = log_entries(&state);
+        let kept_until = slot.quota.kept_until(&state);
+        shard.put(slot.digest, state, kept_until, self.born);
+        if log_entries_after > log_entries_before {
+            self.used.fetch_add(log_entries_after - log_entries_before, Ordering::Relaxed);
+        } else {
+            self.release(log_entries_before - log_entries_after);
+        }
+    }
+
+    fn outcomes(&self, slots: &Slots<'_>, locked: &Locked<'_>) -> Outcomes {
+        let outcome = |slot: &Slot<'_>| {
+            let state = shard_at(locked, slot.shard).state(slot.digest, self.born);
+            let repaired = state.as_ref().and_then(|state| slot.quota.repair(state, slot.at));
+            slot.quota.outcome(repaired.as_ref().or(state.as_deref()), slot.charge.cost, slot.at)
+        };
+        slots.iter().map(outcome).collect()
+    }
+
+    fn verdicts(&self, slots: &Slots<'_>, outcomes: &Outcomes, locked: &Locked<'_>) -> Verdicts {
+        let verdict = |(slot, outcome): (&Slot<'_>, &Outcome)| {
+            let state = shard_at(locked, slot.shard).state(slot.digest, self.born);
+            let repaired = state.as_ref().and_then(|state| slot.quota.repair(state, slot.at));
+            slot.quota.verdict(*outcome, repaired.as_ref().or(state.as_deref()), slot.at)
+        };
+        slots.iter().zip(outcomes).map(verdict).collect()
+    }
+
+    fn slots<'a>(&self, charges: &'a [Charge<'a>], now: Timestamp, newcomers: Newcomers) -> Slots<'a> {
+        let mut slots = Slots::new();
+        for charge in charges {
+            let own = charge.key.digest();
+            let shared = match newcomers {
+                Newcomers::Own => false,
+                Newcomers::Overflow => self.is_newcomer(charge, own),
+            };
+            let digest = if shared { charge.key.overflow_digest() } else { own };
+            for (index, quota) in charge.quotas.iter().enumerate() {
+                let digest = digest.of_limit(index);
+                let shard = self.shard_index(digest);
+                let at = quota.aligned(now, digest.1);
+                slots.push(Slot { quota, digest, shard, group: charge.group, at, charge });
+            }
+        }
+        slots
+    }
+
+    /// True if none of the charge's limits has a state of its own. All limits of a key share a shard.
+    fn is_newcomer(&self, charge: &Charge<'_>, own: Digest) -> bool {
+        let shard = self.shards[self.shard_index(own)].0.lock();
+        (0..charge.quotas.len()).all(|index| shard.state(own.of_limit(index), self.born).is_none())
+    }
+
+    /// Locks the shards of all slots, in ascending order.
+    fn lock(&self, slots: &Slots<'_>) -> Locked<'_> {
+        let mut indices: SmallVec<[usize; 4]> = slots.iter().map(|slot| slot.shard).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        indices.into_iter().map(|index| (index, self.shards[index].0.lock())).collect()
+    }
+
+    /// Shards are of unequal size on purpose, each up to twice another, evenly spread on a logarithmic scale.
+    /// A table doubles when it is full; if all shards were alike they would all double at once, and just
+    /// after that half of all memory would be empty. This way some are always fresh and some nearly full,
+    /// and the memory per key hardly depends on the number of keys.
+    fn shard_index(&self, digest: Digest) -> usize {
+        let uniform = digest.1 >> 32;
+        // log2(1 + x) for x in 0..1 in 32-bit fixed point, by the parabola x + 0.344·x·(1 − x).
+        let bend = (uniform * ((1 << 32) - uniform)) >> 32;
+        let logarithm = (uniform + bend * 11 / 32).min((1 << 32) - 1);
+        // Both factors are below 2³².
+        ((logarithm * self.shards.len() as u64) >> 32) as usize
+    }
+
+    fn newcomers(&self) -> Newcomers {
+        if self.has_room() { Newcomers::Own } else { Newcomers::Overflow }
+    }
+
+    fn has_room(&self) -> bool {
+        self.used.load(Ordering::Relaxed) < self.max_keys
+    }
+
+    fn reserve(&self, wanted: usize) -> bool {
+        if wanted == 0 {
+            return true;
+        }
+        let within = |used: usize| used.checked_add(wanted).filter(|total| *total <= self.max_keys);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+    }
+
+    fn release(&self, freed: usize) {
+        if freed > 0 {
+            self.used.fetch_sub(freed, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Digest {
+    /// The digest of the limit at `index` of a key: another entry in the same shard.
+    fn of_limit(self, index: usize) -> Self {
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+        Self(self.0.wrapping_add((index as u64).wrapping_mul(SPREAD)), self.1)
+    }
+}
+
+fn shard_at<'l>(locked: &'l Locked<'_>, index: usize) -> &'l Shard {
+    let place = locked.partition_point(|(each, _)| *each < index);
+    &locked[place].1
+}
+
+fn shard_of<'l>(locked: &'l mut Locked<'_>, index: usize) -> &'l mut Shard {
+    let place = locked.partition_point(|(each, _)| *each < index);
+    &mut locked[place].1
+}
+
+impl Store for MemoryStore {
+    fn charge(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
+        std::future::ready(Ok(Reply { now, verdicts: self.charge_now(charges, now) }))
+    }
+
+    fn peek(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
+        std::future::ready(Ok(Reply { now, verdicts: self.peek_now(charges, now) }))
+    }
+
+    fn refund(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
+        std::future::ready(Ok(Reply { now, verdicts: self.refund_now(charges, now) }))
+    }
+
+    fn reset(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
+        std::future::ready(Ok(Reply { now, verdicts: self.reset_now(charges, now) }))
+    }
+
+    fn tracked_keys(&self) -> Option<u64> {
+        Some(self.used() as u64)
+    }
+}

@@ -1,0 +1,45 @@
+//! Sweeping: forgetting states that matter no longer, in steps too small for any decision to notice.
+//!
+//! Nothing depends on it: a state that is no longer looked at answers like none, whether it was swept or not.
+//! It only gives memory back.
+
+use super::MemoryStore;
+use crate::sync::Ordering;
+use sluicegate_core::Timestamp;
+
+/// How many places of a shard one step looks at while it holds the lock.
+pub(super) const BUCKETS_PER_STEP: usize = 64;
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Steps taken; each held one lock for at most a few dozen entries.
+    pub steps: usize,
+    /// Keys and log entries forgotten.
+    pub freed: usize,
+}
+
+impl MemoryStore {
+    /// Takes up to `steps` steps, each a few dozen places of one shard, and goes on next time where it
+    /// stopped.
+    pub fn sweep(&self, now: Timestamp, steps: usize) -> Swept {
+        let mut swept = Swept::default();
+        for _ in 0..steps {
+            let index = self.sweep_cursor.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            let freed = self.shards[index].0.lock().sweep(now, BUCKETS_PER_STEP, self.born);
+            self.release(freed);
+            swept.steps += 1;
+            swept.freed += freed;
+        }
+        swept
+    }
+
+    /// How many steps look at every place once.
+    #[must_use]
+    pub fn steps_per_round(&self) -> usize {
+        let steps = |buckets: usize| buckets.div_ceil(BUCKETS_PER_STEP).max(1);
+        // The fullest shard decides, since steps go round the shards.
+        let most = self.shards.iter().map(|shard| steps(shard.0.lock().bucket_count())).max();
+        most.unwrap_or(1) * self.shards.len()
+    }
+}
