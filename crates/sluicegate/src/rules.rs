@@ -11,8 +11,8 @@ use sluicegate_core::{Cost, Quota};
 
 /// The most rules one set may hold.
 pub const RULES_MAX: usize = 10_000;
-/// The most limits one rule may apply to one request.
-pub const LIMITS_PER_RULE_MAX: usize = 16;
+/// The most limits one rule may apply to one request: all of them live under one key.
+pub const LIMITS_PER_RULE_MAX: usize = crate::store::LIMITS_PER_KEY_MAX;
 /// The longest rule name, in bytes.
 pub const RULE_NAME_BYTES_MAX: usize = 64;
 

@@ -16,6 +16,9 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::future::Future;
 
+/// The most limits that one key may have.
+pub const LIMITS_PER_KEY_MAX: usize = 16;
+
 /// What one rule asks of one subject: all limits of one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {

@@ -14,7 +14,8 @@ mod shard;
 mod sweep;
 
 use super::key::Digest;
-use super::{Charge, Reply, Store, StoreError, Verdicts};
+use super::{Charge, LIMITS_PER_KEY_MAX, Reply, Store, StoreError, Verdicts};
+use crate::clock::{Clock, SystemClock};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use packed::Packed;
 use shard::{Shard, Updated, log_entries};
@@ -52,6 +53,13 @@ pub struct MemoryStore {
     born: Timestamp,
     /// The shard that is swept next.
     sweep_cursor: AtomicUsize,
+}
+
+impl Default for MemoryStore {
+    /// A store of the default size, made now.
+    fn default() -> Self {
+        Self::new(MemoryOptions::default(), SystemClock::new().now())
+    }
 }
 
 /// Each lock on a cache line of its own, so that two cores do not fight over neighbours.
@@ -155,8 +163,13 @@ impl MemoryStore {
     pub fn reset_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
         let slots = self.slots(charges, now, Newcomers::Own);
         let mut locked = self.lock(&slots);
-        for slot in &slots {
-            self.release(shard_of(&mut locked, slot.shard).remove(slot.digest, self.born));
+        for charge in charges {
+            let digest = charge.key.digest();
+            let shard = shard_of(&mut locked, self.shard_index(digest));
+            // The identity may have been under other limits before: all its states go.
+            for index in 0..LIMITS_PER_KEY_MAX {
+                self.release(shard.remove(digest.of_limit(index), self.born));
+            }
         }
         let outcomes = self.outcomes(&slots, &locked);
         self.verdicts(&slots, &outcomes, &locked)

@@ -1,0 +1,129 @@
+//! The answer to one request: whether it may pass, and how every limit that had a say stands.
+
+use crate::rules::matching::Applied;
+use crate::rules::{Limits, Mode, RuleSet, Unmatched};
+use crate::store::Verdicts;
+use sluicegate_core::decision::{Group, is_allowed, tightest};
+use sluicegate_core::{Micros, Outcome, Quota, Timestamp, Verdict};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The answer to one request. It holds on to the rules that it was made by, so its words stay true when they
+/// change.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    rules: Arc<RuleSet>,
+    applied: SmallVec<[Applied; 2]>,
+    verdicts: Verdicts,
+    now: Timestamp,
+    allowed: bool,
+    tightest: Option<usize>,
+}
+
+/// What one limit said.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitReport<'d> {
+    /// The rule it belongs to.
+    pub rule: &'d str,
+    /// Its own name in header fields.
+    pub label: &'d str,
+    /// The limit.
+    pub quota: &'d Quota,
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// Whether it decides.
+    pub mode: Mode,
+}
+
+/// When a denied request may come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Exactly so long from the decision.
+    After(Micros),
+    /// Never: as things stand, waiting does not help.
+    Never,
+}
+
+impl Decision {
+    pub(crate) fn new(
+        rules: Arc<RuleSet>,
+        applied: SmallVec<[Applied; 2]>,
+        verdicts: Verdicts,
+        now: Timestamp,
+        matched: bool,
+    ) -> Self {
+        let mut decision = Self { rules, applied, verdicts, now, allowed: false, tightest: None };
+        let votes = decision.limits().map(|report| (report.group(), report.verdict.outcome));
+        decision.allowed = is_allowed(votes) && (matched || decision.rules.unmatched() == Unmatched::Allow);
+        let groups: SmallVec<[Group; 4]> = decision.limits().map(|report| report.group()).collect();
+        decision.tightest = tightest(groups.into_iter().zip(&decision.verdicts));
+        decision
+    }
+
+    /// True if the request may pass.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// The instant of the decision.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// What every limit said, in the order of the rules.
+    pub fn limits(&self) -> impl Iterator<Item = LimitReport<'_>> {
+        let mut verdicts = self.verdicts.iter();
+        self.applied
+            .iter()
+            .flat_map(|applied| {
+                let rule = &self.rules.rules()[applied.rule];
+                let (quotas, labels): (&[Quota], &[Box<str>]) = match rule.limits_of(applied.source) {
+                    Limits::All { quotas, labels } => (quotas, labels),
+                    Limits::Unlimited => (&[], &[]),
+                };
+                quotas.iter().zip(labels).map(move |(quota, label)| (rule, quota, label))
+            })
+            // One verdict per limit, in the same order.
+            .map_while(move |(rule, quota, label)| {
+                let verdict = *verdicts.next()?;
+                Some(LimitReport { rule: rule.space.name(), label, quota, verdict, mode: rule.mode })
+            })
+    }
+
+    /// The limit that speaks for the decision: the longest wait of a denial, the least left otherwise.
+    /// `None` where nothing that decides limits the request.
+    #[must_use]
+    pub fn tightest(&self) -> Option<LimitReport<'_>> {
+        self.limits().nth(self.tightest?)
+    }
+
+    /// When a denied request may come again; `None` if it is allowed.
+    #[must_use]
+    pub fn retry(&self) -> Option<Retry> {
+        if self.allowed {
+            return None;
+        }
+        match self.tightest().map(|report| report.verdict.outcome) {
+            Some(Outcome::Denied { retry_after }) => Some(Retry::After(retry_after)),
+            _ => Some(Retry::Never),
+        }
+    }
+}
+
+impl LimitReport<'_> {
+    /// The instant, in milliseconds since the epoch and rounded up, at which the limit is whole again.
+    #[must_use]
+    pub fn reset_at_millis(&self, now: Timestamp) -> u64 {
+        now.plus(self.verdict.reset_after).as_micros().div_ceil(1_000)
+    }
+
+    fn group(&self) -> Group {
+        match self.mode {
+            Mode::Enforce => Group::Enforced,
+            // Which shadow rule it is matters only while charging.
+            Mode::Shadow | Mode::Off => Group::Shadow(0),
+        }
+    }
+}
