@@ -231,7 +231,8 @@ impl Algorithm for TokenBucket {
     }
 
     fn refund(&self, state: TokenBucketState, cost: Cost, now: Timestamp) -> TokenBucketState {
-        if self.is_forgotten(&state, now) {
+        if self.is_forgotten(&state, now) || self.read(&state) <= Span::at(now) {
+            // Whole already: to write it again would only make it look freshly used.
             return state;
         }
         let tat = match cost.units() > self.limit() {

@@ -152,7 +152,7 @@ impl MemoryStore {
             let state = slot.quota.repaired(Some(state), slot.at);
             match slot.quota.refund(state, slot.charge.cost, slot.at) {
                 Some(state) => self.put(shard, slot, state, before),
-                None => self.release(shard.remove(slot.digest, self.born)),
+                None => self.release(before + shard.remove(slot.digest, self.born)),
             }
         }
         let outcomes = self.outcomes(&slots, &locked);
@@ -183,19 +183,19 @@ impl MemoryStore {
         let at = quota.aligned(now, digest.1);
         let mut shard = self.shards[self.shard_index(digest)].0.lock();
         let updated = shard.update(digest, self.born, |state| {
-            let repaired = quota.repair(&state, at);
-            let is_repaired = repaired.is_some();
-            let state = Some(repaired.unwrap_or(state));
+            let (state, is_repaired) = match quota.repair(&state, at) {
+                Some(repaired) => (Some(repaired), true),
+                None => (Some(state), false),
+            };
             let outcome = quota.outcome(state.as_ref(), charge.cost, at);
-            if !outcome.is_allowed() {
-                let verdict = quota.verdict(outcome, state.as_ref(), at);
-                let kept = state.filter(|_| is_repaired).and_then(|state| Packed::new(&state, self.born));
-                return (kept, Some(verdict));
+            let state = if outcome.is_allowed() { quota.charge(state, charge.cost, at) } else { state };
+            let verdict = quota.verdict(outcome, state.as_ref(), at);
+            if !outcome.is_allowed() && !is_repaired {
+                return (None, Some(verdict));
             }
-            let state = quota.charge(state, charge.cost, at);
-            let packed = state.as_ref().and_then(|state| Packed::new(state, self.born));
-            let verdict = packed.map(|_| quota.verdict(outcome, state.as_ref(), at));
-            (packed, verdict)
+            // A state that has outgrown its word, even by a mere repair, takes the long way.
+            let packed = state.and_then(|state| Packed::new(&state, self.born));
+            (packed, packed.map(|_| verdict))
         });
         match updated {
             Updated::Answered(verdict) => verdict,
@@ -237,16 +237,10 @@ impl MemoryStore {
         now: Timestamp,
         newcomers: Newcomers,
     ) -> Result<(), Full> {
-        let mut wanted = 0;
-        for (slot, charged) in slots.iter().zip(charged) {
-            let shard = shard_of(locked, slot.shard);
-            if *charged && shard.state(slot.digest, self.born).is_none() {
-                wanted += 1;
-                if shard.is_about_to_grow() {
-                    // Room that can be had for nothing is better than a larger table.
-                    self.release(shard.sweep(now, sweep::BUCKETS_PER_STEP, self.born));
-                }
-            }
+        let mut wanted = self.new_keys(slots, charged, locked);
+        if wanted > 0 && locked.iter().any(|(_, shard)| shard.is_about_to_grow()) {
+            // Room that can be had for nothing is better than a larger table.
+            wanted = self.sweep_locked(slots, charged, locked, now);
         }
         if newcomers == Newcomers::Overflow {
             // The shared states of the rules are few, and there must be room for them.
@@ -256,10 +250,25 @@ impl MemoryStore {
         if self.reserve(wanted) {
             return Ok(());
         }
+        let wanted = self.sweep_locked(slots, charged, locked, now);
+        if self.reserve(wanted) { Ok(()) } else { Err(Full) }
+    }
+
+    /// How many of the charged slots have no key yet.
+    fn new_keys(&self, slots: &Slots<'_>, charged: &[bool], locked: &Locked<'_>) -> usize {
+        let is_new = |(slot, charged): &(&Slot<'_>, &bool)| {
+            **charged && shard_at(locked, slot.shard).state(slot.digest, self.born).is_none()
+        };
+        slots.iter().zip(charged).filter(is_new).count()
+    }
+
+    /// Sweeps a step of every locked shard. That may drop a slot's own expired state, so the new keys are
+    /// counted again.
+    fn sweep_locked(&self, slots: &Slots<'_>, charged: &[bool], locked: &mut Locked<'_>, now: Timestamp) -> usize {
         for (_, shard) in locked.iter_mut() {
             self.release(shard.sweep(now, sweep::BUCKETS_PER_STEP, self.born));
         }
-        if self.reserve(wanted) { Ok(()) } else { Err(Full) }
+        self.new_keys(slots, charged, locked)
     }
 
     fn charge_slot(&self, shard: &mut Shard, slot: &Slot<'_>) {

@@ -1,0 +1,137 @@
+//! A store too simple to be wrong: one map, one lock, the core's own functions, nothing packed, nothing
+//! swept, nothing bounded. Real stores are held against it.
+
+use sluicegate::core::decision::is_charged;
+use sluicegate::core::{Outcome, Quota, State, Timestamp};
+use sluicegate::store::{Charge, Reply, Store, StoreError, Verdicts};
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The plainest store.
+#[derive(Debug, Default)]
+pub struct ReferenceStore {
+    states: Mutex<States>,
+}
+
+/// By the key, spelled out, and the place of the limit under it.
+type States = HashMap<(String, usize), State>;
+
+struct Limit<'a> {
+    place: (String, usize),
+    quota: &'a Quota,
+    charge: &'a Charge<'a>,
+}
+
+impl ReferenceStore {
+    fn states(&self) -> MutexGuard<'_, States> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn charge_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        let mut states = self.states();
+        let limits = limits(charges);
+        let outcomes = outcomes(&states, &limits, now);
+        let votes = || limits.iter().zip(&outcomes).map(|(limit, outcome)| (limit.charge.group, *outcome));
+        for limit in &limits {
+            let state = limit.quota.repaired(states.get(&limit.place).cloned(), now);
+            let charged = is_charged(votes(), limit.charge.group);
+            let state = if charged { limit.quota.charge(state, limit.charge.cost, now) } else { state };
+            keep(&mut states, &limit.place, state);
+        }
+        verdicts(&states, &limits, &outcomes, now)
+    }
+
+    fn peek_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        let states = self.states();
+        let limits = limits(charges);
+        verdicts(&states, &limits, &outcomes(&states, &limits, now), now)
+    }
+
+    fn refund_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        for limit in limits(charges) {
+            let mut states = self.states();
+            let state = limit.quota.repaired(states.get(&limit.place).cloned(), now);
+            let state = limit.quota.refund(state, limit.charge.cost, now);
+            keep(&mut states, &limit.place, state);
+        }
+        self.peek_now(charges, now)
+    }
+
+    fn reset_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        for charge in charges {
+            let name = name(charge);
+            self.states().retain(|(key, _), _| *key != name);
+        }
+        self.peek_now(charges, now)
+    }
+}
+
+fn name(charge: &Charge<'_>) -> String {
+    format!("{} {:?}", charge.key.space.name(), charge.key.subject)
+}
+
+fn limits<'a>(charges: &'a [Charge<'a>]) -> Vec<Limit<'a>> {
+    let of_charge = |charge: &'a Charge<'a>| {
+        let limit = move |(index, quota)| Limit { place: (name(charge), index), quota, charge };
+        charge.quotas.iter().enumerate().map(limit)
+    };
+    charges.iter().flat_map(of_charge).collect()
+}
+
+fn keep(states: &mut States, place: &(String, usize), state: Option<State>) {
+    match state {
+        Some(state) => states.insert(place.clone(), state),
+        None => states.remove(place),
+    };
+}
+
+fn outcomes(states: &States, limits: &[Limit<'_>], now: Timestamp) -> Vec<Outcome> {
+    let outcome = |limit: &Limit<'_>| {
+        let state = limit.quota.repaired(states.get(&limit.place).cloned(), now);
+        limit.quota.outcome(state.as_ref(), limit.charge.cost, now)
+    };
+    limits.iter().map(outcome).collect()
+}
+
+fn verdicts(states: &States, limits: &[Limit<'_>], outcomes: &[Outcome], now: Timestamp) -> Verdicts {
+    let verdict = |(limit, outcome): (&Limit<'_>, &Outcome)| {
+        let state = limit.quota.repaired(states.get(&limit.place).cloned(), now);
+        limit.quota.verdict(*outcome, state.as_ref(), now)
+    };
+    limits.iter().zip(outcomes).map(verdict).collect()
+}
+
+impl Store for ReferenceStore {
+    fn charge(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
+        std::future::ready(Ok(Reply { now, verdicts: self.charge_now(charges, now) }))
+    }
+
+    fn peek(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
+        std::future::ready(Ok(Reply { now, verdicts: self.peek_now(charges, now) }))
+    }
+
+    fn refund(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
+        std::future::ready(Ok(Reply { now, verdicts: self.refund_now(charges, now) }))
+    }
+
+    fn reset(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
+        std::future::ready(Ok(Reply { now, verdicts: self.reset_now(charges, now) }))
+    }
+}

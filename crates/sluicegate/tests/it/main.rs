@@ -1,0 +1,7 @@
+//! The library from outside: stores held against the reference, the limiter against its promises.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests report by panicking")]
+
+mod conformance;
+mod limiter;
+mod memory;
+mod support;

@@ -1,0 +1,218 @@
+//! The embedded store: bounded, exact under many threads, lossless when it forgets.
+
+use crate::support::{block_on, hourly, unit};
+use sluicegate::MemoryStore;
+use sluicegate::core::{Align, FixedWindow, Micros, Quota, Rate, SlidingWindow, Timestamp, TokenBucket};
+use sluicegate::store::memory::MemoryOptions;
+use sluicegate::store::{KeySpace, Store};
+use sluicegate_testkit::conformance::START;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn store(max_keys: usize) -> MemoryStore {
+    MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() }, START)
+}
+
+fn is_allowed(store: &MemoryStore, space: &KeySpace, identifier: &str, quotas: &[Quota], now: Timestamp) -> bool {
+    store.charge_now(&[unit(space, identifier, quotas)], now).iter().all(|verdict| verdict.outcome.is_allowed())
+}
+
+#[test]
+fn many_threads_on_one_key_get_exactly_the_permits_there_are() {
+    const THREADS: usize = 8;
+    const PERMITS: u64 = 10_000;
+    for quotas in [vec![hourly(PERMITS)], vec![hourly(PERMITS), hourly(PERMITS + 1)]] {
+        let (store, space, barrier) = (store(1_000), KeySpace::new("hot"), Barrier::new(THREADS));
+        let admitted = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    barrier.wait();
+                    for _ in 0..PERMITS / 4 {
+                        let allowed = is_allowed(&store, &space, "everybody", &quotas, START);
+                        admitted.fetch_add(u64::from(allowed), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(admitted.into_inner(), PERMITS);
+    }
+}
+
+#[test]
+fn many_threads_over_crossing_keys_neither_deadlock_nor_charge_by_halves() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 20_000;
+    let (store, user, tenant) = (store(1_000), KeySpace::new("user"), KeySpace::new("tenant"));
+    let (roomy, tight) = ([hourly(50_000)], [hourly(5_000)]);
+    let admitted = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, user, tenant, roomy, tight, admitted) =
+                (&store, &user, &tenant, &roomy, &tight, &admitted);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let mut charges = [unit(user, "u", roomy), unit(tenant, "t", tight)];
+                    if (thread + round) % 2 == 0 {
+                        charges.reverse();
+                    }
+                    let verdicts = store.charge_now(&charges, START);
+                    let allowed = verdicts.iter().all(|verdict| verdict.outcome.is_allowed());
+                    admitted.fetch_add(u64::from(allowed), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(admitted.into_inner(), 5_000);
+    let left = store.peek_now(&[unit(&user, "u", &roomy)], START)[0].remaining;
+    assert_eq!(left, 50_000 - 5_000, "the other limit was charged exactly as often");
+}
+
+#[test]
+fn a_flood_of_identities_never_exceeds_the_cap_and_forgets_nobody() {
+    const CAP: usize = 1_000;
+    let (store, space, quotas) = (store(CAP), KeySpace::new("flood"), [hourly(2)]);
+    assert!(is_allowed(&store, &space, "victim", &quotas, START));
+    assert!(is_allowed(&store, &space, "victim", &quotas, START));
+    let mut newcomers_admitted = 0;
+    for index in 0..50_000 {
+        newcomers_admitted += usize::from(is_allowed(&store, &space, &format!("bot-{index}"), &quotas, START));
+        assert!(store.used() <= CAP + 1, "{} keys of {CAP}", store.used());
+    }
+    assert!(!is_allowed(&store, &space, "victim", &quotas, START), "a live state was evicted");
+    // One each for those that found room, and the two of the overflow for all the rest together.
+    assert_eq!(newcomers_admitted, CAP - 1 + 2);
+}
+
+#[test]
+fn the_overflow_is_one_state_per_rule_for_all_newcomers() {
+    let store = store(0);
+    let (one, other, quotas) = (KeySpace::new("one"), KeySpace::new("other"), [hourly(3)]);
+    let admitted =
+        |space| (0..10).filter(|index| is_allowed(&store, space, &index.to_string(), &quotas, START)).count();
+    assert_eq!(admitted(&one), 3);
+    assert_eq!(admitted(&other), 3, "another rule has an overflow of its own");
+}
+
+#[test]
+fn room_comes_back_when_states_are_whole_again() {
+    let (store, space) = (store(100), KeySpace::new("turnover"));
+    let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
+    for second in 0..50 {
+        let now = START.plus(Micros::from_secs(2 * second));
+        for index in 0..100 {
+            let identifier = format!("{second}-{index}");
+            assert!(is_allowed(&store, &space, &identifier, &quotas, now), "{identifier} found no room");
+        }
+        store.sweep(now.plus(Micros::from_secs(2)), store.steps_per_round());
+        assert_eq!(store.used(), 0);
+    }
+}
+
+#[test]
+fn without_a_sweeper_expired_states_make_room_for_newcomers() {
+    let store = MemoryStore::new(MemoryOptions { max_keys: 64, shards: 1 }, START);
+    let space = KeySpace::new("unswept");
+    let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
+    for index in 0..1_000_u64 {
+        let now = START.plus(Micros::from_millis(100 * index));
+        assert!(is_allowed(&store, &space, &index.to_string(), &quotas, now));
+    }
+    assert!(store.used() <= 64);
+}
+
+#[test]
+fn forgetting_a_state_that_matters_no_longer_changes_no_answer() {
+    let (swept, kept, space) = (store(1_000), store(1_000), KeySpace::new("expiry"));
+    let quotas = [
+        TokenBucket::new(3, Rate::new(7, Micros::from_secs(1)).unwrap()).unwrap().into(),
+        SlidingWindow::new(4, Micros::from_millis(700)).unwrap().into(),
+        FixedWindow::new(5, Micros::from_secs(1), Align::Key).unwrap().into(),
+    ];
+    let mut now = START;
+    for step in 0..2_000_u64 {
+        now = now.plus(Micros::from_micros(step * 7_919 % 600_000));
+        swept.sweep(now, swept.steps_per_round());
+        let charges = [unit(&space, "x", &quotas)];
+        assert_eq!(swept.charge_now(&charges, now), kept.charge_now(&charges, now), "step {step}");
+    }
+}
+
+#[test]
+fn a_repair_that_no_longer_fits_its_word_is_kept() {
+    // 97 per second needs more parts of a microsecond than a word has room for.
+    let (store, space) = (store(1_000), KeySpace::new("repair"));
+    let slow = [TokenBucket::new(5, Rate::new(1, Micros::from_secs(60)).unwrap()).unwrap().into()];
+    let fast = [TokenBucket::new(4, Rate::new(97, Micros::from_secs(1)).unwrap()).unwrap().into()];
+    assert!(is_allowed(&store, &space, "x", &slow, START));
+    assert!(!is_allowed(&store, &space, "x", &fast, START));
+    let filled = START.plus(Micros::from_secs(1));
+    assert!(is_allowed(&store, &space, "x", &fast, filled), "the wait moved away with the clock");
+}
+
+#[test]
+fn sweeping_a_request_s_own_expired_state_keeps_the_count_right() {
+    let store = MemoryStore::new(MemoryOptions { max_keys: 100, shards: 1 }, START);
+    let space = KeySpace::new("own");
+    let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
+    let names: Vec<String> = (0..64).map(|index| index.to_string()).collect();
+    for round in 0..20_u64 {
+        let now = START.plus(Micros::from_secs(2 * round));
+        for pair in names.windows(2) {
+            let charges = [unit(&space, &pair[0], &quotas), unit(&space, &pair[1], &quotas)];
+            store.charge_now(&charges, now);
+        }
+        assert!(store.used() <= names.len(), "{} counted", store.used());
+    }
+    store.sweep(Timestamp::NOW_MAX, store.steps_per_round());
+    assert_eq!(store.used(), 0);
+}
+
+#[test]
+fn the_log_of_a_sliding_window_counts_against_the_cap_and_stays_strict_at_it() {
+    let (store, space) = (store(50), KeySpace::new("log"));
+    let window = Micros::from_secs(60);
+    let quotas = [SlidingWindow::new(1_000, window).unwrap().into()];
+    let mut admitted = Vec::new();
+    for step in 0..3_000_u64 {
+        let now = START.plus(Micros::from_millis(step * 50));
+        if is_allowed(&store, &space, "greedy", &quotas, now) {
+            admitted.push(now);
+        }
+        assert!(store.used() <= 51, "{} in use", store.used());
+    }
+    let in_window =
+        |end: &Timestamp| admitted.iter().filter(|at| **at <= *end && end.since(**at) < window).count();
+    let most = admitted.iter().map(in_window).max();
+    assert!(most <= Some(1_000), "{most:?} within one window");
+    assert!(admitted.len() >= 1_000, "a full store must not deny what the limit allows: {}", admitted.len());
+}
+
+#[test]
+fn a_key_costs_at_most_48_bytes_whatever_the_number_of_keys() {
+    let (space, quotas) = (KeySpace::new("bytes"), [hourly(5)]);
+    let (store, mut worst) = (store(10_000_000), 0);
+    let mut next_look = 250_000;
+    for index in 0..1_000_000_usize {
+        assert!(is_allowed(&store, &space, &format!("user:{index:019}"), &quotas, START));
+        if index + 1 == next_look {
+            worst = worst.max(store.allocated_bytes() / next_look);
+            next_look += 50_000;
+        }
+    }
+    assert!(worst <= 48, "{worst} bytes per key");
+}
+
+#[test]
+fn windows_aligned_by_key_start_at_different_instants() {
+    let (store, space) = (store(10_000), KeySpace::new("phase"));
+    let quotas = [FixedWindow::new(1, Micros::from_secs(60), Align::Key).unwrap().into()];
+    let reset_after = |index: u32| {
+        let identifier = index.to_string();
+        let verdicts = block_on(store.charge(&[unit(&space, &identifier, &quotas)], START)).unwrap().verdicts;
+        verdicts[0].reset_after.as_micros()
+    };
+    let resets: std::collections::HashSet<u64> = (0..1_000).map(reset_after).collect();
+    assert!(resets.len() > 900, "only {} different instants", resets.len());
+    assert!(resets.iter().all(|reset| *reset <= 60_000_000));
+}
