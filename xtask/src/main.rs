@@ -1,5 +1,6 @@
 //! The project's tasks, run as `cargo xtask <task>`.
 //!
+//! Continuous integration runs the same commands as a developer: `lint` and `test` are all there is to pass.
 //! This file reads the command line and turns the result into an exit code: 0 when everything passed,
 //! 1 when a step failed, 2 when the command line made no sense.
 
@@ -13,9 +14,11 @@ mod bench;
 mod clock;
 mod command;
 mod failure;
+mod lint;
 mod plan;
 mod test;
 mod tidy;
+mod tools;
 mod workspace;
 
 use std::process::ExitCode;
@@ -28,11 +31,12 @@ const HELP: &str = "\
 Usage: cargo xtask <task> [options]
 
 Tasks:
+  lint              everything that can be said about the code without running it
   test              every test, then the loom models
-  tidy              the house rules no other tool knows
+  tidy              only the house rules, a part of `lint` that takes no time
   bench <name> ...  a benchmark; further words go to it unchanged
 
-Options of test:
+Options of lint and test:
   --list            print the numbered plan and run nothing
   --only <step>     run one step of the plan
 
@@ -63,6 +67,7 @@ fn run(words: &[String]) -> Result<(), Failure> {
         return Err(Failure::usage(format!("which task?\n\n{HELP}")));
     };
     match task.as_str() {
+        "lint" => plan::run("lint", lint::STEPS, &Selection::parse(rest)?, &Workspace::find()?),
         "test" => plan::run("test", test::STEPS, &Selection::parse(rest)?, &Workspace::find()?),
         "bench" => bench::run(rest),
         "tidy" if rest.is_empty() => tidy::run(&Workspace::find()?).map(|seen| println!("tidy: {seen}")),

@@ -20,6 +20,8 @@ pub(crate) struct Workspace {
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
+    /// Every feature but `default`, sorted.
+    pub(crate) features: Vec<String>,
     /// What the package needs to be built: for every platform, optional or not, build scripts included.
     pub(crate) needs: Vec<String>,
 }
@@ -29,6 +31,18 @@ impl Workspace {
     pub(crate) fn find() -> Result<Self, Failure> {
         let metadata = Invocation::cargo().words("metadata --no-deps --format-version 1").ask()?;
         Self::parse(&metadata)
+    }
+
+    pub(crate) fn package(&self, name: &str) -> Result<&Package, Failure> {
+        self.packages
+            .iter()
+            .find(|package| package.name == name)
+            .ok_or_else(|| Failure::step(format!("the workspace has no package `{name}`")))
+    }
+
+    /// Where programs are kept that only the tasks need.
+    pub(crate) fn tools(&self) -> PathBuf {
+        self.target.join("tools")
     }
 
     fn parse(metadata: &str) -> Result<Self, Failure> {
@@ -44,12 +58,16 @@ impl Workspace {
 
 impl Package {
     fn parse(package: &Value) -> Result<Self, Failure> {
+        let features =
+            package.get("features").and_then(Value::as_object).ok_or_else(|| missing("features"))?;
+        let mut features: Vec<String> = features.keys().filter(|name| *name != "default").cloned().collect();
+        features.sort();
         let needs = list(package, "dependencies")?
             .iter()
             .filter(|dependency| dependency.get("kind").and_then(Value::as_str) != Some("dev"))
             .map(|dependency| text(dependency, "name").map(str::to_owned))
             .collect::<Result<_, _>>()?;
-        Ok(Self { name: text(package, "name")?.to_owned(), needs })
+        Ok(Self { name: text(package, "name")?.to_owned(), features, needs })
     }
 }
 
@@ -84,14 +102,19 @@ mod tests {
     }"#;
 
     #[test]
-    fn needs_leave_out_what_only_tests_use() {
+    fn features_leave_out_default_and_needs_leave_out_what_only_tests_use() {
         let workspace = Workspace::parse(METADATA).unwrap();
-        assert_eq!(workspace.packages[0].needs, ["hashbrown", "cc", "libc"]);
+        let package = workspace.package("sluicegate").unwrap();
+        assert_eq!(package.features, ["redis", "tower"]);
+        assert_eq!(package.needs, ["hashbrown", "cc", "libc"]);
+        assert_eq!(workspace.tools(), Path::new("/out/tools"));
     }
 
     #[test]
     fn what_is_missing_is_named() {
         let failure = Workspace::parse(r#"{"workspace_root": "/src"}"#).unwrap_err();
         assert_eq!(failure.to_string(), "`cargo metadata` gave no usable `target_directory`");
+        let failure = Workspace::parse(METADATA).unwrap().package("gate").unwrap_err().to_string();
+        assert_eq!(failure, "the workspace has no package `gate`");
     }
 }

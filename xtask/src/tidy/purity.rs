@@ -28,7 +28,7 @@ mod tests {
 
     fn found(name: &str, needs: &[&str]) -> Vec<String> {
         let needs = needs.iter().map(|&name| name.to_owned()).collect();
-        let package = Package { name: name.to_owned(), needs };
+        let package = Package { name: name.to_owned(), features: Vec::new(), needs };
         let tree = Tree { files: Vec::new(), packages: &[package] };
         core_needs_nothing(&tree).iter().map(ToString::to_string).collect()
     }
