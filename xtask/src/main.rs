@@ -1,2 +1,75 @@
-//! The project tasks.
-fn main() {}
+//! The project's tasks, run as `cargo xtask <task>`.
+//!
+//! Continuous integration runs the same commands as a developer: `lint` and `test` are all there is to pass.
+//! This file reads the command line and turns the result into an exit code: 0 when everything passed,
+//! 1 when a step failed, 2 when the command line made no sense.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a task runner talks to the person who ran it")]
+
+mod bench;
+mod clock;
+mod command;
+mod failure;
+mod lint;
+mod plan;
+mod test;
+mod tidy;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use failure::Failure;
+use plan::Selection;
+use workspace::Workspace;
+
+const HELP: &str = "\
+Usage: cargo xtask <task> [options]
+
+Tasks:
+  lint              everything that can be said about the code without running it
+  test              every test, then the loom models
+  tidy              only the house rules, a part of `lint` that takes no time
+  bench <name> ...  a benchmark; further words go to it unchanged
+
+Options of lint and test:
+  --list            print the numbered plan and run nothing
+  --only <step>     run one step of the plan
+
+  --help            this text
+";
+
+fn main() -> ExitCode {
+    match words().and_then(|words| run(&words)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("\nxtask: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn words() -> Result<Vec<String>, Failure> {
+    std::env::args_os()
+        .skip(1)
+        .map(|word| word.into_string().map_err(|word| Failure::usage(format!("{} is not UTF-8", word.display()))))
+        .collect()
+}
+
+fn run(words: &[String]) -> Result<(), Failure> {
+    let Some((task, rest)) = words.split_first() else {
+        return Err(Failure::usage(format!("which task?\n\n{HELP}")));
+    };
+    match task.as_str() {
+        "lint" => plan::run("lint", lint::STEPS, &Selection::parse(rest)?, &Workspace::find()?),
+        "test" => plan::run("test", test::STEPS, &Selection::parse(rest)?, &Workspace::find()?),
+        "bench" => bench::run(rest),
+        "tidy" if rest.is_empty() => tidy::run(&Workspace::find()?).map(|seen| println!("tidy: {seen}")),
+        "tidy" => Err(Failure::usage(format!("`tidy` takes no options, not `{}`", rest.join(" ")))),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        unknown => Err(Failure::usage(format!("there is no task `{unknown}`\n\n{HELP}"))),
+    }
+}

@@ -1,0 +1,179 @@
+//! Child processes: shown before they run, timed, and named when they fail.
+//!
+//! Every command a task runs is printed as `$ command`, so that a step of a long log can be repeated by hand.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use crate::clock::timed;
+use crate::failure::Failure;
+
+/// A command to run: its `Display` form can be pasted into a shell.
+#[derive(Debug)]
+pub(crate) struct Invocation {
+    program: String,
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+    directory: Option<PathBuf>,
+}
+
+impl Invocation {
+    pub(crate) fn new(program: impl Into<String>) -> Self {
+        Self { program: program.into(), arguments: Vec::new(), environment: Vec::new(), directory: None }
+    }
+
+    pub(crate) fn cargo() -> Self {
+        Self::new("cargo")
+    }
+
+    /// Adds the words of a fixed text, split at its spaces.
+    pub(crate) fn words(mut self, words: &str) -> Self {
+        self.arguments.extend(words.split_whitespace().map(str::to_owned));
+        self
+    }
+
+    /// Adds one word as it is.
+    pub(crate) fn word(mut self, word: impl Into<String>) -> Self {
+        self.arguments.push(word.into());
+        self
+    }
+
+    pub(crate) fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn within(mut self, directory: &Path) -> Self {
+        self.directory = Some(directory.to_owned());
+        self
+    }
+
+    /// Shows the command and runs it on the caller's terminal.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        println!("$ {self}");
+        let (status, took) = timed(|| self.command().status());
+        self.judge(status, took)?;
+        println!("  done in {took:.1?}");
+        Ok(())
+    }
+
+    /// Shows the command and runs it, passing its standard output on line by line and keeping it.
+    pub(crate) fn run_and_keep(&self) -> Result<String, Failure> {
+        println!("$ {self}");
+        let mut text = String::new();
+        let (status, took) = timed(|| {
+            let mut child = self.command().stdout(Stdio::piped()).spawn()?;
+            pass_on(&mut child, &mut text)?;
+            child.wait()
+        });
+        self.judge(status, took)?;
+        println!("  done in {took:.1?}");
+        Ok(text)
+    }
+
+    /// Runs the command without showing it and returns its standard output.
+    pub(crate) fn ask(&self) -> Result<String, Failure> {
+        let (output, took) = timed(|| self.command().stderr(Stdio::inherit()).output());
+        let output = output.map_err(|error| self.not_started(&error))?;
+        self.judge(Ok(output.status), took)?;
+        String::from_utf8(output.stdout)
+            .map_err(|_| Failure::step(format!("`{self}` printed something that is not UTF-8")))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        command
+    }
+
+    fn judge(&self, status: io::Result<ExitStatus>, took: Duration) -> Result<(), Failure> {
+        let status = status.map_err(|error| self.not_started(&error))?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Failure::step(format!("`{self}` failed after {took:.1?} with {status}")))
+    }
+
+    fn not_started(&self, error: &io::Error) -> Failure {
+        Failure::step(format!("`{self}` could not be run: {error}; is `{}` installed?", self.program))
+    }
+}
+
+fn pass_on(child: &mut Child, text: &mut String) -> io::Result<()> {
+    let Some(stdout) = child.stdout.take() else {
+        return Ok(());
+    };
+    for line in BufReader::new(stdout).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        text.push_str(&line);
+        text.push('\n');
+    }
+    Ok(())
+}
+
+impl fmt::Display for Invocation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.environment {
+            write!(formatter, "{name}={} ", quoted(value))?;
+        }
+        formatter.write_str(&quoted(&self.program))?;
+        self.arguments.iter().try_for_each(|word| write!(formatter, " {}", quoted(word)))
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@+%".contains(character);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_as_a_shell_would_read_it() {
+        let invocation = Invocation::cargo()
+            .words("test -p sluicegate")
+            .word("it's here")
+            .word("")
+            .variable("RUSTFLAGS", "--cfg loom");
+        assert_eq!(invocation.to_string(), r"RUSTFLAGS='--cfg loom' cargo test -p sluicegate 'it'\''s here' ''");
+    }
+
+    #[test]
+    fn a_failing_command_is_named_with_its_status() {
+        let failure = Invocation::new("sh").word("-c").word("exit 3").run().unwrap_err().to_string();
+        assert!(failure.starts_with("`sh -c 'exit 3'` failed after "), "{failure}");
+        assert!(failure.ends_with("exit status: 3"), "{failure}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let failure = Invocation::new("no-such-program").run().unwrap_err().to_string();
+        assert!(failure.contains("`no-such-program` installed?"), "{failure}");
+    }
+
+    #[test]
+    fn what_is_passed_on_is_also_kept() {
+        let printed = Invocation::new("sh").word("-c").word("echo one; echo two").run_and_keep().unwrap();
+        assert_eq!(printed, "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_failure_is_seen_although_the_output_is_kept() {
+        assert!(Invocation::new("sh").word("-c").word("echo one; exit 1").run_and_keep().is_err());
+        assert!(Invocation::new("sh").word("-c").word("echo one; exit 1").ask().is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! `cargo xtask lint`: everything that can be said about the code without running it.
+//!
+//! The steps stand in the order of what they cost, so that a slip of the pen is known in seconds.
+
+use crate::command::Invocation;
+use crate::failure::Failure;
+use crate::plan::Step;
+use crate::workspace::Workspace;
+use crate::{tidy, tools};
+
+pub(crate) const STEPS: &[Step] = &[
+    Step { name: "tidy", about: "the house rules no other tool knows", run: tidy::run },
+    Step { name: "format", about: "rustfmt would change nothing", run: format },
+    Step { name: "clippy", about: "no warning in any target, all features on", run: clippy },
+    Step { name: "features", about: "the library without and with each single feature", run: features },
+    Step { name: "docs", about: "the documentation builds and its links lead somewhere", run: docs },
+    Step { name: "typos", about: "no known misspelling", run: typos },
+    Step { name: "deny", about: "licences, banned packages and sources of dependencies", run: deny },
+];
+
+/// The crate others embed, whose features must work in any combination.
+const LIBRARY: &str = "sluicegate";
+/// The package of the program, which is called as the library is.
+const SERVER: &str = "sluicegate-server";
+
+fn format(_: &Workspace) -> Result<String, Failure> {
+    Invocation::cargo().words("fmt --all --check").run()?;
+    Ok("nothing to change".to_owned())
+}
+
+fn clippy(_: &Workspace) -> Result<String, Failure> {
+    Invocation::cargo().words("clippy --workspace --all-targets --all-features --locked -- -D warnings").run()?;
+    Ok("no warnings".to_owned())
+}
+
+/// Clippy rather than a plain check: code that only one feature uses is a warning, and here an error.
+fn features(workspace: &Workspace) -> Result<String, Failure> {
+    let features = &workspace.package(LIBRARY)?.features;
+    alone(None).run()?;
+    features.iter().try_for_each(|feature| alone(Some(feature)).run())?;
+    Ok(match &features[..] {
+        [] => "without features (there are none)".to_owned(),
+        _ => format!("without features, and with only {}", features.join(", only ")),
+    })
+}
+
+fn alone(feature: Option<&str>) -> Invocation {
+    let start = Invocation::cargo().words("clippy --locked --no-default-features --package").word(LIBRARY);
+    let start = match feature {
+        Some(feature) => start.word("--features").word(feature),
+        None => start,
+    };
+    start.words("-- -D warnings")
+}
+
+/// In two runs, because the server's program and the library have the same name, which is also the name of the
+/// folder their pages are written to. The library comes last: its pages are the ones worth keeping.
+fn docs(_: &Workspace) -> Result<String, Failure> {
+    documentation("--package").run()?;
+    documentation("--workspace --exclude").run()?;
+    Ok("no warnings".to_owned())
+}
+
+fn documentation(with_or_without_server: &str) -> Invocation {
+    Invocation::cargo()
+        .words("doc --no-deps --all-features --locked")
+        .words(with_or_without_server)
+        .word(SERVER)
+        .variable("RUSTDOCFLAGS", "-D warnings")
+}
+
+fn typos(workspace: &Workspace) -> Result<String, Failure> {
+    Invocation::new(tools::typos(workspace)?).within(&workspace.root).run()?;
+    Ok("none".to_owned())
+}
+
+/// Advisories are not asked for: their database cannot be fetched everywhere, and a new entry would turn
+/// an old commit red.
+fn deny(workspace: &Workspace) -> Result<String, Failure> {
+    Invocation::new(tools::cargo_deny(workspace)?)
+        .words("--locked --workspace check bans licenses sources")
+        .within(&workspace.root)
+        .run()?;
+    Ok("every dependency is allowed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feature_is_checked_without_the_others() {
+        assert_eq!(
+            alone(Some("redis")).to_string(),
+            "cargo clippy --locked --no-default-features --package sluicegate --features redis -- -D warnings"
+        );
+        assert_eq!(
+            alone(None).to_string(),
+            "cargo clippy --locked --no-default-features --package sluicegate -- -D warnings"
+        );
+    }
+}

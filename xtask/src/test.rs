@@ -1,0 +1,104 @@
+//! `cargo xtask test`: every test there is, then the loom models of the concurrent parts.
+//!
+//! A step fails when a test fails, and also when a test was skipped or, for loom, when none ran: a green
+//! line must mean that something was really looked at.
+
+use crate::command::Invocation;
+use crate::failure::Failure;
+use crate::plan::Step;
+use crate::workspace::Workspace;
+
+pub(crate) const STEPS: &[Step] = &[
+    Step {
+        name: "workspace",
+        about: "unit, integration and documentation tests of every crate, all features on",
+        run: workspace_tests,
+    },
+    Step { name: "loom", about: "every interleaving of the small concurrent parts", run: loom_tests },
+];
+
+/// How many forced switches between threads loom tries in one execution: nearly all known races need at
+/// most two, and each further one multiplies the time.
+const LOOM_PREEMPTIONS: &str = "3";
+
+fn workspace_tests(_: &Workspace) -> Result<String, Failure> {
+    let printed = Invocation::cargo().words("test --workspace --all-features --locked").run_and_keep()?;
+    Counts::read(&printed).judge("is everything compiled?")
+}
+
+/// A folder of its own, because `--cfg loom` would otherwise rebuild every dependency back and forth; and no
+/// link-time optimisation, which takes longer than it saves. Without default features, because every dependency
+/// sees `--cfg loom` too, and some, like `event-listener` under the Redis client, do not compile with it.
+fn loom_tests(workspace: &Workspace) -> Result<String, Failure> {
+    let printed = Invocation::cargo()
+        .words("test --package sluicegate --no-default-features --lib --release --locked --target-dir")
+        .word(workspace.target.join("loom").to_string_lossy())
+        .word("loom")
+        .variable("RUSTFLAGS", "--cfg loom")
+        .variable("CARGO_PROFILE_RELEASE_LTO", "off")
+        .variable("LOOM_MAX_PREEMPTIONS", LOOM_PREEMPTIONS)
+        .run_and_keep()?;
+    Counts::read(&printed).judge("loom tests are compiled under `cfg(loom)` and their names start with `loom_`")
+}
+
+/// The sums over all `test result:` lines of a run.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    ignored: u64,
+}
+
+impl Counts {
+    fn read(output: &str) -> Self {
+        let results = output.lines().filter(|line| line.starts_with("test result:"));
+        results.fold(Self::default(), |sum, line| Self {
+            passed: sum.passed + number_before(line, "passed"),
+            ignored: sum.ignored + number_before(line, "ignored"),
+        })
+    }
+
+    /// The summary of a run in which every test was run, and there was one.
+    fn judge(&self, hint: &str) -> Result<String, Failure> {
+        match *self {
+            Self { ignored: 1.., .. } => Err(Failure::step(format!(
+                "tests were skipped ({} of them); repair them or remove them",
+                self.ignored
+            ))),
+            Self { passed: 0, .. } => Err(Failure::step(format!("not one test ran: {hint}"))),
+            Self { passed, .. } => Ok(format!("{passed} passed")),
+        }
+    }
+}
+
+fn number_before(line: &str, word: &str) -> u64 {
+    let words: Vec<&str> = line.split([' ', ';']).filter(|part| !part.is_empty()).collect();
+    words.windows(2).find(|pair| pair[1] == word).and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_test_binaries_are_added_up() {
+        let output = "running 3 tests\ntest a ... ok\n\
+            test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.00s\n\
+            test result: ok. 30 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.10s\n";
+        assert_eq!(Counts::read(output), Counts { passed: 42, ignored: 2 });
+    }
+
+    #[test]
+    fn a_run_without_tests_or_with_skipped_ones_does_not_pass() {
+        let judged = |passed, ignored| {
+            let verdict = Counts { passed, ignored }.judge("why?");
+            verdict.map_err(|failure| failure.to_string())
+        };
+        assert_eq!(judged(3, 0), Ok("3 passed".to_owned()));
+        assert_eq!(judged(0, 0), Err("not one test ran: why?".to_owned()));
+        let skipped = "tests were skipped (2 of them); repair them or remove them";
+        assert_eq!(judged(3, 2), Err(skipped.to_owned()));
+        assert_eq!(judged(0, 2), Err(skipped.to_owned()));
+        let none = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out\n";
+        assert_eq!(Counts::read(none), Counts { passed: 0, ignored: 0 });
+    }
+}
