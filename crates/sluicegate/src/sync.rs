@@ -1,21 +1,21 @@
 //! Locks and atomics: the real ones, or loom's, which try every order of events in a model.
 
-#[cfg(not(loom))]
+#[cfg(not(sluicegate_loom))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
-#[cfg(not(loom))]
+#[cfg(not(sluicegate_loom))]
 pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};
 
-#[cfg(loom)]
+#[cfg(sluicegate_loom)]
 pub(crate) use loom::sync::MutexGuard;
-#[cfg(loom)]
+#[cfg(sluicegate_loom)]
 pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering};
 
 /// loom's lock with the signature of the real one.
-#[cfg(loom)]
+#[cfg(sluicegate_loom)]
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-#[cfg(loom)]
+#[cfg(sluicegate_loom)]
 impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

@@ -9,6 +9,8 @@
 //! because that would forgive whoever filled the table. Every entry in the log of a sliding window counts as
 //! a key; a log that finds no room merges its newest entries, which never admits more.
 
+#[cfg(all(test, sluicegate_loom))]
+mod models;
 mod packed;
 mod shard;
 mod sweep;
