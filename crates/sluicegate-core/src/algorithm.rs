@@ -51,6 +51,21 @@ pub trait Algorithm {
 
     /// The last instant at which the state matters: at any later one it means the same as no state.
     fn kept_until(&self, state: &Self::State) -> Timestamp;
+
+    /// Decides one request under this limit alone: the state to remember from now on, and the verdict. A cost
+    /// of nothing always fits and leaves the state as it is.
+    fn decide(&self, state: Option<Self::State>, cost: Cost, now: Timestamp) -> (Option<Self::State>, Verdict) {
+        let repaired = state.as_ref().and_then(|state| self.repair(state, now));
+        let state = repaired.or(state);
+        if cost.is_zero() {
+            let standing = self.standing(state.as_ref(), now);
+            return (state, Verdict::new(Outcome::Allowed, self.limit(), standing));
+        }
+        let outcome = self.outcome(state.as_ref(), cost, now);
+        let state = if outcome.is_allowed() { Some(self.charge(state, cost, now)) } else { state };
+        let standing = self.standing(state.as_ref(), now);
+        (state, Verdict::new(outcome, self.limit(), standing))
+    }
 }
 
 /// The state if this algorithm left it. A state of another algorithm counts as none: a rule that changes its
@@ -108,6 +123,17 @@ macro_rules! algorithms {
             #[must_use]
             pub fn window(&self) -> Micros {
                 match self { $(Self::$name(quota) => quota.window(),)+ }
+            }
+
+            /// See [`Algorithm::decide`].
+            #[must_use]
+            pub fn decide(&self, state: Option<State>, cost: Cost, now: Timestamp) -> (Option<State>, Verdict) {
+                match self {
+                    $(Self::$name(quota) => {
+                        let (state, verdict) = quota.decide(own!(state, $name), cost, now);
+                        (state.map(State::$name), verdict)
+                    })+
+                }
             }
 
             /// See [`Algorithm::repair`].
@@ -174,16 +200,6 @@ macro_rules! algorithms {
 }
 
 impl Quota {
-    /// Decides one request under this limit alone: the state to remember from now on, and the verdict.
-    #[must_use]
-    pub fn decide(&self, state: Option<State>, cost: Cost, now: Timestamp) -> (Option<State>, Verdict) {
-        let state = self.repaired(state, now);
-        let outcome = self.outcome(state.as_ref(), cost, now);
-        let state = if outcome.is_allowed() { self.charge(state, cost, now) } else { state };
-        let verdict = self.verdict(outcome, state.as_ref(), now);
-        (state, verdict)
-    }
-
     /// The state, pulled back into range if it was not.
     #[must_use]
     pub fn repaired(&self, state: Option<State>, now: Timestamp) -> Option<State> {

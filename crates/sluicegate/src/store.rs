@@ -34,7 +34,7 @@ pub struct Charge<'a> {
 
 /// Verdicts of all limits of all charges, in their order. Most requests meet few limits, so few are held
 /// without an allocation.
-pub type Verdicts = SmallVec<[Verdict; 4]>;
+pub type Verdicts = SmallVec<[Verdict; 2]>;
 
 /// What a store answers.
 #[derive(Clone, Debug, PartialEq)]

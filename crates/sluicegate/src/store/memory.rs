@@ -20,9 +20,9 @@ use super::{Charge, LIMITS_PER_KEY_MAX, Reply, Store, StoreError, Verdicts};
 use crate::clock::{Clock, SystemClock};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use packed::Packed;
-use shard::{Shard, Updated, log_entries};
+use shard::{Shard, log_entries};
 use sluicegate_core::decision::{Group, is_charged};
-use sluicegate_core::{Outcome, Quota, State, Timestamp, Verdict};
+use sluicegate_core::{Algorithm, Outcome, Quota, State, Timestamp, Verdict};
 use smallvec::SmallVec;
 use std::future::Future;
 
@@ -184,25 +184,23 @@ impl MemoryStore {
         let digest = charge.key.digest();
         let at = quota.aligned(now, digest.1);
         let mut shard = self.shards[self.shard_index(digest)].0.lock();
-        let updated = shard.update(digest, self.born, |state| {
-            let (state, is_repaired) = match quota.repair(&state, at) {
-                Some(repaired) => (Some(repaired), true),
-                None => (Some(state), false),
-            };
-            let outcome = quota.outcome(state.as_ref(), charge.cost, at);
-            let state = if outcome.is_allowed() { quota.charge(state, charge.cost, at) } else { state };
-            let verdict = quota.verdict(outcome, state.as_ref(), at);
-            if !outcome.is_allowed() && !is_repaired {
-                return (None, Some(verdict));
+        let word = shard.word(digest)?;
+        let (packed, verdict) = match quota {
+            Quota::TokenBucket(quota) => {
+                let state = word.as_token_bucket(self.born)?;
+                let (state, verdict) = quota.decide(Some(state), charge.cost, at);
+                (Packed::token_bucket(&state?, self.born), verdict)
             }
-            // A state that has outgrown its word, even by a mere repair, takes the long way.
-            let packed = state.and_then(|state| Packed::new(&state, self.born));
-            (packed, packed.map(|_| verdict))
-        });
-        match updated {
-            Updated::Answered(verdict) => verdict,
-            Updated::Elsewhere => None,
-        }
+            Quota::FixedWindow(quota) => {
+                let state = word.as_fixed_window(self.born)?;
+                let (state, verdict) = quota.decide(Some(state), charge.cost, at);
+                (Packed::fixed_window(&state?, self.born), verdict)
+            }
+            _ => return None,
+        };
+        // A state that has outgrown its word, even by a mere repair, takes the long way.
+        *word = packed?;
+        Some(verdict)
     }
 
     /// The long way: any number of limits, new keys, states of any size.

@@ -19,6 +19,7 @@ const TOKEN_BUCKET: u64 = 0;
 const FIXED_WINDOW: u64 = 1;
 const WIDE: u64 = 2;
 
+const SPARE_BITS: u32 = 3;
 const PARTS_BITS: u32 = 6;
 const TAT_BITS: u32 = 47;
 const COUNT_BITS: u32 = 24;
@@ -54,41 +55,49 @@ impl Packed {
 
     /// What the word says.
     pub(super) fn unpack(self, born: Timestamp) -> Unpacked {
-        let body = self.0 >> KIND_BITS;
-        match self.0 & low_bits(KIND_BITS) {
-            TOKEN_BUCKET => {
-                let parts_per_micro = (body >> 3 & low_bits(PARTS_BITS)) + 1;
-                let tat_parts = body >> (3 + PARTS_BITS) & low_bits(PARTS_BITS);
-                let tat_micros = born.as_micros() + (body >> (3 + 2 * PARTS_BITS));
-                let kept_until_micros = tat_micros + u64::from(tat_parts > 0);
-                Unpacked::State(State::TokenBucket(TokenBucketState {
-                    tat_micros,
-                    tat_parts,
-                    parts_per_micro,
-                    kept_until_micros,
-                }))
-            }
-            FIXED_WINDOW => {
-                let end_millis = born.as_micros() / 1_000 + (body >> COUNT_BITS);
-                Unpacked::State(State::FixedWindow(FixedWindowState {
-                    count: body & low_bits(COUNT_BITS),
-                    end: Timestamp::from_micros(end_millis * 1_000),
-                }))
-            }
-            _ => Unpacked::Wide(usize::try_from(body).unwrap_or(usize::MAX)),
+        if let Some(state) = self.as_token_bucket(born) {
+            return Unpacked::State(State::TokenBucket(state));
         }
+        if let Some(state) = self.as_fixed_window(born) {
+            return Unpacked::State(State::FixedWindow(state));
+        }
+        Unpacked::Wide(usize::try_from(self.0 >> KIND_BITS).unwrap_or(usize::MAX))
+    }
+
+    /// The state of a token bucket, if it is one.
+    pub(super) fn as_token_bucket(self, born: Timestamp) -> Option<TokenBucketState> {
+        if self.0 & low_bits(KIND_BITS) != TOKEN_BUCKET {
+            return None;
+        }
+        let body = self.0 >> (SPARE_BITS + KIND_BITS);
+        let parts_per_micro = (body & low_bits(PARTS_BITS)) + 1;
+        let tat_parts = body >> PARTS_BITS & low_bits(PARTS_BITS);
+        let tat_micros = born.as_micros() + (body >> (2 * PARTS_BITS));
+        let kept_until_micros = tat_micros + u64::from(tat_parts > 0);
+        Some(TokenBucketState { tat_micros, tat_parts, parts_per_micro, kept_until_micros })
+    }
+
+    /// The state of a fixed window, if it is one.
+    pub(super) fn as_fixed_window(self, born: Timestamp) -> Option<FixedWindowState> {
+        if self.0 & low_bits(KIND_BITS) != FIXED_WINDOW {
+            return None;
+        }
+        let body = self.0 >> KIND_BITS;
+        let end_millis = born.as_micros() / 1_000 + (body >> COUNT_BITS);
+        let end = Timestamp::from_micros(end_millis * 1_000);
+        Some(FixedWindowState { count: body & low_bits(COUNT_BITS), end })
     }
 
     /// The last microsecond at which a packed state matters; `None` if the state is beside the table.
     pub(super) fn kept_until(self, born: Timestamp) -> Option<Timestamp> {
-        match self.unpack(born) {
-            Unpacked::State(State::TokenBucket(state)) => Some(Timestamp::from_micros(state.kept_until_micros)),
-            Unpacked::State(State::FixedWindow(state)) => Some(state.end),
-            _ => None,
+        if let Some(state) = self.as_token_bucket(born) {
+            return Some(Timestamp::from_micros(state.kept_until_micros));
         }
+        self.as_fixed_window(born).map(|state| state.end)
     }
 
-    fn token_bucket(state: &TokenBucketState, born: Timestamp) -> Option<Self> {
+    /// The state of a token bucket in one word, if it fits.
+    pub(super) fn token_bucket(state: &TokenBucketState, born: Timestamp) -> Option<Self> {
         let whole_at = state.tat_micros.checked_add(u64::from(state.tat_parts > 0))?;
         let tat = state.tat_micros.checked_sub(born.as_micros())?;
         let divisions = state.parts_per_micro.checked_sub(1)?;
@@ -99,11 +108,12 @@ impl Packed {
             && state.kept_until_micros == whole_at;
         fits.then(|| {
             let body = (tat << PARTS_BITS | state.tat_parts) << PARTS_BITS | divisions;
-            Self(body << (3 + KIND_BITS) | TOKEN_BUCKET)
+            Self(body << (SPARE_BITS + KIND_BITS) | TOKEN_BUCKET)
         })
     }
 
-    fn fixed_window(state: &FixedWindowState, born: Timestamp) -> Option<Self> {
+    /// The state of a fixed window in one word, if it fits.
+    pub(super) fn fixed_window(state: &FixedWindowState, born: Timestamp) -> Option<Self> {
         let end = (state.end.as_micros() / 1_000).checked_sub(born.as_micros() / 1_000)?;
         let fits = end <= low_bits(END_BITS)
             && state.count <= low_bits(COUNT_BITS)

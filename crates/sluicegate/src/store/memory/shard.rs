@@ -39,14 +39,6 @@ struct Wide {
     kept_until: Timestamp,
 }
 
-/// What [`Shard::update`] did.
-pub(super) enum Updated<T> {
-    /// The state was in the table and in one word, and the closure has answered.
-    Answered(T),
-    /// There is no such state, or it is beside the table: take the long way.
-    Elsewhere,
-}
-
 impl Shard {
     /// The state under `digest`.
     pub(super) fn state(&self, digest: Digest, born: Timestamp) -> Option<Cow<'_, State>> {
@@ -57,22 +49,9 @@ impl Shard {
         }
     }
 
-    /// Lets `change` replace a packed state in place: the short way of nearly every decision.
-    pub(super) fn update<T>(
-        &mut self,
-        digest: Digest,
-        born: Timestamp,
-        change: impl FnOnce(State) -> (Option<Packed>, T),
-    ) -> Updated<T> {
-        let Some(entry) = self.table.find_mut(digest.0, |entry| entry.digest == digest) else {
-            return Updated::Elsewhere;
-        };
-        let Unpacked::State(state) = entry.packed.unpack(born) else { return Updated::Elsewhere };
-        let (packed, answer) = change(state);
-        if let Some(packed) = packed {
-            entry.packed = packed;
-        }
-        Updated::Answered(answer)
+    /// The word under `digest`, to be replaced in place: the short way of nearly every decision.
+    pub(super) fn word(&mut self, digest: Digest) -> Option<&mut Packed> {
+        self.table.find_mut(digest.0, |entry| entry.digest == digest).map(|entry| &mut entry.packed)
     }
 
     /// Takes the state out for a change; [`Shard::put`] brings it back. The key keeps its place.

@@ -1,0 +1,114 @@
+//! The limiters that are compared, behind one question. Each reads its own clock, as in real use, and has a
+//! limit so large that everything is allowed.
+
+use crate::workload::KEY_BYTES;
+use governor::clock::DefaultClock;
+use governor::state::keyed::DashMapStateStore;
+use sluicegate::clock::{Clock, SystemClock};
+use sluicegate::core::decision::Group;
+use sluicegate::core::{Cost, Micros, Quota, Rate, TokenBucket};
+use sluicegate::store::{Charge, Key, KeySpace, Subject};
+use sluicegate::{Identity, MemoryStore};
+use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// One unit per this many seconds, and so many at once: slow enough that a key is not whole again, and so
+/// forgotten, between two of its requests; large enough that none is denied.
+const PERIOD_SECS: u64 = 10;
+const BURST: u32 = 30_000_000;
+
+/// The names of all contenders; ours first.
+pub(crate) const NAMES: [&str; 3] = ["sluicegate", "governor", "throttlecrab"];
+
+/// A limiter that can be asked.
+pub(crate) trait Contender: Sync {
+    /// True if a request of this key passes.
+    fn is_allowed(&self, key: &str) -> bool;
+}
+
+/// A fresh contender by name.
+pub(crate) fn new(name: &str) -> Result<Box<dyn Contender>, String> {
+    match name {
+        "sluicegate" => Ok(Box::new(Ours::new()?)),
+        "governor" => Ok(Box::new(Governor::new()?)),
+        "throttlecrab" => Ok(Box::new(Throttlecrab::new())),
+        _ => Err(format!("unknown contender {name}: use one of {}", NAMES.join(", "))),
+    }
+}
+
+/// Our embedded store, with the clock that the server uses.
+pub(crate) struct Ours {
+    pub(crate) store: MemoryStore,
+    pub(crate) clock: SystemClock,
+    space: KeySpace,
+    quotas: [Quota; 1],
+}
+
+impl Ours {
+    fn new() -> Result<Self, String> {
+        let rate = Rate::new(1, Micros::from_secs(PERIOD_SECS)).map_err(|error| error.to_string())?;
+        Self::with_quota(TokenBucket::new(u64::from(BURST), rate).map_err(|error| error.to_string())?)
+    }
+
+    pub(crate) fn with_quota(bucket: TokenBucket) -> Result<Self, String> {
+        let (store, clock) = (MemoryStore::default(), SystemClock::new());
+        Ok(Self { store, clock, space: KeySpace::new("bench"), quotas: [Quota::from(bucket)] })
+    }
+}
+
+impl Contender for Ours {
+    #[inline]
+    fn is_allowed(&self, key: &str) -> bool {
+        let subject = Subject { tenant: None, identity: Some(Identity::Named(key)), address: None };
+        let charge = Charge {
+            key: Key { space: &self.space, subject },
+            quotas: &self.quotas,
+            cost: Cost::ONE,
+            group: Group::Enforced,
+        };
+        let verdicts = self.store.charge_now(&[charge], self.clock.now());
+        verdicts.iter().all(|verdict| verdict.outcome.is_allowed())
+    }
+}
+
+struct Governor {
+    limiter: governor::RateLimiter<[u8; KEY_BYTES], DashMapStateStore<[u8; KEY_BYTES]>, DefaultClock>,
+}
+
+impl Governor {
+    fn new() -> Result<Self, String> {
+        let quota = governor::Quota::with_period(Duration::from_secs(PERIOD_SECS)).ok_or("zero is not a rate")?;
+        let quota = quota.allow_burst(NonZeroU32::new(BURST).ok_or("zero is not a burst")?);
+        Ok(Self { limiter: governor::RateLimiter::dashmap(quota) })
+    }
+}
+
+impl Contender for Governor {
+    #[inline]
+    fn is_allowed(&self, key: &str) -> bool {
+        // A key of fixed size is the best case for this peer: nothing is allocated or followed.
+        <&[u8; KEY_BYTES]>::try_from(key.as_bytes()).is_ok_and(|key| self.limiter.check_key(key).is_ok())
+    }
+}
+
+/// throttlecrab's library takes `&mut self`: shared between threads it needs a lock around it.
+struct Throttlecrab {
+    limiter: Mutex<throttlecrab::RateLimiter<throttlecrab::PeriodicStore>>,
+}
+
+impl Throttlecrab {
+    fn new() -> Self {
+        Self { limiter: Mutex::new(throttlecrab::RateLimiter::new(throttlecrab::PeriodicStore::new())) }
+    }
+}
+
+impl Contender for Throttlecrab {
+    #[inline]
+    #[expect(clippy::disallowed_methods, reason = "this peer is given the time of day at every call")]
+    fn is_allowed(&self, key: &str) -> bool {
+        let (burst, period) = (i64::from(BURST), PERIOD_SECS as i64);
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        limiter.rate_limit(key, burst, 1, period, 1, SystemTime::now()).is_ok_and(|(allowed, _)| allowed)
+    }
+}
