@@ -1,2 +1,6 @@
 //! The server binary.
+
+mod body;
+mod problem;
+
 fn main() {}
