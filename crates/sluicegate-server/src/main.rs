@@ -1,6 +1,8 @@
 //! The server binary.
 
 mod body;
+mod http;
 mod problem;
+mod secret;
 
 fn main() {}
