@@ -2,6 +2,7 @@
 
 mod body;
 mod http;
+mod net;
 mod problem;
 mod secret;
 
