@@ -5,5 +5,6 @@ mod http;
 mod net;
 mod problem;
 mod secret;
+mod shutdown;
 
 fn main() {}
