@@ -6,5 +6,6 @@ mod net;
 mod problem;
 mod secret;
 mod shutdown;
+mod telemetry;
 
 fn main() {}
