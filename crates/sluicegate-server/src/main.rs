@@ -1,2 +1,43 @@
-//! The server binary.
-fn main() {}
+//! The Sluicegate server and its command line.
+//!
+//! This file parses, runs, and turns the outcome into an exit code; nothing else. It is the only
+//! place that reads the environment.
+
+mod body;
+mod cli;
+mod http;
+mod net;
+mod problem;
+mod secret;
+mod settings;
+mod shutdown;
+mod telemetry;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use cli::Cli;
+use settings::Env;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too and have their own code; a closed stream is no
+            // error.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+        }
+    };
+    read_env().and_then(|env| cli::run(cli, &env)).unwrap_or_else(|error| {
+        let _ = writeln!(std::io::stderr(), "error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+fn read_env() -> Result<Env, cli::Error> {
+    Ok(Env::read(|name| std::env::var_os(name))?)
+}

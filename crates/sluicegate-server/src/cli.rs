@@ -1,0 +1,110 @@
+//! The command line.
+//!
+//! `sluicegate` alone, or with flags only, means `sluicegate serve`. Flags are taken as text here;
+//! [`crate::settings`] gives them their meaning together with the environment and the file, so that
+//! one error text serves all three.
+
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::settings::{Env, Flags};
+
+/// Everything that can go wrong after the command line was understood.
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// A distributed rate limiter: exact limits, all or nothing, bounded memory.
+#[derive(Debug, Parser)]
+#[command(name = "sluicegate", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server (the default)
+    Serve(ServeArgs),
+}
+
+#[derive(Debug, Args)]
+struct ServeArgs {
+    /// Configuration file; without one, the built-in demo [env: SLUICEGATE_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where state lives: memory (default: memory) [env: SLUICEGATE_STORE]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Reverse proxy (default: 127.0.0.1:8080) [env: SLUICEGATE_GATEWAY]
+    #[arg(long, value_name = "ADDR|off")]
+    gateway: Option<String>,
+    /// Decision API (default: 127.0.0.1:8081) [env: SLUICEGATE_API]
+    #[arg(long, value_name = "ADDR|off")]
+    api: Option<String>,
+    /// Health, metrics and administration (default: 127.0.0.1:8082) [env: SLUICEGATE_ADMIN]
+    ///
+    /// An address that other machines can reach needs a token in SLUICEGATE_ADMIN_TOKEN.
+    #[arg(long, value_name = "ADDR|off")]
+    admin: Option<String>,
+}
+
+impl From<ServeArgs> for Flags {
+    fn from(args: ServeArgs) -> Self {
+        let ServeArgs { config, store, gateway, api, admin } = args;
+        Self { config, store, gateway, api, admin }
+    }
+}
+
+/// Does what the command line asks for.
+pub(crate) fn run(cli: Cli, env: &Env) -> Result<ExitCode, Error> {
+    let flags = match cli.command {
+        Some(Command::Serve(args)) => args.into(),
+        None => cli.serve.into(),
+    };
+    serve::run(&flags, env)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn flags(arguments: &[&str]) -> Result<Flags, clap::Error> {
+        let cli = Cli::try_parse_from([&["sluicegate"], arguments].concat())?;
+        Ok(match cli.command {
+            Some(Command::Serve(args)) => args.into(),
+            None => cli.serve.into(),
+        })
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_alone_mean_serve() {
+        assert_eq!(flags(&[]).expect("valid").api, None);
+        for arguments in [&["--api", "off"][..], &["serve", "--api", "off"], &["--api=off"]] {
+            assert_eq!(flags(arguments).expect("valid").api.as_deref(), Some("off"), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_built_yet_is_unknown() {
+        for arguments in [
+            &["--resp", "off"][..],
+            &["serve", "--envoy-ratelimit", "dir"],
+            &["--admin-token", "x"],
+            &["simulate"],
+        ] {
+            assert!(flags(arguments).is_err(), "{arguments:?}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! `sluicegate serve`: settings to listeners to `ready`, and from a signal to the exit code.
+//!
+//! Nothing is announced until everything is bound, `ready` is printed once every listener accepts,
+//! and after the first stop signal the process ends within [`STOP_WITHIN`], whatever its clients
+//! do. The admin listener stays up until the others are drained, so that readiness can be seen to
+//! be off.
+
+use std::fmt;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Error;
+use crate::http::Routers;
+use crate::http::health::{Health, Readiness};
+use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
+use crate::settings::{self, Env, FileSettings, Flags, Listen, Settings};
+use crate::shutdown::{Shutdown, StopSignals};
+use crate::telemetry;
+
+/// From the stop signal to the end of the last connection. The contract says 10 s for the whole
+/// process.
+const STOP_WITHIN: Duration = Duration::from_secs(9);
+
+/// What of [`STOP_WITHIN`] is kept for the admin listener, which is drained last.
+const ADMIN_DRAIN: Duration = Duration::from_secs(1);
+
+/// A configuration file was named.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot use the configuration file {path}: this build has only its built-in configuration; \
+     leave --config out"
+)]
+struct NoConfigYet {
+    path: String,
+}
+
+/// A listener ended although nobody asked it to.
+#[derive(Debug, thiserror::Error)]
+#[error("a listener stopped by itself, which is a fault of the server; its log says where")]
+struct ListenerLost;
+
+/// Serves until told to stop.
+pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
+    telemetry::init(env.log())?;
+    let file = settings::config_path(flags, env).map(load_file).transpose()?.unwrap_or_default();
+    let settings = settings::merge(flags, env, &file)?;
+    let health = Health::default();
+    let shutdown = Shutdown::default();
+    let routers = Routers::new(&health);
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(serve(&settings, routers, &health, &shutdown));
+    // What is still running was cut on purpose; nothing waits for it.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// The seam for the configuration loader: it turns the file into what [`settings::merge`] takes.
+fn load_file(path: &Path) -> Result<FileSettings, NoConfigYet> {
+    Err(NoConfigYet { path: path.display().to_string().escape_debug().to_string() })
+}
+
+/// Binds, announces, serves and drains.
+async fn serve(
+    settings: &Settings,
+    routers: Routers,
+    health: &Health,
+    shutdown: &Shutdown,
+) -> Result<ExitCode, Error> {
+    let Routers { gateway, api, admin } = routers;
+    let gateway = bind("gateway", settings.gateway, gateway).await?;
+    let api = bind("api", settings.api, api).await?;
+    let admin = bind("admin", settings.admin, admin).await?;
+    let connections_max = open_files::connections_max(open_files::raise_limit());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        store = ?settings.store,
+        has_admin_token = settings.admin_token.is_some(),
+        connections_max,
+        "starting"
+    );
+    let signals = StopSignals::install()?;
+    let announcement = Announcement::of(&[&gateway, &api, &admin]);
+
+    let options = |drain| ListenerOptions { drain, connections_max, ..ListenerOptions::default() };
+    let mut traffic = JoinSet::new();
+    for (listener, router) in [gateway, api].into_iter().flatten() {
+        let options = options(STOP_WITHIN.saturating_sub(ADMIN_DRAIN));
+        let drain = shutdown.drain().clone();
+        traffic.spawn(net::serve(listener, router, options, drain));
+    }
+    let traffic_is_drained = CancellationToken::new();
+    let mut administration = JoinSet::new();
+    if let Some((listener, router)) = admin {
+        let drain = traffic_is_drained.clone();
+        administration.spawn(net::serve(listener, router, options(ADMIN_DRAIN), drain));
+    }
+
+    announcement.print();
+    health.set(Readiness::Ready);
+    print_line("ready");
+    tokio::spawn(signals.forward(shutdown.clone(), health.clone()));
+
+    tokio::select! {
+        // Asked first, because listeners may end as soon as the drain has begun. One that ends
+        // before has panicked.
+        biased;
+        () = shutdown.drain().cancelled() => {}
+        Some(_) = traffic.join_next() => return Err(ListenerLost.into()),
+        Some(_) = administration.join_next() => return Err(ListenerLost.into()),
+    }
+    let drained = async {
+        let traffic = connections_cut(traffic).await;
+        traffic_is_drained.cancel();
+        traffic + connections_cut(administration).await
+    };
+    tokio::select! {
+        connections_cut = drained => {
+            // A drain that had to cut connections still ends well: that is what its deadline is
+            // for.
+            tracing::info!(connections_cut, "stopped");
+            Ok(ExitCode::SUCCESS)
+        }
+        () = shutdown.at_once().cancelled() => {
+            tracing::warn!("a second signal: stopped without waiting for answers in flight");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+type Bound = Option<(Listener, Router)>;
+
+async fn bind(name: &'static str, listen: Listen, router: Router) -> Result<Bound, BindError> {
+    match listen {
+        Listen::Off => Ok(None),
+        Listen::At(address) => Ok(Some((Listener::bind(name, address).await?, router))),
+    }
+}
+
+/// Waits until every listener is drained.
+async fn connections_cut(mut listeners: JoinSet<Drained>) -> usize {
+    let mut connections_cut = 0;
+    while let Some(drained) = listeners.join_next().await {
+        // A listener that panicked has nothing left to cut.
+        connections_cut += drained.map_or(0, |drained| drained.connections_cut);
+    }
+    connections_cut
+}
+
+/// What is printed before `ready`.
+struct Announcement {
+    listening: Vec<(&'static str, SocketAddr)>,
+}
+
+impl Announcement {
+    fn of(bound: &[&Bound]) -> Self {
+        let listeners = bound.iter().filter_map(|bound| bound.as_ref());
+        Self { listening: listeners.map(|(listener, _)| (listener.name(), listener.address())).collect() }
+    }
+
+    fn print(&self) {
+        for (name, address) in &self.listening {
+            print_line(&format!("listening {name} {address}"));
+        }
+        if let Some(hint) = self.hint() {
+            print_line(&hint);
+        }
+    }
+
+    /// A line to paste.
+    fn hint(&self) -> Option<String> {
+        let (_, address) = self.listening.iter().find(|(name, _)| *name == "admin")?;
+        Some(format!("try: curl -i http://{}/readyz", Reachable(*address)))
+    }
+}
+
+/// An address as a client on this machine can use it: one that stands for all becomes loopback.
+struct Reachable(SocketAddr);
+
+impl fmt::Display for Reachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ip = match self.0.ip() {
+            ip if !ip.is_unspecified() => ip,
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        SocketAddr::new(ip, self.0.port()).fmt(f)
+    }
+}
+
+/// Scripts wait for these lines, so they are plain whatever the log's form. A closed stderr is no
+/// reason to stop serving.
+fn print_line(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_names_an_address_that_a_client_can_use() {
+        for (bound, expected) in [
+            ("127.0.0.1:43121", "try: curl -i http://127.0.0.1:43121/readyz"),
+            ("0.0.0.0:8082", "try: curl -i http://127.0.0.1:8082/readyz"),
+            ("[::]:8082", "try: curl -i http://[::1]:8082/readyz"),
+        ] {
+            let address = bound.parse().expect("an address");
+            let announcement = Announcement { listening: vec![("admin", address)] };
+            assert_eq!(announcement.hint().as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn without_the_admin_listener_there_is_no_hint_yet() {
+        assert_eq!(Announcement { listening: Vec::new() }.hint(), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! Who may change things: the bearer token of the administration.
+//!
+//! A request without the configured token is answered 401, and without a configured token nothing
+//! can be changed at all: 403 with the remedy. The token itself is never part of an answer.
+
+use axum::http::StatusCode;
+use axum::http::header::{self, HeaderMap, HeaderValue};
+
+use crate::problem::Problem;
+use crate::secret::Secret;
+
+/// Checks `Authorization: Bearer …` against `token`.
+#[cfg_attr(not(test), expect(dead_code, reason = "first used by the handlers that change things"))]
+pub(crate) fn require(token: Option<&Secret>, headers: &HeaderMap) -> Result<(), Problem> {
+    let Some(token) = token else {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "changes are off because no admin token is configured; \
+             set SLUICEGATE_ADMIN_TOKEN and restart the server",
+        ));
+    };
+    if bearer(headers).is_some_and(|given| token.matches(given)) {
+        return Ok(());
+    }
+    Err(Problem::new(StatusCode::UNAUTHORIZED, "this needs the admin token; send it as `Authorization: Bearer …`")
+        .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
+}
+
+/// The credentials of the only `Authorization` header, if its scheme is `Bearer`.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let value = values.next()?.as_bytes();
+    // Two of them may have been read differently by a proxy in front.
+    if values.next().is_some() {
+        return None;
+    }
+    let (scheme, credentials) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| credentials.trim_ascii_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(token: Option<&str>, authorization: &[&str]) -> u16 {
+        let token = token.map(|text| Secret::new(text.to_owned()));
+        let mut headers = HeaderMap::new();
+        for value in authorization {
+            headers.append(header::AUTHORIZATION, HeaderValue::from_str(value).expect("valid"));
+        }
+        match require(token.as_ref(), &headers) {
+            Ok(()) => 200,
+            Err(problem) => problem.status().as_u16(),
+        }
+    }
+
+    #[test]
+    fn only_the_token_opens() {
+        let token = Some("correct-horse");
+        for (authorization, expected) in [
+            (&["Bearer correct-horse"][..], 200),
+            (&["bearer correct-horse"], 200),
+            (&["Bearer  correct-horse"], 200),
+            (&[], 401),
+            (&[""], 401),
+            (&["Bearer"], 401),
+            (&["Bearer "], 401),
+            (&["Bearer correct-hors"], 401),
+            (&["Bearer correct-horse2"], 401),
+            (&["Basic correct-horse"], 401),
+            (&["correct-horse"], 401),
+            (&["Bearer correct-horse", "Bearer correct-horse"], 401),
+        ] {
+            assert_eq!(status(token, authorization), expected, "{authorization:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_configured_token_nothing_opens() {
+        assert_eq!(status(None, &["Bearer anything"]), 403);
+        assert_eq!(status(None, &[]), 403);
+    }
+}

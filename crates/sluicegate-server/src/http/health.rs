@@ -1,0 +1,159 @@
+//! Health on the admin listener: `/livez`, `/readyz` and `/healthz`.
+//!
+//! `/livez` answers 200 as long as the process can answer at all; restarting helps only where it
+//! does not. `/readyz` (and `/healthz`, the same) says whether traffic should be sent here: 200
+//! with `{"status":"ready","degraded":…}`, or 503 while starting and from the moment a shutdown
+//! begins. Stopping is final: nothing makes a stopping server ready again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::{self, HeaderValue};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
+
+/// Whether this server should be sent traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Readiness {
+    /// Not every listener accepts yet, or no rules were ever loaded.
+    Starting = 0,
+    /// Decides as configured.
+    Ready = 1,
+    /// The store is down; open and local rules still answer.
+    Degraded = 2,
+    /// The store is down and every rule is closed.
+    Unavailable = 3,
+    /// Shutting down.
+    Stopping = 4,
+}
+
+impl Readiness {
+    fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Starting,
+            1 => Self::Ready,
+            2 => Self::Degraded,
+            3 => Self::Unavailable,
+            _ => Self::Stopping,
+        }
+    }
+
+    fn status(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready | Self::Degraded => "ready",
+            Self::Unavailable => "unavailable",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+/// The server's readiness, shared by those who know it and those who ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health(Arc<AtomicU8>);
+
+impl Health {
+    /// Takes note of a change. Once [`Readiness::Stopping`], it stays so.
+    pub(crate) fn set(&self, readiness: Readiness) {
+        // A maximum would not do: ready and degraded follow each other in both directions.
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
+            (current != Readiness::Stopping as u8).then_some(readiness as u8)
+        });
+    }
+
+    /// What holds now.
+    pub(crate) fn readiness(&self) -> Readiness {
+        Readiness::from_code(self.0.load(Ordering::Acquire))
+    }
+}
+
+/// The three health routes.
+pub(crate) fn router(health: Health) -> Router {
+    Router::new()
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/healthz", get(readyz))
+        .with_state(health)
+}
+
+#[derive(Serialize)]
+struct Report {
+    status: &'static str,
+    degraded: bool,
+}
+
+async fn livez() -> Response {
+    #[derive(Serialize)]
+    struct Alive {
+        status: &'static str,
+    }
+    uncached(StatusCode::OK, Alive { status: "alive" })
+}
+
+async fn readyz(State(health): State<Health>) -> Response {
+    let readiness = health.readiness();
+    let status = match readiness {
+        Readiness::Ready | Readiness::Degraded => StatusCode::OK,
+        Readiness::Starting | Readiness::Unavailable | Readiness::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    // Unavailable is past degraded: both mean that the store is down.
+    let degraded = matches!(readiness, Readiness::Degraded | Readiness::Unavailable);
+    uncached(status, Report { status: readiness.status(), degraded })
+}
+
+/// A probe that is answered from a cache probes the cache.
+fn uncached(status: StatusCode, report: impl Serialize) -> Response {
+    let no_store = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    (status, [no_store], Json(report)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, to_bytes};
+    use axum::http::Request;
+    use serde_json::{Value, json};
+    use tower::Service as _;
+
+    use super::*;
+
+    async fn ask(health: &Health, path: &str) -> (u16, Value) {
+        let request = Request::builder().uri(path).body(Body::empty()).expect("valid");
+        let response = router(health.clone()).call(request).await.expect("infallible");
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), 1_024).await.expect("buffered");
+        (status, serde_json::from_slice(&body).expect("JSON"))
+    }
+
+    #[tokio::test]
+    async fn each_readiness_has_its_answer() {
+        use Readiness::{Degraded, Ready, Starting, Stopping, Unavailable};
+        let health = Health::default();
+        for (readiness, code, status, degraded) in [
+            (Starting, 503, "starting", false),
+            (Ready, 200, "ready", false),
+            (Degraded, 200, "ready", true),
+            (Unavailable, 503, "unavailable", true),
+            (Ready, 200, "ready", false),
+            (Stopping, 503, "stopping", false),
+        ] {
+            health.set(readiness);
+            let expected = (code, json!({ "status": status, "degraded": degraded }));
+            assert_eq!(ask(&health, "/readyz").await, expected, "{readiness:?}");
+            assert_eq!(ask(&health, "/healthz").await, expected, "{readiness:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn stopping_is_final_but_the_process_lives() {
+        let health = Health::default();
+        health.set(Readiness::Stopping);
+        health.set(Readiness::Ready);
+        assert_eq!(health.readiness(), Readiness::Stopping);
+        assert_eq!(ask(&health, "/livez").await, (200, json!({ "status": "alive" })));
+    }
+}

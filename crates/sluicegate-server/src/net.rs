@@ -1,0 +1,146 @@
+//! Listening sockets: bind, accept, serve and drain.
+//!
+//! axum's own `serve` installs no timer, so none of hyper's timeouts work there, and it accepts
+//! without bound. This is our own loop over hyper instead. It guarantees, per listener:
+//!
+//! - at most [`ListenerOptions::connections_max`] connections; the rest wait in the kernel's
+//!   backlog,
+//! - no connection lives for ever without asking something ([`connection`] has the deadlines),
+//! - running out of file descriptors slows accepting down and never spins or ends it,
+//! - [`serve`] returns only after every connection is closed, or cut at the drain deadline.
+//!
+//! HTTP/1.1 and HTTP/2 with prior knowledge share each port. TLS is not spoken here.
+
+mod accept;
+mod activity;
+mod connection;
+mod io;
+pub(crate) mod open_files;
+mod options;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use accept::Acceptor;
+use connection::Connections;
+pub(crate) use options::ListenerOptions;
+
+/// Why a listener could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} for {name}: {}", self.reason())]
+pub(crate) struct BindError {
+    name: &'static str,
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
+impl BindError {
+    fn reason(&self) -> String {
+        let Self { name, address, source } = self;
+        match source.kind() {
+            ErrorKind::AddrInUse => format!(
+                "the port is in use; stop what uses it, or choose another with --{name} {}:PORT \
+                 (0 takes a free one) or --{name} off",
+                HostOf(*address)
+            ),
+            ErrorKind::PermissionDenied => {
+                format!("permission denied; choose a port above 1023 with --{name} {}:PORT", HostOf(*address))
+            }
+            ErrorKind::AddrNotAvailable => format!(
+                "this machine has no such address; give one it has with --{name} ADDRESS:{}",
+                address.port()
+            ),
+            _ => format!("{source}; choose another address with --{name}"),
+        }
+    }
+}
+
+/// The host part of an address as it is written before a port.
+struct HostOf(SocketAddr);
+
+impl std::fmt::Display for HostOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            SocketAddr::V4(v4) => write!(f, "{}", v4.ip()),
+            SocketAddr::V6(v6) => write!(f, "[{}]", v6.ip()),
+        }
+    }
+}
+
+/// A bound socket. The kernel takes connections from here on; they are served by [`serve`].
+#[derive(Debug)]
+pub(crate) struct Listener {
+    name: &'static str,
+    address: SocketAddr,
+    tcp: TcpListener,
+}
+
+impl Listener {
+    /// Binds `address`; `name` is what the listener is called in messages and on the command line.
+    pub(crate) async fn bind(name: &'static str, address: SocketAddr) -> Result<Self, BindError> {
+        let failed = |source| BindError { name, address, source };
+        let tcp = TcpListener::bind(address).await.map_err(failed)?;
+        let address = tcp.local_addr().map_err(failed)?;
+        Ok(Self { name, address, tcp })
+    }
+
+    /// What the listener is called.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The address that was really bound, with the port the kernel chose for port 0.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// How a listener's connections ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Drained {
+    /// Connections that were still open at the drain deadline and were cut.
+    pub(crate) connections_cut: usize,
+}
+
+/// Serves `router` on `listener` until `drain` is cancelled, then lets the open connections finish.
+///
+/// The listening socket is closed as soon as the drain begins; connections that the kernel had
+/// already taken are still served.
+pub(crate) async fn serve(
+    listener: Listener,
+    router: Router,
+    options: ListenerOptions,
+    drain: CancellationToken,
+) -> Drained {
+    let name = listener.name;
+    let connections_max = options.connections_max.get();
+    let drain_deadline = options.drain;
+    let slots = Arc::new(Semaphore::new(connections_max as usize));
+    let cut = CancellationToken::new();
+    // Also when this future is dropped, no connection outlives it.
+    let _cut_on_drop = cut.clone().drop_guard();
+    let connections = Connections::new(router, options, drain.clone(), cut.clone());
+
+    Acceptor::new(listener, Arc::clone(&slots)).run(&drain, &connections).await;
+
+    // A connection gives its slot back when its socket is closed, so all slots back means all
+    // closed.
+    let connections_cut = match timeout(drain_deadline, slots.acquire_many(connections_max)).await {
+        Ok(_) => 0,
+        Err(_elapsed) => connections_max as usize - slots.available_permits(),
+    };
+    if connections_cut > 0 {
+        tracing::warn!(listener = name, connections_cut, "connections were still open and were cut");
+    }
+    Drained { connections_cut }
+}

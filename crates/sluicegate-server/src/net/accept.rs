@@ -1,0 +1,142 @@
+//! The accept loop of one listener.
+//!
+//! A slot is taken before a connection is accepted, so at the cap connections wait in the kernel's
+//! backlog and cost us nothing. An error of one connection is forgotten; an error of the machine
+//! (no file descriptors, no memory) makes the loop wait longer each time, because it would return
+//! at once for as long as the shortage lasts.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::Listener;
+use super::connection::Connections;
+
+/// Accepts for one listener.
+pub(super) struct Acceptor {
+    name: &'static str,
+    tcp: TcpListener,
+    slots: Arc<Semaphore>,
+}
+
+impl Acceptor {
+    /// Accepts from `listener` as long as there are `slots`.
+    pub(super) fn new(listener: Listener, slots: Arc<Semaphore>) -> Self {
+        Self { name: listener.name, tcp: listener.tcp, slots }
+    }
+
+    /// Accepts until `drain` is cancelled, then closes the listening socket.
+    pub(super) async fn run(self, drain: &CancellationToken, connections: &Connections) {
+        // Dropping the future of `accept_forever` loses nothing: accepting is cancel safe.
+        tokio::select! {
+            biased;
+            () = drain.cancelled() => {}
+            never = self.accept_forever(connections) => match never {},
+        }
+        self.accept_backlog(connections);
+    }
+
+    async fn accept_forever(&self, connections: &Connections) -> std::convert::Infallible {
+        let mut backoff = Backoff::default();
+        loop {
+            let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else {
+                // Nobody closes this semaphore; were it closed, there would be nothing to accept
+                // for.
+                std::future::pending::<()>().await;
+                continue;
+            };
+            match self.tcp.accept().await {
+                Ok((stream, peer)) => {
+                    backoff = Backoff::default();
+                    start(connections, stream, peer, slot);
+                }
+                Err(error) if concerns_one_connection(error.kind()) => {
+                    tracing::debug!(listener = self.name, %error, "a connection was gone already");
+                }
+                Err(error) => {
+                    // Said once per shortage, not once per attempt.
+                    if backoff.failures == 0 {
+                        tracing::warn!(
+                            listener = self.name,
+                            %error,
+                            "cannot accept connections; raise the limit on open files (ulimit -n)",
+                        );
+                    }
+                    let pause = backoff.next_pause();
+                    sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    /// Takes what the kernel has accepted on our behalf; its clients believe they are connected.
+    fn accept_backlog(self, connections: &Connections) {
+        let Ok(listener) = self.tcp.into_std() else {
+            return;
+        };
+        while let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned()
+            // The socket is non-blocking, so an empty backlog is an error and ends the loop.
+            && let Ok((stream, peer)) = listener.accept()
+            && stream.set_nonblocking(true).is_ok()
+            && let Ok(stream) = TcpStream::from_std(stream)
+        {
+            start(connections, stream, peer, slot);
+        }
+    }
+}
+
+fn start(connections: &Connections, stream: TcpStream, peer: std::net::SocketAddr, slot: OwnedSemaphorePermit) {
+    // Answers are small and complete when written: waiting for more to send only delays them.
+    // Failure means that the peer is gone, which the first read finds out too.
+    let _ = stream.set_nodelay(true);
+    tokio::spawn(connections.clone().serve(stream, peer, slot));
+}
+
+/// Errors that belong to the connection that was about to be accepted.
+fn concerns_one_connection(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ConnectionAborted
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionRefused
+            | ErrorKind::Interrupted
+    )
+}
+
+/// Pauses that double from 10 ms to 1 s.
+#[derive(Debug, Default)]
+struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    fn next_pause(&mut self) -> Duration {
+        let pause = Duration::from_millis(10 << self.failures.min(7));
+        self.failures = self.failures.saturating_add(1);
+        pause.min(Duration::from_secs(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_second_and_stay_there() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<_> = (0..10).map(|_| backoff.next_pause().as_millis()).collect();
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]);
+    }
+
+    #[test]
+    fn running_out_of_file_descriptors_is_not_one_connections_fault() {
+        let emfile = std::io::Error::from_raw_os_error(24);
+        assert!(!concerns_one_connection(emfile.kind()));
+        assert!(concerns_one_connection(ErrorKind::ConnectionAborted));
+    }
+}

@@ -1,0 +1,245 @@
+//! What one connection is doing, and until when it may.
+//!
+//! The socket reports bytes, the service reports requests, and the connection's task asks for the
+//! deadline. The clock is read only when the phase changes.
+//!
+//! | phase | until | bound |
+//! |---|---|---|
+//! | connected | the first byte | `first_byte` |
+//! | head | the request's head is complete | `header_read` |
+//! | busy | every answer is sent | none here: bodies and handlers have their own |
+//! | idle | the next byte (HTTP/1) or request (HTTP/2) | `keep_alive_idle` |
+//!
+//! On HTTP/2 bytes alone prove nothing (pings and window updates are bytes), so there a connection
+//! is idle from its preface to its first request and between requests, whatever else it sends.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::options::ListenerOptions;
+
+/// See the table above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Connected,
+    Head,
+    Busy,
+    Idle,
+}
+
+/// What to do about a connection whose deadline may have passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Look again then.
+    Wait(Instant),
+    /// Tell the peer, and give it the close grace.
+    Close,
+    /// Drop it.
+    Cut(&'static str),
+}
+
+/// Shared by the socket, the service and the task of one connection.
+#[derive(Debug)]
+pub(super) struct Activity {
+    options: Arc<ListenerOptions>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// When the phase began.
+    since: Instant,
+    requests_in_flight: u32,
+    is_http2: bool,
+    /// Part of a request's body was never read, so the peer may still be sending it.
+    is_body_unread: bool,
+    draining_since: Option<Instant>,
+    closing_since: Option<Instant>,
+    resets: Resets,
+}
+
+impl Activity {
+    pub(super) fn new(options: Arc<ListenerOptions>) -> Arc<Self> {
+        let now = Instant::now();
+        let state = State {
+            phase: Phase::Connected,
+            since: now,
+            requests_in_flight: 0,
+            is_http2: false,
+            is_body_unread: false,
+            draining_since: None,
+            closing_since: None,
+            resets: Resets { second_began: now, count: 0 },
+        };
+        Arc::new(Self { options, state: Mutex::new(state) })
+    }
+
+    /// Bytes have arrived.
+    pub(super) fn bytes_arrived(&self) {
+        let mut state = self.lock();
+        let starts_head = match state.phase {
+            Phase::Connected => true,
+            Phase::Idle => !state.is_http2,
+            Phase::Head | Phase::Busy => false,
+        };
+        if starts_head {
+            state.enter(Phase::Head);
+        }
+    }
+
+    /// The bytes so far are the whole HTTP/2 preface.
+    pub(super) fn speaks_http2(&self) {
+        let mut state = self.lock();
+        state.is_http2 = true;
+        state.enter(Phase::Idle);
+    }
+
+    /// A request's head is complete. The request is in flight until the returned value is dropped.
+    pub(super) fn request_began(self: &Arc<Self>) -> InFlight {
+        let mut state = self.lock();
+        state.requests_in_flight += 1;
+        state.is_body_unread = false;
+        state.phase = Phase::Busy;
+        drop(state);
+        InFlight { activity: Arc::clone(self), is_answered: false }
+    }
+
+    /// A handler was done with a request's body before the body was done.
+    pub(super) fn body_left_unread(&self) {
+        self.lock().is_body_unread = true;
+    }
+
+    /// The listener drains: from now on answers close their connection.
+    pub(super) fn drain(&self) {
+        self.lock().draining_since.get_or_insert_with(Instant::now);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.lock().draining_since.is_some()
+    }
+
+    /// The peer has been told that the connection closes.
+    pub(super) fn closing(&self) {
+        self.lock().closing_since.get_or_insert_with(Instant::now);
+    }
+
+    pub(super) fn is_http2(&self) -> bool {
+        self.lock().is_http2
+    }
+
+    /// Whether closing the socket at once could lose an answer: the peer is still sending.
+    pub(super) fn may_have_unread_bytes(&self) -> bool {
+        let state = self.lock();
+        state.is_body_unread || (state.phase == Phase::Head && !state.is_http2)
+    }
+
+    /// Ready with the present deadline if it comes before `armed`, when the timer would fire.
+    pub(super) fn due_before(&self, armed: Instant) -> Poll<Instant> {
+        let state = self.lock();
+        let deadline = if state.resets.count > self.options.resets_per_second_max {
+            state.resets.second_began
+        } else if state.phase == Phase::Busy {
+            return Poll::Pending;
+        } else {
+            state.deadline(&self.options)
+        };
+        if deadline < armed { Poll::Ready(deadline) } else { Poll::Pending }
+    }
+
+    /// What is due at `now`.
+    pub(super) fn verdict(&self, now: Instant) -> Verdict {
+        let state = self.lock();
+        let options = &*self.options;
+        if state.resets.count > options.resets_per_second_max {
+            return Verdict::Cut("it gave up too many requests in a second");
+        }
+        if state.phase == Phase::Busy {
+            // The latest moment at which an idle connection could be due, were it idle from now on.
+            return Verdict::Wait(now + options.keep_alive_idle);
+        }
+        let deadline = state.deadline(options);
+        if now < deadline {
+            return Verdict::Wait(deadline);
+        }
+        match state.phase {
+            Phase::Connected => Verdict::Cut("it sent nothing"),
+            Phase::Head | Phase::Busy => Verdict::Cut("it did not finish a request's head"),
+            Phase::Idle if state.closing_since.is_some() => Verdict::Cut("it did not close"),
+            Phase::Idle => Verdict::Close,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while the lock is held; a poisoned state would still be a valid one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.since = Instant::now();
+    }
+
+    /// When the present phase has lasted too long.
+    fn deadline(&self, options: &ListenerOptions) -> Instant {
+        let quiet = |bound: Duration| {
+            let drained = self.draining_since.map(|since| since + options.drain_quiet);
+            let usual = self.since + bound;
+            drained.map_or(usual, |drained| drained.min(usual))
+        };
+        match (self.phase, self.closing_since) {
+            (Phase::Head | Phase::Busy, _) => self.since + options.header_read,
+            (_, Some(closing)) => closing + options.close_grace,
+            (Phase::Connected, None) => quiet(options.first_byte),
+            (Phase::Idle, None) => quiet(options.keep_alive_idle),
+        }
+    }
+}
+
+/// Requests given up in the current second.
+#[derive(Debug)]
+struct Resets {
+    second_began: Instant,
+    count: u32,
+}
+
+impl Resets {
+    fn add(&mut self, now: Instant) {
+        if now - self.second_began >= Duration::from_secs(1) {
+            *self = Self { second_began: now, count: 0 };
+        }
+        self.count = self.count.saturating_add(1);
+    }
+}
+
+/// A request that has not been fully answered yet.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    activity: Arc<Activity>,
+    is_answered: bool,
+}
+
+impl InFlight {
+    /// The handler has answered; only the answer's body may still be on its way.
+    pub(super) fn answered(&mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut state = self.activity.lock();
+        state.requests_in_flight = state.requests_in_flight.saturating_sub(1);
+        if state.requests_in_flight == 0 {
+            state.enter(Phase::Idle);
+        }
+        if !self.is_answered {
+            state.resets.add(Instant::now());
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! One connection from its first byte to its end.
+//!
+//! hyper speaks the protocol; this decides how long it may. hyper's own header timeout is not used:
+//! it starts with the wait for the next request, so it cannot tell a client that is merely idle
+//! from one that never finishes a head, and it does not exist before the first bytes at all.
+//! [`Activity`] can tell.
+//!
+//! The task keeps one timer, which is moved only when it would be late or when it fires, so that a
+//! busy connection does not touch the timer wheel for every request.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use axum::Router;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::activity::{Activity, Verdict};
+use super::io::WatchedIo;
+use super::options::ListenerOptions;
+use super::service;
+use crate::body::MAX_HEADERS;
+
+/// What all connections of one listener share.
+#[derive(Clone)]
+pub(super) struct Connections {
+    router: Router,
+    options: Arc<ListenerOptions>,
+    protocol: Arc<auto::Builder<TokioExecutor>>,
+    drain: CancellationToken,
+    cut: CancellationToken,
+}
+
+impl Connections {
+    /// Connections finish what they do once `drain` is cancelled, and stop at once when `cut` is.
+    pub(super) fn new(
+        router: Router,
+        options: ListenerOptions,
+        drain: CancellationToken,
+        cut: CancellationToken,
+    ) -> Self {
+        let protocol = Arc::new(protocol(&options));
+        Self { router, options: Arc::new(options), protocol, drain, cut }
+    }
+
+    /// Serves one connection until it is closed. `slot` is dropped together with `io`.
+    pub(super) async fn serve<I, S>(self, io: I, peer: SocketAddr, slot: S)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: Send + Unpin + 'static,
+    {
+        let Self { router, options, protocol, drain, cut } = self;
+        let activity = Activity::new(Arc::clone(&options));
+        let io = TokioIo::new(WatchedIo::new(io, Arc::clone(&activity), &options, slot));
+        let service = service_fn(|request| {
+            let (options, activity) = (Arc::clone(&options), Arc::clone(&activity));
+            service::answer(router.clone(), request, peer, options, activity)
+        });
+        let mut connection = pin!(protocol.serve_connection_with_upgrades(io, service));
+        let mut timer = pin!(sleep_until(Instant::now() + options.first_byte));
+        let mut is_draining = false;
+
+        loop {
+            let armed = timer.deadline();
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%peer, error, "a connection ended early");
+                    }
+                    return;
+                }
+                () = cut.cancelled() => return,
+                () = drain.cancelled(), if !is_draining => {
+                    is_draining = true;
+                    activity.drain();
+                    // On HTTP/2 the peer can be told at once without losing a request; on HTTP/1 it
+                    // is told by the next answer, or by closing after a quiet moment.
+                    if activity.is_http2() {
+                        activity.closing();
+                        connection.as_mut().graceful_shutdown();
+                    }
+                }
+                // The connection has just been polled: what it does now may be due earlier.
+                deadline = poll_fn(|_| activity.due_before(armed)) => {
+                    timer.as_mut().reset(deadline);
+                }
+                () = timer.as_mut() => match activity.verdict(Instant::now()) {
+                    Verdict::Wait(deadline) => timer.as_mut().reset(deadline),
+                    Verdict::Close => {
+                        activity.closing();
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    Verdict::Cut(reason) => {
+                        tracing::debug!(%peer, reason, "a connection was cut");
+                        return;
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// hyper, with the bounds of `options`.
+fn protocol(options: &ListenerOptions) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(options.http1_buffer_bytes_max);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(options.http2_streams_max)
+        .max_header_list_size(options.http2_header_list_bytes_max)
+        .initial_connection_window_size(options.http2_window_bytes)
+        .initial_stream_window_size(options.http2_window_bytes / 2)
+        .keep_alive_interval(options.http2_ping_interval)
+        .keep_alive_timeout(options.http2_ping_timeout)
+        // The two answers to rapid reset: streams reset before we saw them, and by us.
+        .max_pending_accept_reset_streams(20)
+        .max_local_error_reset_streams(1_024);
+    builder
+}

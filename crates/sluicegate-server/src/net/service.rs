@@ -1,0 +1,119 @@
+//! From hyper's request to our answer, on one connection.
+//!
+//! Adds the peer's address, keeps the request counted as in flight until its answer is completely
+//! handed over, and says `Connection: close` once the listener drains.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::extract::ConnectInfo;
+use axum::http::header::{self, HeaderValue};
+use axum::http::{Request, Response, Version};
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::activity::{Activity, InFlight};
+use super::options::ListenerOptions;
+use crate::http;
+
+/// Answers one request of a connection.
+pub(super) async fn answer(
+    router: Router,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    options: Arc<ListenerOptions>,
+    activity: Arc<Activity>,
+) -> Result<Response<AnswerBody>, Infallible> {
+    let mut in_flight = activity.request_began();
+    let is_http1 = request.version() < Version::HTTP_2;
+    let mut request = request.map(|incoming| {
+        if incoming.is_end_stream() {
+            return Body::empty();
+        }
+        // On HTTP/2 an unread body is reset with its stream and stands in nobody's way.
+        let activity = is_http1.then(|| Arc::clone(&activity));
+        Body::new(TrackedBody { incoming, activity })
+    });
+    request.extensions_mut().insert(ConnectInfo(peer));
+
+    let mut response = http::answer(router, request, &options.request).await;
+
+    if is_http1 && activity.is_draining() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    in_flight.answered();
+    Ok(response.map(|inner| AnswerBody { inner, _in_flight: in_flight }))
+}
+
+/// A request's body that reports when it is dropped before its end.
+struct TrackedBody {
+    incoming: Incoming,
+    /// Whom to tell; nobody once the body has ended.
+    activity: Option<Arc<Activity>>,
+}
+
+impl HttpBody for TrackedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        if frame.is_none() {
+            self.activity = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Drop for TrackedBody {
+    fn drop(&mut self) {
+        if let Some(activity) = &self.activity
+            && !self.incoming.is_end_stream()
+        {
+            activity.body_left_unread();
+        }
+    }
+}
+
+/// An answer's body that keeps its request in flight.
+pub(super) struct AnswerBody {
+    inner: Body,
+    _in_flight: InFlight,
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,256 @@
+//! HTTP/1.1: deadlines, refusals and draining.
+
+use super::*;
+
+const OK: &str = "GET /ok HTTP/1.1\r\nhost: t\r\n\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_sends_nothing_is_closed() {
+    let mut client = Client::connect();
+    let (answer, elapsed) = client.read_to_end().await;
+    assert_eq!(answer, "");
+    assert_about(elapsed, 5_000);
+    client.served.await.expect("the task ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_head_is_not_waited_for() {
+    let mut client = Client::connect();
+    client.send("GET /ok HTTP/1.1\r\nhost: ").await;
+    let (answer, elapsed) = client.read_to_end().await;
+    assert_eq!(answer, "");
+    assert_about(elapsed, 5_000);
+}
+
+/// Each byte would start the wait anew if the deadline followed the last byte instead of the first.
+#[tokio::test(start_paused = true)]
+async fn a_trickled_head_is_not_waited_for() {
+    let client = Client::connect();
+    let (mut reader, mut writer) = tokio::io::split(client.io);
+    let trickle = tokio::spawn(async move {
+        for byte in OK.repeat(100).bytes() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if writer.write_u8(byte).await.is_err() {
+                return;
+            }
+        }
+        panic!("never cut off");
+    });
+    client.served.await.expect("the task ends");
+    // One second to the first byte, five more for the head.
+    assert_about(client.opened.elapsed(), 6_000);
+    assert_eq!(reader.read(&mut [0; 16]).await.expect("a clean end"), 0);
+    trickle.await.expect("cut off");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_kept_for_the_next_request_and_then_closed() {
+    let mut client = Client::connect();
+    for _ in 0..3 {
+        client.send(OK).await;
+        let answer = client.read_until("fine!").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        tokio::time::sleep(Duration::from_secs(59)).await;
+    }
+    let (rest, elapsed) = client.read_to_end().await;
+    assert_eq!(rest, "");
+    // Two pauses of 59 s, then 60 s after the last answer.
+    assert_about(elapsed, 2 * 59_000 + 60_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_head_that_never_ends_is_not_waited_for() {
+    let mut client = Client::connect();
+    client.send(OK).await;
+    client.read_until("fine!").await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    client.send("GET").await;
+    let (_, elapsed) = client.read_to_end().await;
+    assert_about(elapsed, 35_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_handler_is_waited_for() {
+    let mut client = Client::connect();
+    client.send("GET /slow HTTP/1.1\r\nhost: t\r\n\r\n").await;
+    client.read_until("slow!").await;
+    assert_about(client.opened.elapsed(), 100_000);
+    let (_, elapsed) = client.read_to_end().await;
+    assert_about(elapsed, 160_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pipelined_requests_are_all_answered() {
+    let mut client = Client::connect();
+    client.send(&OK.repeat(20)).await;
+    for _ in 0..20 {
+        client.read_until("fine!").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handler_knows_the_peer() {
+    let mut client = Client::connect();
+    client.send("GET /peer HTTP/1.1\r\nhost: t\r\n\r\n").await;
+    client.read_until("192.0.2.1:4242").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_body_is_408_and_the_connection_closes() {
+    let mut client = Client::connect();
+    client.send("POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 10\r\n\r\nhalf").await;
+    let (answer, elapsed) = client.read_to_end().await;
+    assert!(answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{answer}");
+    assert!(answer.contains("content-type: application/problem+json\r\n"), "{answer}");
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+    // Ten seconds for the body, two in which a late rest is thrown away.
+    assert_about(elapsed, 10_000);
+    client.served.await.expect("the task ends");
+    assert_about(client.opened.elapsed(), 12_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunked_body_over_the_bound_is_413() {
+    let mut client = Client::connect();
+    client.send("POST /echo HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n").await;
+    let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
+    // 65 times 16 KiB is one chunk more than 1 MiB; the rest is what an unaware client goes on to
+    // send.
+    for _ in 0..100 {
+        client.send(&chunk).await;
+    }
+    let (answer, _) = client.read_to_end().await;
+    assert!(answer.starts_with("HTTP/1.1 413 Payload Too Large\r\n"), "{answer}");
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+}
+
+/// Closing at once would reset the connection under a client that is still sending, and it might
+/// never see the answer.
+#[tokio::test(start_paused = true)]
+async fn a_refused_body_may_be_sent_to_its_end() {
+    let mut client = Client::connect();
+    client.send("POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 2000000\r\n\r\n").await;
+    client.send(&"x".repeat(2_000_000)).await;
+    let (answer, elapsed) = client.read_to_end().await;
+    assert!(answer.starts_with("HTTP/1.1 413 Payload Too Large\r\n"), "{answer}");
+    assert_about(elapsed, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_body_that_never_comes_is_not_waited_for() {
+    let mut client = Client::connect();
+    client.send("POST /ignore HTTP/1.1\r\nhost: t\r\ncontent-length: 1000\r\n\r\n").await;
+    client.read_until("unread").await;
+    client.served.await.expect("the task ends");
+    assert_about(client.opened.elapsed(), 2_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_told_to_wait_gets_its_refusal_instead() {
+    let mut client = Client::connect();
+    let head = "POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 2000000\r\nexpect: 100-continue\r\n\r\n";
+    client.send(head).await;
+    let answer = client.read_until("\r\n").await;
+    assert_eq!(answer, "HTTP/1.1 413 Payload Too Large\r\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_headers_are_431() {
+    let mut client = Client::connect();
+    let headers: String = (0..65).map(|index| format!("x-{index}: 1\r\n")).collect();
+    client.send(&format!("GET /ok HTTP/1.1\r\n{headers}\r\n")).await;
+    let (answer, _) = client.read_to_end().await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_does_not_fit_the_buffer_is_431() {
+    let mut client = Client::connect();
+    // Twice the buffer: the answer must not be lost though half of this was never wanted.
+    client.send(&format!("GET /ok HTTP/1.1\r\nx-long: {}", "x".repeat(65_536))).await;
+    let (answer, _) = client.read_to_end().await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_is_400_and_closed() {
+    let mut client = Client::connect();
+    client.send("\u{1}\u{2}\u{3} / HTTP/9.9\r\n\r\n").await;
+    let (answer, _) = client.read_to_end().await;
+    assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_costs_only_its_own_answer() {
+    let mut client = Client::connect();
+    client.send("GET /panic HTTP/1.1\r\nhost: t\r\n\r\n").await;
+    let answer = client.read_until("}").await;
+    assert!(answer.starts_with("HTTP/1.1 500 Internal Server Error\r\n"), "{answer}");
+    client.send(OK).await;
+    client.read_until("fine!").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_is_cut() {
+    let mut client = Client::connect();
+    client.send("GET /big HTTP/1.1\r\nhost: t\r\n\r\n").await;
+    client.served.await.expect("the task ends");
+    assert_about(client.opened.elapsed(), 30_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_closes_idle_connections_after_a_quiet_moment() {
+    let mut client = Client::connect();
+    client.send(OK).await;
+    client.read_until("fine!").await;
+    client.drain.cancel();
+    let (rest, elapsed) = client.read_to_end().await;
+    assert_eq!(rest, "");
+    assert_about(elapsed, 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_answers_the_request_that_was_on_its_way() {
+    let mut client = Client::connect();
+    client.send(OK).await;
+    client.read_until("fine!").await;
+    client.drain.cancel();
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    client.send(OK).await;
+    let (answer, _) = client.read_to_end().await;
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+    assert!(answer.ends_with("fine!"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_answers_the_first_request_of_a_fresh_connection() {
+    let mut client = Client::connect();
+    client.drain.cancel();
+    client.send(OK).await;
+    let (answer, _) = client.read_to_end().await;
+    assert!(answer.ends_with("fine!"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_waits_for_a_head_that_has_begun() {
+    let mut client = Client::connect();
+    client.send("GET /ok HTTP/1.1\r\n").await;
+    client.drain.cancel();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    client.send("host: t\r\n\r\n").await;
+    let (answer, _) = client.read_to_end().await;
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+    assert!(answer.ends_with("fine!"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_waits_for_the_answer_in_flight() {
+    let mut client = Client::connect();
+    client.send("GET /slow HTTP/1.1\r\nhost: t\r\n\r\n").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    client.drain.cancel();
+    let (answer, elapsed) = client.read_to_end().await;
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+    assert!(answer.ends_with("slow!"), "{answer}");
+    assert_about(elapsed, 100_000);
+}

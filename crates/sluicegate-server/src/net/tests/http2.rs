@@ -1,0 +1,141 @@
+//! HTTP/2 with prior knowledge: deadlines, resets and draining.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode, Version};
+use http_body_util::BodyExt as _;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+use super::*;
+
+struct Http2Client {
+    requests: http2::SendRequest<Body>,
+    /// Ends when the connection does.
+    connection: JoinHandle<Result<(), hyper::Error>>,
+    drain: CancellationToken,
+    served: JoinHandle<()>,
+    opened: Instant,
+}
+
+impl Http2Client {
+    async fn connect_with(options: ListenerOptions) -> Self {
+        let Client { io, drain, served, opened } = Client::connect_with(options);
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.timer(TokioTimer::new());
+        let (requests, connection) = builder.handshake(TokioIo::new(io)).await.expect("HTTP/2");
+        Self { requests, connection: tokio::spawn(connection), drain, served, opened }
+    }
+
+    async fn get(&mut self, path: &str) -> (StatusCode, String) {
+        let request = Request::builder().uri(format!("http://t{path}")).body(Body::empty());
+        let response = self.requests.send_request(request.expect("valid")).await.expect("answered");
+        assert_eq!(response.version(), Version::HTTP_2);
+        let status = response.status();
+        let body = response.into_body().collect().await.expect("whole").to_bytes();
+        (status, String::from_utf8(body.to_vec()).expect("text"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn prior_knowledge_is_understood() {
+    let mut client = Http2Client::connect_with(ListenerOptions::default()).await;
+    assert_eq!(client.get("/ok").await, (StatusCode::OK, "fine!".to_owned()));
+    assert_eq!(client.get("/peer").await.1, "192.0.2.1:4242");
+    assert_eq!(client.get("/nowhere").await.0, StatusCode::NOT_FOUND);
+}
+
+/// gRPC clients connect before they have anything to ask.
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_requests_is_idle_and_not_slow() {
+    let mut client = Http2Client::connect_with(ListenerOptions::default()).await;
+    tokio::time::sleep(Duration::from_secs(55)).await;
+    assert_eq!(client.get("/ok").await.0, StatusCode::OK);
+    assert!(client.connection.await.expect("the task ends").is_ok(), "told to go away");
+    client.served.await.expect("the task ends");
+    assert_about(client.opened.elapsed(), 55_000 + 60_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_preface_is_not_waited_for() {
+    let mut client = Client::connect();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM").await;
+    let (_, elapsed) = client.read_to_end().await;
+    assert_about(elapsed, 5_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preface_in_pieces_is_understood() {
+    let mut client = Client::connect();
+    for piece in ["P", "RI * HTTP", "/2.0\r\n\r\nSM\r\n", "\r\n"] {
+        client.send(piece).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // An empty SETTINGS frame completes the handshake; the server's own begins with the same type.
+    client.io.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("the server reads");
+    let mut head = [0; 9];
+    client.io.read_exact(&mut head).await.expect("a frame");
+    assert_eq!(head[3], 4, "a SETTINGS frame: {head:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_does_not_answer_pings_is_dropped() {
+    let mut client = Client::connect();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    client.io.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("the server reads");
+    let mut bytes = Vec::new();
+    client.io.read_to_end(&mut bytes).await.expect("a clean end");
+    // The ping after 20 s, 10 s to answer it.
+    assert_about(client.opened.elapsed(), 30_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_finishes_streams_and_refuses_new_ones() {
+    let mut client = Http2Client::connect_with(ListenerOptions::default()).await;
+    let (drain, mut late) = (client.drain.clone(), client.requests.clone());
+    let in_flight = tokio::spawn(async move {
+        let answer = client.get("/slow").await;
+        (answer, client)
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drain.cancel();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let request = Request::builder().uri("http://t/ok").body(Body::empty()).expect("valid");
+    assert!(late.send_request(request).await.is_err(), "the peer was told to go away");
+
+    let (answer, client) = in_flight.await.expect("the task ends");
+    assert_eq!(answer, (StatusCode::OK, "slow!".to_owned()));
+    client.served.await.expect("the task ends");
+    assert_about(client.opened.elapsed(), 100_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_closes_idle_connections_at_once() {
+    let client = Http2Client::connect_with(ListenerOptions::default()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    client.drain.cancel();
+    client.served.await.expect("the task ends");
+    assert_about(client.opened.elapsed(), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rapid_reset_is_cut_off() {
+    let options = ListenerOptions { resets_per_second_max: 50, ..ListenerOptions::default() };
+    let client = Http2Client::connect_with(options).await;
+    let mut resets = 0;
+    while !client.served.is_finished() {
+        let mut requests = client.requests.clone();
+        let request = Request::builder().uri("http://t/never").body(Body::empty()).expect("valid");
+        if requests.ready().await.is_err() {
+            break;
+        }
+        let answer = tokio::spawn(async move { requests.send_request(request).await.map(drop) });
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        answer.abort();
+        resets += 1;
+        assert!(resets < 1_000, "never cut off");
+    }
+    client.served.await.expect("the task ends");
+    assert!(resets > 50, "cut off after {resets}");
+}

@@ -1,0 +1,249 @@
+//! Where the server listens and what it stores in: flags over environment over file over defaults.
+//!
+//! As typed, settings are text from three places ([`Flags`], [`Env`], [`FileSettings`]); [`merge`]
+//! makes of them [`Settings`] that cannot be wrong, or an error that names the place, the value and
+//! the remedy. Nothing here reads the environment or a file: `main.rs` does the one, the
+//! configuration loader the other, so every combination can be tested.
+
+mod listen;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::secret::Secret;
+pub(crate) use listen::{Listen, ListenError};
+
+/// Settings from the command line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flags {
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) store: Option<String>,
+    pub(crate) gateway: Option<String>,
+    pub(crate) api: Option<String>,
+    pub(crate) admin: Option<String>,
+}
+
+/// Settings from the environment. An empty variable counts as unset, as compose files leave them
+/// so.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Env {
+    config: Option<PathBuf>,
+    store: Option<String>,
+    gateway: Option<String>,
+    api: Option<String>,
+    admin: Option<String>,
+    admin_token: Option<Secret>,
+    log: Option<String>,
+}
+
+/// Settings from the configuration file, as typed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileSettings {
+    pub(crate) store: Option<String>,
+    pub(crate) gateway: Option<String>,
+    pub(crate) api: Option<String>,
+    pub(crate) admin: Option<String>,
+}
+
+/// Everything settled.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Where state lives.
+    pub(crate) store: StoreUrl,
+    /// The reverse proxy.
+    pub(crate) gateway: Listen,
+    /// The decision API.
+    pub(crate) api: Listen,
+    /// Health, metrics and administration.
+    pub(crate) admin: Listen,
+    /// What changes need; without one there are no changes.
+    pub(crate) admin_token: Option<Secret>,
+}
+
+/// The stores this build knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    /// In this process; gone with it.
+    Memory,
+}
+
+/// One place a setting can come from, as the user would name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    name: &'static str,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Flag,
+    Variable,
+    File,
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name;
+        match self.place {
+            Place::Flag => write!(f, "--{name}"),
+            Place::Variable => write!(f, "SLUICEGATE_{}", name.to_ascii_uppercase()),
+            Place::File => write!(f, "`{name}` in the configuration file"),
+            Place::Default => write!(f, "the default of --{name}"),
+        }
+    }
+}
+
+/// Settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SettingsError {
+    /// A variable whose value is not UTF-8.
+    #[error("{name}: the value is not valid UTF-8; set it again, or unset it")]
+    NotText {
+        /// The variable.
+        name: &'static str,
+    },
+    /// A listener's address.
+    #[error("{origin}: {source}")]
+    Listen {
+        /// Where it was set.
+        origin: Origin,
+        /// What is wrong with it.
+        source: ListenError,
+    },
+    /// A store this build does not know. The URL may hold a password, so only its scheme is
+    /// repeated.
+    #[error("{origin}: `{scheme}` is not a store of this build; the store URLs it knows are: memory")]
+    Store {
+        /// Where it was set.
+        origin: Origin,
+        /// The URL's scheme, or all of it when it has none.
+        scheme: String,
+    },
+    /// A token that no header could carry.
+    #[error(
+        "SLUICEGATE_ADMIN_TOKEN: the token has characters that an HTTP header cannot carry; \
+         use visible ASCII without spaces, such as the output of `openssl rand -hex 32`"
+    )]
+    AdminToken,
+    /// An open admin listener without a token.
+    #[error(
+        "the admin listener would be reachable from other machines at {address} without a token; \
+         set SLUICEGATE_ADMIN_TOKEN, or listen on loopback with --admin 127.0.0.1:{}",
+        address.port()
+    )]
+    OpenAdmin {
+        /// The address.
+        address: std::net::SocketAddr,
+    },
+    /// Every listener is off.
+    #[error(
+        "every listener is off, so there is nothing to serve; \
+         give --gateway, --api or --admin an address"
+    )]
+    NothingToServe,
+}
+
+impl Env {
+    /// Collects the variables through `lookup`, which is the environment or a test's.
+    pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingsError> {
+        let present = |name| lookup(name).filter(|value| !value.is_empty());
+        let text = |name| {
+            let text = present(name).map(OsString::into_string);
+            text.transpose().map_err(|_| SettingsError::NotText { name })
+        };
+        let admin_token = text("SLUICEGATE_ADMIN_TOKEN")?;
+        if admin_token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err(SettingsError::AdminToken);
+        }
+        Ok(Self {
+            config: present("SLUICEGATE_CONFIG").map(PathBuf::from),
+            store: text("SLUICEGATE_STORE")?,
+            gateway: text("SLUICEGATE_GATEWAY")?,
+            api: text("SLUICEGATE_API")?,
+            admin: text("SLUICEGATE_ADMIN")?,
+            admin_token: admin_token.map(Secret::new),
+            log: text("SLUICEGATE_LOG")?,
+        })
+    }
+
+    /// The log filter.
+    pub(crate) fn log(&self) -> Option<&str> {
+        self.log.as_deref()
+    }
+}
+
+/// The configuration file to read before settings can be merged.
+pub(crate) fn config_path<'a>(flags: &'a Flags, env: &'a Env) -> Option<&'a Path> {
+    flags.config.as_deref().or(env.config.as_deref())
+}
+
+/// Decides every setting.
+pub(crate) fn merge(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Settings, SettingsError> {
+    let store = [&flags.store, &env.store, &file.store];
+    let gateway = [&flags.gateway, &env.gateway, &file.gateway];
+    let api = [&flags.api, &env.api, &file.api];
+    let admin = [&flags.admin, &env.admin, &file.admin];
+    let settings = Settings {
+        store: Chosen::first("store", store, "memory").store()?,
+        gateway: Chosen::first("gateway", gateway, "127.0.0.1:8080").listen()?,
+        api: Chosen::first("api", api, "127.0.0.1:8081").listen()?,
+        admin: Chosen::first("admin", admin, "127.0.0.1:8082").listen()?,
+        admin_token: env.admin_token.clone(),
+    };
+    settings.check()?;
+    Ok(settings)
+}
+
+impl Settings {
+    /// What no single setting can tell.
+    fn check(&self) -> Result<(), SettingsError> {
+        if let Listen::At(address) = self.admin
+            && !address.ip().to_canonical().is_loopback()
+            && self.admin_token.is_none()
+        {
+            return Err(SettingsError::OpenAdmin { address });
+        }
+        if [self.gateway, self.api, self.admin].iter().all(|listen| *listen == Listen::Off) {
+            return Err(SettingsError::NothingToServe);
+        }
+        Ok(())
+    }
+}
+
+/// The value that wins, and where it was set.
+struct Chosen<'a> {
+    origin: Origin,
+    value: &'a str,
+    default: &'static str,
+}
+
+impl<'a> Chosen<'a> {
+    /// The first that is set of `[flag, variable, file]`, or else the default.
+    fn first(name: &'static str, places: [&'a Option<String>; 3], default: &'static str) -> Self {
+        let [flag, variable, file] = places;
+        let (place, value) = [(Place::Flag, flag), (Place::Variable, variable), (Place::File, file)]
+            .into_iter()
+            .find_map(|(place, value)| Some((place, value.as_deref()?)))
+            .unwrap_or((Place::Default, default));
+        Self { origin: Origin { name, place }, value, default }
+    }
+
+    fn listen(self) -> Result<Listen, SettingsError> {
+        let origin = self.origin;
+        let listen = Listen::parse(self.value, self.default);
+        listen.map_err(|source| SettingsError::Listen { origin, source })
+    }
+
+    fn store(self) -> Result<StoreUrl, SettingsError> {
+        if self.value == "memory" {
+            return Ok(StoreUrl::Memory);
+        }
+        let scheme = self.value.split_once("://").map_or(self.value, |(scheme, _)| scheme);
+        let scheme = scheme.chars().take(32).flat_map(char::escape_debug).collect();
+        Err(SettingsError::Store { origin: self.origin, scheme })
+    }
+}

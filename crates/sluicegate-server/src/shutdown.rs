@@ -1,0 +1,102 @@
+//! Stopping: from a signal to two tokens that everything else watches.
+//!
+//! The first SIGTERM or SIGINT begins the drain: readiness goes off, then [`Shutdown::drain`] is
+//! cancelled. A second one cancels [`Shutdown::at_once`]: whoever sends it does not want to wait.
+//! Neither token is ever un-cancelled.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::http::health::{Health, Readiness};
+
+/// The two steps of stopping. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shutdown {
+    drain: CancellationToken,
+    at_once: CancellationToken,
+}
+
+impl Shutdown {
+    /// Cancelled when no more work is taken. Endless answers, such as event streams, end on it.
+    pub(crate) fn drain(&self) -> &CancellationToken {
+        &self.drain
+    }
+
+    /// Cancelled when not even work in progress is waited for.
+    pub(crate) fn at_once(&self) -> &CancellationToken {
+        &self.at_once
+    }
+
+    /// Takes the next step: the first call begins the drain, the second ends it.
+    pub(crate) fn step(&self, health: &Health) {
+        if self.drain.is_cancelled() {
+            self.at_once.cancel();
+            return;
+        }
+        // In this order, so that whoever sees a closed listener can already see why.
+        health.set(Readiness::Stopping);
+        self.drain.cancel();
+    }
+}
+
+/// The signals that stop the server, caught from the moment this exists.
+#[derive(Debug)]
+pub(crate) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// Installs the handlers. Before this, a signal ends the process at once.
+    pub(crate) fn install() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Turns signals into steps of `shutdown` until there are no more steps.
+    pub(crate) async fn forward(mut self, shutdown: Shutdown, health: Health) {
+        while !shutdown.at_once.is_cancelled() {
+            let signal = tokio::select! {
+                _ = self.terminate.recv() => "SIGTERM",
+                _ = self.interrupt.recv() => "SIGINT",
+            };
+            tracing::info!(signal, "stopping");
+            shutdown.step(&health);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_step_drains_and_the_second_stops_at_once() {
+        let (shutdown, health) = (Shutdown::default(), Health::default());
+        health.set(Readiness::Ready);
+
+        shutdown.step(&health);
+        assert_eq!(health.readiness(), Readiness::Stopping);
+        assert!(shutdown.drain().is_cancelled());
+        assert!(!shutdown.at_once().is_cancelled());
+
+        shutdown.step(&health);
+        assert!(shutdown.at_once().is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn readiness_is_off_before_the_drain_is_seen() {
+        let (shutdown, health) = (Shutdown::default(), Health::default());
+        health.set(Readiness::Ready);
+        let seen = tokio::spawn({
+            let (shutdown, health) = (shutdown.clone(), health.clone());
+            async move {
+                shutdown.drain().cancelled().await;
+                health.readiness()
+            }
+        });
+        shutdown.step(&health);
+        assert_eq!(seen.await.expect("the task ends"), Readiness::Stopping);
+    }
+}

@@ -1,0 +1,70 @@
+//! The log: where it goes, in which form, and what may be in it.
+//!
+//! Events go to stderr, for people when that is a terminal and as one JSON object per line
+//! otherwise. No byte of a logged value can act on the reader's terminal or forge a line:
+//! [`escape`] sees every event on its way out. A panic anywhere becomes an ordinary event with its
+//! place.
+
+mod escape;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::IsTerminal as _;
+use std::panic::PanicHookInfo;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+
+use escape::EscapedStderr;
+
+/// What is logged unless `SLUICEGATE_LOG` says otherwise.
+const DEFAULT_FILTER: &str = "info";
+
+/// Why logging could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TelemetryError {
+    /// `SLUICEGATE_LOG` is not a filter.
+    #[error(
+        "SLUICEGATE_LOG: `{}` is not a log filter ({source}); \
+         give a level such as `info` or `debug`, or `target=level` pairs separated by commas",
+        value.escape_debug()
+    )]
+    Filter {
+        /// What it said.
+        value: String,
+        /// What is wrong with it.
+        source: tracing_subscriber::filter::ParseError,
+    },
+    /// There is a logger already.
+    #[error("logging is set up already: {0}")]
+    Installed(#[from] TryInitError),
+}
+
+/// Sets up logging for the process. `filter` is the value of `SLUICEGATE_LOG`, if set.
+pub(crate) fn init(filter: Option<&str>) -> Result<(), TelemetryError> {
+    let value = filter.unwrap_or(DEFAULT_FILTER);
+    let filter = EnvFilter::builder()
+        .parse(value)
+        .map_err(|source| TelemetryError::Filter { value: value.to_owned(), source })?;
+    let registry = tracing_subscriber::registry().with(filter);
+    // Colours are escape sequences, and those are what must not get through.
+    let format = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(EscapedStderr);
+    if std::io::stderr().is_terminal() {
+        registry.with(format).try_init()?;
+    } else {
+        registry.with(format.json().flatten_event(true)).try_init()?;
+    }
+    std::panic::set_hook(Box::new(log_panic));
+    Ok(())
+}
+
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let message = panic.payload_as_str().unwrap_or("(not text)");
+    let place = panic.location().map(ToString::to_string);
+    let backtrace = Backtrace::capture();
+    let backtrace = match backtrace.status() {
+        BacktraceStatus::Captured => Some(backtrace.to_string()),
+        _ => None,
+    };
+    tracing::error!(panic = message, place, backtrace, "panicked");
+}

@@ -1,0 +1,95 @@
+//! A client that sends exactly what it is told, so that tests can also send what no good client
+//! would.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::Value;
+
+use crate::server::PATIENCE;
+
+/// One parsed answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Name in lower case, and value.
+    headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let header = self.headers.iter().find(|(header, _)| header == name);
+        header.map(|(_, value)| value.as_str())
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+}
+
+/// One connection.
+pub(crate) struct Connection(TcpStream);
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the listener accepts");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        Self(stream)
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).expect("the server reads");
+    }
+
+    /// The status line of an answer after which the connection stays open; its headers are passed.
+    pub(crate) fn read_head(&mut self) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).expect("an answer");
+            head.extend(byte);
+        }
+        let head = String::from_utf8(head).expect("text");
+        head.lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// Everything until the server closes. A reset counts as closing; silence beyond patience does
+    /// not.
+    pub(crate) fn read_to_end(&mut self) -> String {
+        let mut bytes = Vec::new();
+        match self.0.read_to_end(&mut bytes) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("not closed: {error}"),
+        }
+        String::from_utf8(bytes).expect("text")
+    }
+
+    /// The only answer on a connection that the server closes after it.
+    pub(crate) fn answer(&mut self) -> Answer {
+        parse(&self.read_to_end())
+    }
+}
+
+/// Asks once, on a connection of its own.
+pub(crate) fn ask(address: SocketAddr, method: &str, path: &str) -> Answer {
+    let mut connection = Connection::open(address);
+    connection.send(format!("{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"));
+    connection.answer()
+}
+
+#[track_caller]
+fn parse(text: &str) -> Answer {
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
+    let headers = lines.filter_map(|line| line.split_once(": "));
+    Answer {
+        status: status.expect("a status line"),
+        headers: headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect(),
+        body: body.to_owned(),
+    }
+}

@@ -1,0 +1,17 @@
+//! The real binary from outside: what a user, a script or an attacker can see.
+//!
+//! Every test owns its server on ports that the kernel chose; see [`server::Server`].
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests stop at the first surprise, and measure real time"
+)]
+
+mod client;
+mod limits;
+mod server;
+mod start;
+mod stop;

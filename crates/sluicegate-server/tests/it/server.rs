@@ -1,0 +1,150 @@
+//! A server process that a test owns.
+//!
+//! It runs the binary under test on ports of its own, waits for `ready`, keeps every line of
+//! stderr, and ends the process, by its own id, when the test ends however it ends.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up; nothing that passes comes near it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Every listener on a port of the kernel's choice.
+const FREE_PORTS: [&str; 6] = ["--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+
+/// The variables the server reads; a test's server sees only those the test sets.
+const VARIABLES: [&str; 7] = [
+    "SLUICEGATE_CONFIG",
+    "SLUICEGATE_STORE",
+    "SLUICEGATE_GATEWAY",
+    "SLUICEGATE_API",
+    "SLUICEGATE_ADMIN",
+    "SLUICEGATE_ADMIN_TOKEN",
+    "SLUICEGATE_LOG",
+];
+
+/// A command for the binary under test, in a clean environment.
+pub(crate) fn sluicegate(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+    for variable in VARIABLES {
+        command.env_remove(variable);
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// A running server.
+pub(crate) struct Server {
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+    addresses: HashMap<String, SocketAddr>,
+}
+
+/// How a server ended.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// All of stderr, line by line.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Server {
+    /// Starts a server on free ports and waits until it is ready.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_command(sluicegate(&[&FREE_PORTS, arguments].concat()))
+    }
+
+    /// Starts a server as `command` says and waits until it is ready.
+    pub(crate) fn start_command(mut command: Command) -> Self {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let stderr = child.stderr.take().expect("stderr is piped");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines() {
+                let line = line.expect("stderr is text");
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut server = Self { child, lines, seen: Vec::new(), addresses: HashMap::new() };
+        while server.next_line() != "ready" {}
+        server
+    }
+
+    fn next_line(&mut self) -> String {
+        let line = match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(error) => panic!("no `ready` ({error}); stderr so far: {:#?}", self.seen),
+        };
+        if let ["listening", name, address] = line.split(' ').collect::<Vec<_>>()[..] {
+            let address = address.parse().expect("an address after `listening`");
+            self.addresses.insert(name.to_owned(), address);
+        }
+        self.seen.push(line.clone());
+        line
+    }
+
+    /// Where a listener listens.
+    #[track_caller]
+    pub(crate) fn address(&self, name: &str) -> SocketAddr {
+        let address = self.addresses.get(name);
+        *address.unwrap_or_else(|| panic!("{name} is not listening; stderr: {:#?}", self.seen))
+    }
+
+    /// The names of all listeners.
+    pub(crate) fn listeners(&self) -> Vec<&str> {
+        let mut names: Vec<_> = self.addresses.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The lines of stderr up to `ready`.
+    pub(crate) fn lines_to_ready(&self) -> &[String] {
+        &self.seen
+    }
+
+    /// How many files the process has open, sockets among them.
+    pub(crate) fn open_files(&self) -> usize {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        files.expect("the process lives").count()
+    }
+
+    /// Sends a signal such as `TERM`.
+    pub(crate) fn signal(&self, signal: &str) {
+        // The shell's own `kill` is there wherever a shell is, and needs no unsafe code here.
+        let kill = format!("kill -{signal} {}", self.child.id());
+        let status = Command::new("sh").args(["-c", &kill]).status().expect("a shell");
+        assert!(status.success(), "{kill}: {status}");
+    }
+
+    /// Waits for the end, which something else must bring about.
+    pub(crate) fn wait(mut self) -> Ended {
+        let deadline = Instant::now() + PATIENCE;
+        // The last line is followed by the end of the stream, which comes with the end of the
+        // process.
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("still running; stderr: {:#?}", self.seen),
+            }
+        }
+        let status = self.child.wait().expect("the child can be waited for");
+        Ended { status, lines: std::mem::take(&mut self.seen) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail harmlessly when the process has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,160 @@
+//! Starting: what is printed, what is served, and what refuses to start.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+
+use crate::client::ask;
+use crate::server::{Server, sluicegate};
+
+/// Runs to the end and returns the exit code and stderr.
+fn fails(arguments: &[&str]) -> (i32, String) {
+    let output = sluicegate(arguments).output().expect("the binary starts");
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert!(!stderr.lines().any(|line| line == "ready" || line.starts_with("listening ")), "{stderr}");
+    (output.status.code().expect("no signal"), stderr)
+}
+
+#[test]
+fn every_listener_is_announced_before_ready() {
+    let server = Server::start(&[]);
+    assert_eq!(server.listeners(), ["admin", "api", "gateway"]);
+    let lines = server.lines_to_ready();
+    assert_eq!(lines.last().map(String::as_str), Some("ready"));
+    let admin = server.address("admin");
+    let hint = format!("try: curl -i http://{admin}/readyz");
+    assert!(lines.contains(&hint), "{lines:#?}");
+    for name in server.listeners() {
+        assert_ne!(server.address(name).port(), 0);
+        assert_eq!(ask(server.address(name), "GET", "/nowhere").status, 404, "{name}");
+    }
+}
+
+#[test]
+fn a_listener_that_is_off_is_not_there() {
+    let server = Server::start_command(sluicegate(&[
+        "serve",
+        "--gateway",
+        "off",
+        "--api",
+        "off",
+        "--admin",
+        "localhost:0",
+    ]));
+    assert_eq!(server.listeners(), ["admin"]);
+    assert_eq!(ask(server.address("admin"), "GET", "/readyz").status, 200);
+}
+
+#[test]
+fn the_environment_is_used_where_there_is_no_flag() {
+    let mut command = sluicegate(&["--gateway", "127.0.0.1:0"]);
+    command.env("SLUICEGATE_GATEWAY", "not used").env("SLUICEGATE_API", "off");
+    command.env("SLUICEGATE_ADMIN", "127.0.0.1:0");
+    let server = Server::start_command(command);
+    assert_eq!(server.listeners(), ["admin", "gateway"]);
+}
+
+#[test]
+fn health_is_on_the_admin_listener_only() {
+    let server = Server::start(&[]);
+    let (admin, api) = (server.address("admin"), server.address("api"));
+    for path in ["/readyz", "/healthz"] {
+        let answer = ask(admin, "GET", path);
+        assert_eq!(answer.status, 200, "{path}");
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        assert_eq!(answer.json(), json!({ "status": "ready", "degraded": false }));
+        assert_eq!(ask(api, "GET", path).status, 404, "{path}");
+    }
+    assert_eq!(ask(admin, "GET", "/livez").status, 200);
+    assert_eq!(ask(admin, "HEAD", "/livez").body, "");
+}
+
+#[test]
+fn unknown_paths_and_methods_are_problems() {
+    let server = Server::start(&[]);
+    let missing = ask(server.address("api"), "GET", "/v1/nothing");
+    assert_eq!(missing.status, 404);
+    assert_eq!(missing.header("content-type"), Some("application/problem+json"));
+    assert_eq!(missing.json()["status"], 404);
+
+    let refused = ask(server.address("admin"), "DELETE", "/livez");
+    assert_eq!(refused.status, 405);
+    assert_eq!(refused.header("allow"), Some("GET,HEAD"));
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+}
+
+#[test]
+fn a_port_in_use_names_listener_address_and_remedy() {
+    let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = other.local_addr().expect("bound").to_string();
+    let (code, stderr) = fails(&["--gateway", "127.0.0.1:0", "--api", &address, "--admin", "127.0.0.1:0"]);
+    assert_eq!(code, 1);
+    let expected = format!(
+        "error: cannot listen on {address} for api: the port is in use; stop what uses it, \
+         or choose another with --api 127.0.0.1:PORT (0 takes a free one) or --api off"
+    );
+    assert_eq!(stderr.lines().last(), Some(expected.as_str()), "{stderr}");
+}
+
+#[test]
+fn a_bad_value_names_the_flag_the_value_and_the_remedy() {
+    let (code, stderr) = fails(&["--admin", "8082"]);
+    assert_eq!(code, 1);
+    assert_eq!(stderr, "error: --admin: `8082` is not HOST:PORT; give for example 127.0.0.1:8082, or `off`\n");
+    let (code, stderr) = fails(&["serve", "--store", "redis://user:canary@localhost:6379"]);
+    assert_eq!(code, 1);
+    assert_eq!(
+        stderr,
+        "error: --store: `redis` is not a store of this build; the store URLs it knows are: memory\n"
+    );
+}
+
+#[test]
+fn unknown_flags_and_commands_are_refused() {
+    for (arguments, named) in [
+        (&["--resp", "127.0.0.1:0"][..], "--resp"),
+        (&["serve", "--envoy-ratelimit", "rules"], "--envoy-ratelimit"),
+        (&["--admin-token", "canary"], "--admin-token"),
+        (&["frobnicate"], "frobnicate"),
+    ] {
+        let (code, stderr) = fails(arguments);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.starts_with("error: un") && stderr.contains(named), "{stderr}");
+    }
+}
+
+#[test]
+fn an_open_admin_listener_without_a_token_refuses_to_start() {
+    let (code, stderr) = fails(&["--gateway", "off", "--api", "off", "--admin", "0.0.0.0:0"]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("0.0.0.0:0 without a token"), "{stderr}");
+    assert!(stderr.contains("set SLUICEGATE_ADMIN_TOKEN"), "{stderr}");
+
+    let mut command = sluicegate(&["--gateway", "off", "--api", "off", "--admin", "0.0.0.0:0"]);
+    command.env("SLUICEGATE_ADMIN_TOKEN", "canary-token").env("SLUICEGATE_LOG", "trace");
+    let server = Server::start_command(command);
+    let lines = server.lines_to_ready().join("\n");
+    assert!(!lines.contains("canary"), "{lines}");
+}
+
+#[test]
+fn help_names_every_flag_and_variable() {
+    let output = sluicegate(&["--help"]).output().expect("the binary starts");
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).expect("text");
+    for name in ["config", "store", "gateway", "api", "admin"] {
+        assert!(help.contains(&format!("--{name} <")), "{help}");
+        let variable = format!("[env: SLUICEGATE_{}]", name.to_ascii_uppercase());
+        assert!(help.contains(&variable), "{help}");
+    }
+}
+
+#[test]
+fn a_bad_log_filter_is_explained() {
+    let mut command = sluicegate(&[]);
+    command.env("SLUICEGATE_LOG", "info=what=ever");
+    let output = command.output().expect("the binary starts");
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with("error: SLUICEGATE_LOG: `info=what=ever`"), "{stderr}");
+}
