@@ -19,7 +19,7 @@
 use super::Algorithm;
 use crate::quota::{Cost, QuotaError, Rate, UNITS_MAX, length_between, units_between};
 use crate::time::{Micros, Timestamp};
-use crate::verdict::{Outcome, Standing};
+use crate::verdict::{Outcome, Standing, Verdict};
 
 /// How long earned credits are remembered unless the limit says otherwise.
 pub const CREDIT_TTL_DEFAULT: Micros = Micros::from_secs(86_400);
@@ -118,6 +118,7 @@ impl TokenBucket {
         self.parts_per_micro
     }
 
+    #[inline]
     fn lasting(&self, cost: Cost) -> Span {
         if cost == Cost::ONE {
             return self.token;
@@ -129,6 +130,7 @@ impl TokenBucket {
 
     /// The TAT that `state` amounts to at `now`: never in the past, and where an identity without history
     /// stands if there is none.
+    #[inline]
     fn tat(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Span {
         match state {
             Some(state) if !self.is_forgotten(state, now) => self.read(state).max(Span::at(now)),
@@ -137,10 +139,12 @@ impl TokenBucket {
     }
 
     /// Without credits forgetting is invisible, so the question only arises with them.
+    #[inline]
     fn is_forgotten(&self, state: &TokenBucketState, now: Timestamp) -> bool {
         self.credits > 0 && now.as_micros() > state.kept_until_micros
     }
 
+    #[inline]
     fn read(&self, state: &TokenBucketState) -> Span {
         if state.parts_per_micro == self.parts_per_micro && state.tat_parts < self.parts_per_micro {
             return Span { micros: state.tat_micros, parts: state.tat_parts };
@@ -150,6 +154,7 @@ impl TokenBucket {
         Span { micros: state.tat_micros.saturating_add(round_up), parts: 0 }
     }
 
+    #[inline]
     fn written(&self, tat: Span, kept_until_micros: u64) -> TokenBucketState {
         TokenBucketState {
             tat_micros: tat.micros,
@@ -161,11 +166,77 @@ impl TokenBucket {
 
     /// Until when a state written at `now` matters: until the bucket is whole, and with credits at least for
     /// `credit_ttl`.
+    #[inline]
     fn kept_from(&self, tat: Span, now: Timestamp) -> u64 {
         let whole_at = tat.ceil_micros();
         if self.credits == 0 { whole_at } else { whole_at.max(now.plus(self.credit_ttl).as_micros()) }
     }
 
+    /// True if a token lasts whole microseconds and there are no credits, as with most limits people write.
+    #[inline]
+    fn is_whole(&self) -> bool {
+        self.parts_per_micro == 1 && self.credits == 0
+    }
+
+    /// [`Algorithm::decide`] where [`TokenBucket::is_whole`]: the same rules on plain integers.
+    #[inline]
+    fn decide_whole(&self, tat_micros: u64, cost: Cost, now: Timestamp) -> (u64, Verdict) {
+        let now = now.as_micros();
+        let empty = now + self.full.micros;
+        let past = tat_micros < now;
+        let tat = tat_micros.max(now).min(empty);
+        let room = empty - tat;
+        let wanted = self.lasting(cost).micros;
+        if cost.units() > self.limit() || wanted > room {
+            let retry_after = Micros::from_micros(wanted.saturating_sub(room));
+            let outcome = match cost.units() > self.limit() {
+                true => Outcome::NeverAdmissible,
+                false => Outcome::Denied { retry_after },
+            };
+            let verdict = Verdict::new(outcome, self.capacity, self.stand_whole(room, tat - now));
+            return (if past { tat_micros } else { tat }, verdict);
+        }
+        let verdict =
+            Verdict::new(Outcome::Allowed, self.capacity, self.stand_whole(room - wanted, tat + wanted - now));
+        // A cost of nothing leaves even a TAT in the past as it is.
+        (if cost.is_zero() && past { tat_micros } else { tat + wanted }, verdict)
+    }
+
+    #[inline]
+    fn stand_whole(&self, room: u64, reset_after: u64) -> Standing {
+        Standing { remaining: room / self.parts_per_token, reset_after: Micros::from_micros(reset_after) }
+    }
+
+    /// Whether `cost` fits a bucket that is whole at `tat`.
+    #[inline]
+    fn judge(&self, tat: Span, is_known: bool, cost: Cost, now: Timestamp) -> Outcome {
+        if cost.units() > self.limit() {
+            return Outcome::NeverAdmissible;
+        }
+        let tat = self.plus(tat, self.lasting(cost));
+        let empty = self.plus(Span::at(now), self.full);
+        if tat <= empty {
+            return Outcome::Allowed;
+        }
+        if self.credits > 0 && !is_known {
+            // An identity without history asks for credits. A denial leaves no history behind, so waiting
+            // alone will never earn them.
+            return Outcome::NeverAdmissible;
+        }
+        Outcome::Denied { retry_after: Micros::from_micros(self.minus(tat, empty).ceil_micros()) }
+    }
+
+    /// How a bucket stands that is whole at `tat`, which is not before `now`.
+    #[inline]
+    fn stand(&self, tat: Span, now: Timestamp) -> Standing {
+        let left = self.minus(self.plus(Span::at(now), self.full), tat);
+        Standing {
+            remaining: left.whole_tokens(self.parts_per_token, self.parts_per_micro),
+            reset_after: Micros::from_micros(tat.ceil_micros() - now.as_micros()),
+        }
+    }
+
+    #[inline]
     fn plus(&self, left: Span, right: Span) -> Span {
         let micros = left.micros.saturating_add(right.micros);
         let parts = left.parts + right.parts;
@@ -176,6 +247,7 @@ impl TokenBucket {
     }
 
     /// `left − right`, or nothing if that would be negative.
+    #[inline]
     fn minus(&self, left: Span, right: Span) -> Span {
         if left <= right {
             return Span { micros: 0, parts: 0 };
@@ -200,6 +272,7 @@ impl Algorithm for TokenBucket {
         Micros::from_micros(self.full.ceil_micros())
     }
 
+    #[inline]
     fn repair(&self, state: &TokenBucketState, now: Timestamp) -> Option<TokenBucketState> {
         let empty = self.plus(Span::at(now), self.full);
         if self.read(state) <= empty {
@@ -209,20 +282,8 @@ impl Algorithm for TokenBucket {
     }
 
     fn outcome(&self, state: Option<&TokenBucketState>, cost: Cost, now: Timestamp) -> Outcome {
-        if cost.units() > self.limit() {
-            return Outcome::NeverAdmissible;
-        }
-        let tat = self.plus(self.tat(state, now), self.lasting(cost));
-        let empty = self.plus(Span::at(now), self.full);
-        if tat <= empty {
-            return Outcome::Allowed;
-        }
-        if self.credits > 0 && state.is_none_or(|state| self.is_forgotten(state, now)) {
-            // An identity without history asks for credits. A denial leaves no history behind, so waiting
-            // alone will never earn them.
-            return Outcome::NeverAdmissible;
-        }
-        Outcome::Denied { retry_after: Micros::from_micros(self.minus(tat, empty).ceil_micros()) }
+        let is_known = state.is_some_and(|state| !self.is_forgotten(state, now));
+        self.judge(self.tat(state, now), is_known, cost, now)
     }
 
     fn charge(&self, state: Option<TokenBucketState>, cost: Cost, now: Timestamp) -> TokenBucketState {
@@ -244,13 +305,34 @@ impl Algorithm for TokenBucket {
     }
 
     fn standing(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Standing {
-        let tat = self.tat(state, now);
-        let empty = self.plus(Span::at(now), self.full);
-        let left = self.minus(empty, tat);
-        Standing {
-            remaining: left.whole_tokens(self.parts_per_token, self.parts_per_micro),
-            reset_after: Micros::from_micros(tat.ceil_micros() - now.as_micros()),
+        self.stand(self.tat(state, now), now)
+    }
+
+    /// As the provided method, with every instant computed once: this is the hottest path there is.
+    #[inline]
+    fn decide(
+        &self,
+        state: Option<TokenBucketState>,
+        cost: Cost,
+        now: Timestamp,
+    ) -> (Option<TokenBucketState>, Verdict) {
+        if let Some(state) = state
+            && self.is_whole()
+            && state.parts_per_micro == 1
+        {
+            let (tat_micros, verdict) = self.decide_whole(state.tat_micros, cost, now);
+            return (Some(self.written(Span { micros: tat_micros, parts: 0 }, tat_micros)), verdict);
         }
+        let state = state.map(|state| self.repair(&state, now).unwrap_or(state));
+        let is_known = state.is_some_and(|state| !self.is_forgotten(&state, now));
+        let tat = self.tat(state.as_ref(), now);
+        let outcome = if cost.is_zero() { Outcome::Allowed } else { self.judge(tat, is_known, cost, now) };
+        if cost.is_zero() || !outcome.is_allowed() {
+            return (state, Verdict::new(outcome, self.limit(), self.stand(tat, now)));
+        }
+        let tat = self.plus(tat, self.lasting(cost));
+        let state = self.written(tat, self.kept_from(tat, now));
+        (Some(state), Verdict::new(outcome, self.limit(), self.stand(tat, now)))
     }
 
     fn kept_until(&self, state: &TokenBucketState) -> Timestamp {
@@ -264,6 +346,7 @@ impl Span {
     }
 
     /// What `tokens` last, exactly; `None` if that is beyond 2⁶⁴ µs.
+    #[inline]
     fn of_tokens(tokens: u64, parts_per_token: u64, parts_per_micro: u64) -> Option<Self> {
         // One division of 64 bits is several times cheaper than one of 128, and nearly always enough.
         if let Some(parts) = tokens.checked_mul(parts_per_token) {
@@ -276,6 +359,7 @@ impl Span {
     }
 
     /// How many whole tokens this length is worth, rounded down.
+    #[inline]
     fn whole_tokens(self, parts_per_token: u64, parts_per_micro: u64) -> u64 {
         let exact = self.micros.checked_mul(parts_per_micro).and_then(|parts| parts.checked_add(self.parts));
         if let Some(parts) = exact {

@@ -7,8 +7,9 @@
 //! any two of ten million keys meet is about 10⁻²⁵, and nobody outside can look for such a pair.
 
 use crate::identity::{DEFAULT_TENANT, Identity};
-use foldhash::quality::RandomState;
-use std::hash::{BuildHasher, Hasher};
+use foldhash::SharedSeed;
+use foldhash::fast::FoldHasher;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
@@ -43,15 +44,17 @@ pub struct Key<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(pub(crate) u64, pub(crate) u64);
 
-/// Two independent hash functions, seeded once per process.
-static HASHES: LazyLock<(RandomState, RandomState)> =
-    LazyLock::new(|| (RandomState::default(), RandomState::default()));
+/// Two independent hash functions, drawn from the system's randomness once per process.
+static SEEDS: LazyLock<(SharedSeed, SharedSeed)> = LazyLock::new(|| {
+    let draw = || SharedSeed::from_u64(RandomState::new().hash_one("a hash of nothing is as random as its key"));
+    (draw(), draw())
+});
 
 impl KeySpace {
     /// The keys of the rule called `name`.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let digest = digest(|hasher| hasher.write(name.as_bytes()));
+        let digest = Digest::of(Digest(0, 0), 0, |hasher| hasher.write(name.as_bytes()));
         Self { name: name.into(), digest }
     }
 
@@ -63,54 +66,76 @@ impl KeySpace {
 }
 
 impl Key<'_> {
+    #[inline]
     pub(crate) fn digest(&self) -> Digest {
-        digest_in(self.space.digest, |hasher| self.subject.write(hasher))
+        let header = self.subject.header();
+        if let Subject {
+            tenant: None | Some(DEFAULT_TENANT),
+            identity: Some(Identity::Named(name)),
+            address: None,
+        } = self.subject
+        {
+            // What nearly every request is: one text.
+            return Digest::of(self.space.digest, header, |hasher| hasher.write(name.as_bytes()));
+        }
+        Digest::of(self.space.digest, header, |hasher| self.subject.write(hasher))
     }
 
     /// The digest of the state that newcomers of this rule share once a store is full.
     pub(crate) fn overflow_digest(&self) -> Digest {
-        digest_in(self.space.digest, |hasher| hasher.write_u64(Subject::OVERFLOW))
+        Digest::of(self.space.digest, Subject::OVERFLOW, |_| {})
     }
 }
 
 impl Subject<'_> {
-    /// A header that no subject writes.
+    /// A header that no subject has.
     const OVERFLOW: u64 = u64::MAX;
 
-    /// Writes the parts so that two subjects write the same only if they are the same: a header with kinds
-    /// and lengths, then the texts.
-    fn write(&self, hasher: &mut impl Hasher) {
-        // The default tenant is the usual one: it is told by the header alone.
-        let tenant = self.tenant.filter(|tenant| *tenant != DEFAULT_TENANT);
-        let tenant_kind = u64::from(self.tenant.is_some()) + u64::from(tenant.is_some());
-        let (identity_kind, identifier) = match self.identity {
-            None => (0, ""),
-            Some(Identity::Named(identifier)) => (1, identifier),
-            Some(Identity::Address(IpAddr::V4(_))) => (2, ""),
-            Some(Identity::Address(IpAddr::V6(_))) => (3, ""),
+    /// Kinds and lengths of the parts. Together with the parts one after the other it says what they are, so
+    /// two subjects agree in both only if they are the same.
+    #[inline]
+    fn header(&self) -> u64 {
+        let tenant = match self.tenant {
+            None => 0,
+            Some(DEFAULT_TENANT) => 1,
+            Some(_) => 2,
         };
-        let address_kind = match self.address {
+        let (identity, identifier_bytes) = match self.identity {
+            None => (0, 0),
+            Some(Identity::Named(identifier)) => (1, identifier.len() as u64),
+            Some(Identity::Address(IpAddr::V4(_))) => (2, 0),
+            Some(Identity::Address(IpAddr::V6(_))) => (3, 0),
+        };
+        let address = match self.address {
             None => 0,
             Some(IpAddr::V4(_)) => 1,
             Some(IpAddr::V6(_)) => 2,
         };
-        let kinds = tenant_kind | identity_kind << 2 | address_kind << 4;
-        let tenant_bytes = tenant.map_or(0, str::len) as u64;
-        // Texts are bounded far below 2²⁴ bytes where they enter; were they not, the lengths would still be
-        // told apart by the bytes that follow.
-        hasher.write_u64(kinds | tenant_bytes << 8 | (identifier.len() as u64) << 36);
-        if let Some(tenant) = tenant {
+        let kinds = tenant | identity << 2 | address << 4;
+        // Texts are bounded far below 2²⁴ bytes where they enter.
+        kinds | (self.tenant_text().len() as u64) << 8 | identifier_bytes << 36
+    }
+
+    #[inline]
+    fn write(&self, hasher: &mut FoldHasher<'_>) {
+        let tenant = self.tenant_text();
+        if !tenant.is_empty() {
             hasher.write(tenant.as_bytes());
         }
-        if !identifier.is_empty() {
-            hasher.write(identifier.as_bytes());
-        }
-        if let Some(Identity::Address(address)) = self.identity {
-            write_address(hasher, address);
+        match self.identity {
+            Some(Identity::Named(identifier)) => hasher.write(identifier.as_bytes()),
+            Some(Identity::Address(address)) => write_address(hasher, address),
+            None => {}
         }
         if let Some(address) = self.address {
             write_address(hasher, address);
         }
+    }
+
+    /// The tenant, unless the header alone tells it: nearly every request is of the default tenant.
+    #[inline]
+    fn tenant_text(&self) -> &str {
+        self.tenant.filter(|tenant| *tenant != DEFAULT_TENANT).unwrap_or_default()
     }
 }
 
@@ -121,23 +146,20 @@ fn write_address(hasher: &mut impl Hasher, address: IpAddr) {
     }
 }
 
-fn digest(write: impl Fn(&mut foldhash::quality::FoldHasher<'static>)) -> Digest {
-    let (first, second) = &*HASHES;
-    let (mut left, mut right) = (first.build_hasher(), second.build_hasher());
-    write(&mut left);
-    write(&mut right);
-    Digest(left.finish(), right.finish())
-}
-
-/// The digest of what `write` writes, in a space of its own.
-fn digest_in(space: Digest, write: impl Fn(&mut foldhash::quality::FoldHasher<'static>)) -> Digest {
-    let (first, second) = &*HASHES;
-    let (mut left, mut right) = (first.build_hasher(), second.build_hasher());
-    left.write_u64(space.0);
-    right.write_u64(space.1);
-    write(&mut left);
-    write(&mut right);
-    Digest(left.finish(), right.finish())
+impl Digest {
+    /// The digest of what `write` writes, within `space` and under `header`.
+    #[inline]
+    fn of(space: Self, header: u64, write: impl Fn(&mut FoldHasher<'_>)) -> Self {
+        // Spaces are random, so a space and a header mixed like this meet another pair by chance only.
+        const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+        let (first, second) = &*SEEDS;
+        let mixed = header.wrapping_mul(MIX);
+        let mut left = FoldHasher::with_seed(space.0 ^ mixed, first);
+        let mut right = FoldHasher::with_seed(space.1 ^ mixed, second);
+        write(&mut left);
+        write(&mut right);
+        Self(left.finish(), right.finish())
+    }
 }
 
 #[cfg(test)]
