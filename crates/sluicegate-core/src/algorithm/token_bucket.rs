@@ -179,7 +179,7 @@ impl TokenBucket {
     }
 
     /// [`Algorithm::decide`] where [`TokenBucket::is_whole`]: the same rules on plain integers.
-    #[inline]
+    #[inline(always)]
     fn decide_whole(&self, tat_micros: u64, cost: Cost, now: Timestamp) -> (u64, Verdict) {
         let now = now.as_micros();
         let empty = now + self.full.micros;
@@ -309,7 +309,7 @@ impl Algorithm for TokenBucket {
     }
 
     /// As the provided method, with every instant computed once: this is the hottest path there is.
-    #[inline]
+    #[inline(always)]
     fn decide(
         &self,
         state: Option<TokenBucketState>,

@@ -18,7 +18,12 @@ use std::sync::LazyLock;
 pub struct KeySpace {
     name: Box<str>,
     digest: Digest,
+    seeds: &'static Seeds,
 }
+
+/// Two independent hash functions.
+#[derive(Debug)]
+struct Seeds(SharedSeed, SharedSeed);
 
 /// Whose state it is: the parts that the rule counts by. All absent means everybody's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,18 +49,32 @@ pub struct Key<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(pub(crate) u64, pub(crate) u64);
 
-/// Two independent hash functions, drawn from the system's randomness once per process.
-static SEEDS: LazyLock<(SharedSeed, SharedSeed)> = LazyLock::new(|| {
+/// The hash functions of this process, drawn from the system's randomness once per process.
+static SEEDS: LazyLock<Seeds> = LazyLock::new(|| {
     let draw = || SharedSeed::from_u64(RandomState::new().hash_one("a hash of nothing is as random as its key"));
-    (draw(), draw())
+    Seeds(draw(), draw())
 });
 
 impl KeySpace {
     /// The keys of the rule called `name`.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let digest = Digest::of(Digest(0, 0), 0, |hasher| hasher.write(name.as_bytes()));
-        Self { name: name.into(), digest }
+        let nowhere = Self { name: name.into(), digest: Digest(0, 0), seeds: &SEEDS };
+        let digest = nowhere.digest_of(0, |hasher| hasher.write(name.as_bytes()));
+        Self { digest, ..nowhere }
+    }
+
+    /// The digest of what `write` writes, in this space and under `header`.
+    #[inline]
+    fn digest_of(&self, header: u64, write: impl Fn(&mut FoldHasher<'_>)) -> Digest {
+        // Spaces are random, so a space and a header mixed like this meet another pair by chance only.
+        const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mixed = header.wrapping_mul(MIX);
+        let mut left = FoldHasher::with_seed(self.digest.0 ^ mixed, &self.seeds.0);
+        let mut right = FoldHasher::with_seed(self.digest.1 ^ mixed, &self.seeds.1);
+        write(&mut left);
+        write(&mut right);
+        Digest(left.finish(), right.finish())
     }
 
     /// The rule's name.
@@ -76,14 +95,14 @@ impl Key<'_> {
         } = self.subject
         {
             // What nearly every request is: one text.
-            return Digest::of(self.space.digest, header, |hasher| hasher.write(name.as_bytes()));
+            return self.space.digest_of(header, |hasher| hasher.write(name.as_bytes()));
         }
-        Digest::of(self.space.digest, header, |hasher| self.subject.write(hasher))
+        self.space.digest_of(header, |hasher| self.subject.write(hasher))
     }
 
     /// The digest of the state that newcomers of this rule share once a store is full.
     pub(crate) fn overflow_digest(&self) -> Digest {
-        Digest::of(self.space.digest, Subject::OVERFLOW, |_| {})
+        self.space.digest_of(Subject::OVERFLOW, |_| {})
     }
 }
 
@@ -143,22 +162,6 @@ fn write_address(hasher: &mut impl Hasher, address: IpAddr) {
     match address {
         IpAddr::V4(address) => hasher.write_u32(address.to_bits()),
         IpAddr::V6(address) => hasher.write_u128(address.to_bits()),
-    }
-}
-
-impl Digest {
-    /// The digest of what `write` writes, within `space` and under `header`.
-    #[inline]
-    fn of(space: Self, header: u64, write: impl Fn(&mut FoldHasher<'_>)) -> Self {
-        // Spaces are random, so a space and a header mixed like this meet another pair by chance only.
-        const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
-        let (first, second) = &*SEEDS;
-        let mixed = header.wrapping_mul(MIX);
-        let mut left = FoldHasher::with_seed(space.0 ^ mixed, first);
-        let mut right = FoldHasher::with_seed(space.1 ^ mixed, second);
-        write(&mut left);
-        write(&mut right);
-        Self(left.finish(), right.finish())
     }
 }
 

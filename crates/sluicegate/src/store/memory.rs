@@ -23,7 +23,7 @@ use packed::Packed;
 use shard::{Shard, log_entries};
 use sluicegate_core::decision::{Group, is_charged};
 use sluicegate_core::{Algorithm, Outcome, Quota, State, Timestamp, Verdict};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::future::Future;
 
 /// How a [`MemoryStore`] is sized.
@@ -124,7 +124,7 @@ impl MemoryStore {
     /// See [`Store::charge`]; this store answers at once.
     pub fn charge_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
         if let Some(verdict) = self.charge_in_place(charges, now) {
-            return SmallVec::from_slice(&[verdict]);
+            return smallvec![verdict];
         }
         match self.charge_slots(charges, now, self.newcomers()) {
             Ok(verdicts) => verdicts,
@@ -178,6 +178,7 @@ impl MemoryStore {
     }
 
     /// The short way: one limit whose state is there and fits a word. One look-up, one write.
+    #[inline]
     fn charge_in_place(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Verdict> {
         let [charge] = charges else { return None };
         let [quota] = charge.quotas else { return None };

@@ -65,6 +65,7 @@ impl Packed {
     }
 
     /// The state of a token bucket, if it is one.
+    #[inline(always)]
     pub(super) fn as_token_bucket(self, born: Timestamp) -> Option<TokenBucketState> {
         if self.0 & low_bits(KIND_BITS) != TOKEN_BUCKET {
             return None;
@@ -97,6 +98,7 @@ impl Packed {
     }
 
     /// The state of a token bucket in one word, if it fits.
+    #[inline(always)]
     pub(super) fn token_bucket(state: &TokenBucketState, born: Timestamp) -> Option<Self> {
         let whole_at = state.tat_micros.checked_add(u64::from(state.tat_parts > 0))?;
         let tat = state.tat_micros.checked_sub(born.as_micros())?;
