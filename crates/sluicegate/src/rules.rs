@@ -1,7 +1,10 @@
 //! Rules: what applies to whom. A [`RuleSet`] is immutable and valid by construction.
 //!
-//! [`matching`] turns a request into the charges of the rules that match it; [`file`] reads rules from text.
+//! [`matching`] turns a request into the charges of the rules that match it; `file`, behind the feature of that
+//! name, reads rules from text.
 
+#[cfg(feature = "file")]
+pub mod file;
 pub mod matching;
 pub mod pattern;
 
