@@ -87,6 +87,16 @@ impl Per {
     pub const ADDRESS: Self = Self { tenant: false, identifier: false, address: true };
     /// Everybody together.
     pub const GLOBAL: Self = Self { tenant: false, identifier: false, address: false };
+
+    /// What `self` counts by and what `other` counts by, together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            tenant: self.tenant || other.tenant,
+            identifier: self.identifier || other.identifier,
+            address: self.address || other.address,
+        }
+    }
 }
 
 /// The limits that apply together.
