@@ -169,7 +169,8 @@ impl Wrong {
 
 /// `text` in one line of at most [`VALUE_CHARS_MAX`] characters of it: bare if it may stand so, else in
 /// quotes and escaped.
-pub(super) fn shown(text: &str, quoted: bool) -> String {
+#[must_use]
+pub fn shown(text: &str, quoted: bool) -> String {
     let cut = match text.char_indices().nth(VALUE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

@@ -8,7 +8,7 @@ use super::problem::{Place, Problem, Problems, Report, Wrong, shown};
 use super::section::{Pair, Section};
 use super::suggest::with_closest;
 use super::tree::{self, Entry, Kind, Meaning, Node, Scalar};
-use super::value;
+use super::{all, value};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
@@ -229,6 +229,19 @@ impl<'d> Reader<'d> {
                 Wrong::new("unknown value", with_closest(text, &words, &format!("use {}", any_of(&words))))
             })
         })
+    }
+
+    /// A list of several words, each at most once; `remedy` says what to write if it is none.
+    pub fn choices<T: Copy + PartialEq>(&self, choices: &[(&str, T)], remedy: &str) -> Option<Vec<T>> {
+        let mut first: Vec<(T, Place)> = Vec::new();
+        all(self.list(remedy)?.iter().map(|item| {
+            let choice = item.choice(choices)?;
+            if let Some((_, place)) = first.iter().find(|(other, _)| *other == choice) {
+                return item.refuse(Wrong::new(format!("named twice, first at {place}"), "name it once"));
+            }
+            first.push((choice, item.place()));
+            Some(choice)
+        }))
     }
 
     /// True if this is the word `word`.

@@ -74,25 +74,15 @@ fn read_per(reader: &Reader<'_>) -> Option<Per> {
     if !reader.is_list() {
         return reader.choice(PARTS);
     }
-    let items = reader.list("")?;
-    if items.is_empty() {
-        let remedy = "name what to count by, or write global to count everybody together";
-        return reader.refuse(Wrong::new("an empty list", remedy));
+    let together = "name what to count by, or write global to count everybody together";
+    let parts = reader.choices(PARTS, together)?;
+    if parts.is_empty() {
+        return reader.refuse(Wrong::new("an empty list", together));
     }
-    let mut first: Vec<(Per, Place)> = Vec::new();
-    let parts = all(items.iter().map(|item| {
-        let part = item.choice(PARTS)?;
-        if part == Per::GLOBAL && items.len() > 1 {
-            let remedy = "let it stand alone: global counts everybody together";
-            return item.refuse(Wrong::new("global among others", remedy));
-        }
-        if let Some((_, place)) = first.iter().find(|(other, _)| *other == part) {
-            return item.refuse(Wrong::new(format!("named twice, first at {place}"), "name it once"));
-        }
-        first.push((part, item.place()));
-        Some(part)
-    }));
-    Some(parts?.into_iter().fold(Per::GLOBAL, Per::and))
+    if parts.len() > 1 && parts.contains(&Per::GLOBAL) {
+        return reader.refuse(Wrong::new("global among others", "let it stand alone, or remove it"));
+    }
+    Some(parts.into_iter().fold(Per::GLOBAL, Per::and))
 }
 
 fn read_tiers(reader: &Reader<'_>, rule: &str, known: Option<&[Box<str>]>) -> Option<Vec<(Box<str>, Limits)>> {
