@@ -5,6 +5,7 @@
 //! command line or the environment may say too is kept as it was typed, checked for its form alone: which
 //! of the three wins is not decided here.
 
+pub(crate) mod schema;
 #[cfg(test)]
 mod tests;
 

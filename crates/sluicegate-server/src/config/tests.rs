@@ -1,10 +1,12 @@
-//! The whole file: what is read, and what is refused.
+//! The whole file: what is read, what is refused, and that schema and readers agree.
+
+mod agreement;
 
 use super::*;
 use sluicegate::rules::Unmatched;
 
 fn environment() -> Environment {
-    let variables = [("URL", "redis://:hunter2@cache")];
+    let variables = [("RATE", "100/s"), ("TENANT", "acme"), ("URL", "redis://:hunter2@cache"), ("ALGORITHM", "x")];
     variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
