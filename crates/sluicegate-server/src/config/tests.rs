@@ -1,6 +1,7 @@
-//! The whole file: what is read, what is refused, and that schema and readers agree.
+//! The whole file: what is read, what is refused, and that schema, documents and readers agree.
 
 mod agreement;
+mod documents;
 
 use super::*;
 use sluicegate::rules::Unmatched;

@@ -9,18 +9,18 @@ use sluicegate::rules::file::tree::{Kind, Meaning, Node};
 use std::sync::LazyLock;
 
 /// The keys of every mapping a file may have.
-const KEYS_OF_ALL: &[&[&str]] =
+pub(super) const KEYS_OF_ALL: &[&[&str]] =
     &[KEYS, file::KEYS, MEMORY_KEYS, LISTEN_KEYS, HEADERS_KEYS, RULE_KEYS, MATCH_KEYS, OVERRIDE_KEYS, LIMIT_KEYS];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
     LazyLock::new(|| jsonschema::draft202012::new(&json_schema()).expect("a schema"));
 
-fn schema_problems(value: &Value) -> Vec<String> {
+pub(super) fn schema_problems(value: &Value) -> Vec<String> {
     VALIDATOR.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
 /// What a program sees that reads the text as plain YAML.
-fn json(text: &str) -> Value {
+pub(super) fn json(text: &str) -> Value {
     let environment = Environment::new();
     let document = Document::parse(text, "t.yaml", &environment);
     to_json(document.root().expect("readable").node())
