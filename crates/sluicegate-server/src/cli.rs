@@ -4,6 +4,7 @@
 //! [`crate::settings`] gives them their meaning together with the environment and the file, so that
 //! one error text serves all three.
 
+mod files;
 mod serve;
 
 use std::path::PathBuf;
@@ -30,6 +31,13 @@ pub(crate) struct Cli {
 enum Command {
     /// Run the server (the default)
     Serve(ServeArgs),
+    /// Check a configuration file: 0 if it is good, 1 and every problem if not
+    Validate {
+        /// The file
+        file: PathBuf,
+    },
+    /// Print the JSON Schema of the configuration file
+    Schema,
 }
 
 #[derive(Debug, Args)]
@@ -62,11 +70,12 @@ impl From<ServeArgs> for Flags {
 
 /// Does what the command line asks for.
 pub(crate) fn run(cli: Cli, env: &Env) -> Result<ExitCode, Error> {
-    let flags = match cli.command {
-        Some(Command::Serve(args)) => args.into(),
-        None => cli.serve.into(),
-    };
-    serve::run(&flags, env)
+    match cli.command {
+        None => serve::run(&cli.serve.into(), env),
+        Some(Command::Serve(args)) => serve::run(&args.into(), env),
+        Some(Command::Validate { file }) => files::validate(&file, env.variables()),
+        Some(Command::Schema) => files::print_schema(),
+    }
 }
 
 #[cfg(test)]
@@ -79,7 +88,7 @@ mod tests {
         let cli = Cli::try_parse_from([&["sluicegate"], arguments].concat())?;
         Ok(match cli.command {
             Some(Command::Serve(args)) => args.into(),
-            None => cli.serve.into(),
+            _ => cli.serve.into(),
         })
     }
 

@@ -5,6 +5,7 @@
 
 mod body;
 mod cli;
+mod config;
 mod http;
 mod net;
 mod problem;
@@ -13,6 +14,7 @@ mod settings;
 mod shutdown;
 mod telemetry;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -39,5 +41,8 @@ fn main() -> ExitCode {
 
 #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
 fn read_env() -> Result<Env, cli::Error> {
-    Ok(Env::read(|name| std::env::var_os(name))?)
+    // A variable that is not text cannot stand in a file of text.
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let variables = std::env::vars_os().filter_map(text).collect();
+    Ok(Env::read(|name| std::env::var_os(name))?.with_variables(variables))
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::secret::Secret;
 pub(crate) use listen::{Listen, ListenError};
+use sluicegate::rules::file::Environment;
 
 /// Settings from the command line.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,7 @@ pub(crate) struct Flags {
 
 /// Settings from the environment. An empty variable counts as unset, as compose files leave them
 /// so.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Env {
     config: Option<PathBuf>,
     store: Option<String>,
@@ -37,10 +38,11 @@ pub(crate) struct Env {
     admin: Option<String>,
     admin_token: Option<Secret>,
     log: Option<String>,
+    variables: Environment,
 }
 
 /// Settings from the configuration file, as typed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileSettings {
     pub(crate) store: Option<String>,
     pub(crate) gateway: Option<String>,
@@ -167,7 +169,18 @@ impl Env {
             admin: text("SLUICEGATE_ADMIN")?,
             admin_token: admin_token.map(Secret::new),
             log: text("SLUICEGATE_LOG")?,
+            variables: Environment::new(),
         })
+    }
+
+    /// The same, with every variable that a configuration file may name as `${NAME}`.
+    pub(crate) fn with_variables(self, variables: Environment) -> Self {
+        Self { variables, ..self }
+    }
+
+    /// What a configuration file may name as `${NAME}`.
+    pub(crate) fn variables(&self) -> &Environment {
+        &self.variables
     }
 
     /// The log filter.

@@ -1,7 +1,10 @@
 //! Rules: what applies to whom. A [`RuleSet`] is immutable and valid by construction.
 //!
-//! [`matching`] turns a request into the charges of the rules that match it; [`file`] reads rules from text.
+//! [`matching`] turns a request into the charges of the rules that match it; `file`, behind the feature of that
+//! name, reads rules from text.
 
+#[cfg(feature = "file")]
+pub mod file;
 pub mod matching;
 pub mod pattern;
 
@@ -84,6 +87,16 @@ impl Per {
     pub const ADDRESS: Self = Self { tenant: false, identifier: false, address: true };
     /// Everybody together.
     pub const GLOBAL: Self = Self { tenant: false, identifier: false, address: false };
+
+    /// What `self` counts by and what `other` counts by, together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            tenant: self.tenant || other.tenant,
+            identifier: self.identifier || other.identifier,
+            address: self.address || other.address,
+        }
+    }
 }
 
 /// The limits that apply together.

@@ -8,7 +8,6 @@
 use std::fmt;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,10 +16,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
+use crate::config::Config;
+use crate::config::load::{self, LoadError};
 use crate::http::Routers;
 use crate::http::health::{Health, Readiness};
 use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
-use crate::settings::{self, Env, FileSettings, Flags, Listen, Settings};
+use crate::settings::{self, Env, Flags, Listen, Settings};
 use crate::shutdown::{Shutdown, StopSignals};
 use crate::telemetry;
 
@@ -31,16 +32,6 @@ const STOP_WITHIN: Duration = Duration::from_secs(9);
 /// What of [`STOP_WITHIN`] is kept for the admin listener, which is drained last.
 const ADMIN_DRAIN: Duration = Duration::from_secs(1);
 
-/// A configuration file was named.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "cannot use the configuration file {path}: this build has only its built-in configuration; \
-     leave --config out"
-)]
-struct NoConfigYet {
-    path: String,
-}
-
 /// A listener ended although nobody asked it to.
 #[derive(Debug, thiserror::Error)]
 #[error("a listener stopped by itself, which is a fault of the server; its log says where")]
@@ -49,8 +40,11 @@ struct ListenerLost;
 /// Serves until told to stop.
 pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     telemetry::init(env.log())?;
-    let file = settings::config_path(flags, env).map(load_file).transpose()?.unwrap_or_default();
-    let settings = settings::merge(flags, env, &file)?;
+    let config = match settings::config_path(flags, env) {
+        Some(path) => load::config(path, env.variables())?,
+        None => Config::demo().map_err(LoadError::Mistakes)?,
+    };
+    let settings = settings::merge(flags, env, &config.settings)?;
     let health = Health::default();
     let shutdown = Shutdown::default();
     let routers = Routers::new(&health);
@@ -60,11 +54,6 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     // What is still running was cut on purpose; nothing waits for it.
     runtime.shutdown_background();
     outcome
-}
-
-/// The seam for the configuration loader: it turns the file into what [`settings::merge`] takes.
-fn load_file(path: &Path) -> Result<FileSettings, NoConfigYet> {
-    Err(NoConfigYet { path: path.display().to_string().escape_debug().to_string() })
 }
 
 /// Binds, announces, serves and drains.

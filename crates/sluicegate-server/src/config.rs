@@ -1,0 +1,191 @@
+//! The configuration file: from text to a [`Config`] that cannot be wrong, or to everything that is wrong.
+//!
+//! It takes texts, never a path or the environment of the process, so every case can be tested. Rules, tiers
+//! and what belongs to them are read by the library; here are the keys that only a server has. What the
+//! command line or the environment may say too is kept as it was typed, checked for its form alone: which
+//! of the three wins is not decided here.
+
+pub(crate) mod load;
+pub(crate) mod schema;
+#[cfg(test)]
+mod tests;
+
+use crate::settings::FileSettings;
+use sluicegate::headers::{HeaderOptions, ResetStyle};
+use sluicegate::rules::file::problem::shown;
+use sluicegate::rules::file::tree::Kind;
+use sluicegate::rules::file::{self, Document, Environment, Problems, Reader, Section, Wrong};
+use sluicegate::rules::{Limits, Rule, RuleSet};
+use sluicegate::store::memory::MemoryOptions;
+use std::net::SocketAddr;
+
+/// The top-level keys that only a server has.
+pub(crate) const KEYS: &[&str] = &["store", "memory", "listen", "headers"];
+/// The keys of `memory`.
+pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
+/// The keys of `listen`.
+pub(crate) const LISTEN_KEYS: &[&str] = &["gateway", "api", "admin"];
+/// The keys of `headers`.
+pub(crate) const HEADERS_KEYS: &[&str] = &["styles", "x_ratelimit_reset"];
+/// The stores this build knows.
+pub(crate) const STORES: &[&str] = &["memory"];
+/// The most keys the embedded store may be told to hold: a thousand million, about 45 GB.
+pub(crate) const MAX_KEYS_MAX: u64 = 1_000_000_000;
+
+/// The families of header fields that tell a client how it stands.
+pub(crate) const STYLES: &[(&str, Style)] = &[("x-ratelimit", Style::XRateLimit), ("ietf", Style::Ietf)];
+/// What `X-RateLimit-Reset` may count.
+pub(crate) const RESETS: &[(&str, ResetStyle)] = &[("epoch", ResetStyle::Epoch), ("delta", ResetStyle::Delta)];
+
+const DEMO: &str = include_str!("config/demo.yaml");
+
+/// Everything a configuration file says.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// What the command line and the environment may say too.
+    pub(crate) settings: FileSettings,
+    /// How large the embedded store may grow.
+    pub(crate) memory: MemoryOptions,
+    /// Which header fields answers carry.
+    pub(crate) headers: HeaderOptions,
+    /// The rules.
+    pub(crate) rules: RuleSet,
+}
+
+/// A family of header fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// The old custom.
+    XRateLimit,
+    /// The draft of the IETF.
+    Ietf,
+}
+
+impl Config {
+    /// Reads the text of a configuration file. `name` is what problems call it; `${NAME}` in a value is
+    /// replaced from `environment`.
+    pub(crate) fn parse(text: impl AsRef<[u8]>, name: &str, environment: &Environment) -> Result<Self, Problems> {
+        let document = Document::parse(text, name, environment);
+        let top = document.root().and_then(|root| root.section(&[KEYS, file::KEYS].concat()));
+        let config = top.and_then(|top| read(&top));
+        document.finish(config)
+    }
+
+    /// The configuration of a server that was given none. It is part of the program, so only a mistake in
+    /// the program makes it fail; a test looks at it.
+    pub(crate) fn demo() -> Result<Self, Problems> {
+        Self::parse(DEMO, "built-in demo configuration", &Environment::new())
+    }
+}
+
+/// `sluicegate validate FILE`: one line if the file is good.
+pub(crate) fn validate_command(
+    path: &str,
+    text: impl AsRef<[u8]>,
+    environment: &Environment,
+) -> Result<String, Problems> {
+    let rules = Config::parse(text, path, environment)?.rules;
+    let limits = rules.rules().iter().map(limit_count).sum();
+    let counts =
+        [counted(rules.rules().len(), "rule"), counted(limits, "limit"), counted(rules.tiers().len(), "tier")];
+    Ok(format!("{path}: ok, {}", counts.join(", ")))
+}
+
+/// All limits of a rule, those of tiers and overrides included.
+fn limit_count(rule: &Rule) -> usize {
+    let tiers = rule.tiers.iter().map(|(_, limits)| limits);
+    let overrides = rule.overrides.iter().map(|each| &each.limits);
+    let count = |limits: &Limits| match limits {
+        Limits::Unlimited => 0,
+        Limits::All { quotas, .. } => quotas.len(),
+    };
+    tiers.chain(overrides).chain([&rule.limits]).map(count).sum()
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+fn read(top: &Section<'_>) -> Option<Config> {
+    let store = top.optional("store", None, |store| read_store(store).map(Some));
+    let memory = top.optional("memory", MemoryOptions::default(), read_memory);
+    let settings = top.optional("listen", FileSettings::default(), read_listen);
+    let headers = top.optional("headers", HeaderOptions::default(), read_headers);
+    let rules = file::read_rules(top);
+    let settings = FileSettings { store: store?, ..settings? };
+    Some(Config { settings, memory: memory?, headers: headers?, rules: rules? })
+}
+
+fn read_store(reader: &Reader<'_>) -> Option<String> {
+    let store = reader.text()?;
+    if STORES.contains(&store.as_str()) {
+        return Some(store);
+    }
+    let remedy = format!("this build knows the stores: {}", STORES.join(", "));
+    reader.report_as(Wrong::new("unknown store", remedy), Some(without_secret(reader)));
+    None
+}
+
+/// The URL of a store may hold a password: of anything like one, only the scheme is shown.
+fn without_secret(reader: &Reader<'_>) -> String {
+    let Kind::Scalar(scalar) = &reader.node().kind else { return String::new() };
+    match scalar.text.split_once("://") {
+        Some((scheme, _)) => shown(&format!("{scheme}://…"), scalar.quoted),
+        None if scalar.text.contains('@') => "…".to_owned(),
+        None => shown(&scalar.text, scalar.quoted),
+    }
+}
+
+fn read_memory(reader: &Reader<'_>) -> Option<MemoryOptions> {
+    let section = reader.section(MEMORY_KEYS)?;
+    let default = MemoryOptions::default();
+    let max_keys = section.optional("max_keys", default.max_keys, |max_keys| {
+        usize::try_from(max_keys.integer(1..=MAX_KEYS_MAX)?).ok()
+    });
+    Some(MemoryOptions { max_keys: max_keys?, ..default })
+}
+
+fn read_listen(reader: &Reader<'_>) -> Option<FileSettings> {
+    let section = reader.section(LISTEN_KEYS)?;
+    let address = |key| section.optional(key, None, |address| address.text_as(listen_address).map(Some));
+    let (gateway, api, admin) = (address("gateway"), address("api"), address("admin"));
+    Some(FileSettings { store: None, gateway: gateway?, api: api?, admin: admin? })
+}
+
+/// Checks the form of `HOST:PORT` or `off`; whether the host can be resolved and the port be had shows at
+/// the start.
+fn listen_address(text: &str) -> Result<String, Wrong> {
+    if text == "off" || text.parse::<SocketAddr>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    let is_name = |host: &str| !host.is_empty() && host.bytes().all(is_name_byte);
+    let is_digits = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let message = match text.rsplit_once(':') {
+        Some((host, port)) if is_name(host) && is_digits(port) => match port.parse::<u16>() {
+            Ok(_) => return Ok(text.to_owned()),
+            Err(_) => "the port is out of range",
+        },
+        _ => "not an address",
+    };
+    let remedy = "write HOST:PORT with a port from 0 to 65535, for example 127.0.0.1:8080 or [::1]:8080, or off";
+    Err(Wrong::new(message, remedy))
+}
+
+fn read_headers(reader: &Reader<'_>) -> Option<HeaderOptions> {
+    let section = reader.section(HEADERS_KEYS)?;
+    let default = HeaderOptions::default();
+    let reset = section.optional("x_ratelimit_reset", default.reset, |reset| reset.choice(RESETS));
+    let options = section.optional("styles", default, read_styles);
+    Some(HeaderOptions { reset: reset?, ..options? })
+}
+
+fn read_styles(reader: &Reader<'_>) -> Option<HeaderOptions> {
+    let remedy = "write a list, for example [x-ratelimit, ietf], or [] for no header fields";
+    let styles = reader.choices(STYLES, remedy)?;
+    Some(HeaderOptions {
+        x_ratelimit: styles.contains(&Style::XRateLimit),
+        ietf: styles.contains(&Style::Ietf),
+        reset: ResetStyle::default(),
+    })
+}

@@ -1,0 +1,168 @@
+//! The whole file: what is read, what is refused, and that schema, documents and readers agree.
+
+mod agreement;
+mod documents;
+
+use super::*;
+use sluicegate::rules::Unmatched;
+
+fn environment() -> Environment {
+    let variables = [("RATE", "100/s"), ("TENANT", "acme"), ("URL", "redis://:hunter2@cache"), ("ALGORITHM", "x")];
+    variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
+
+fn parse(text: &str) -> Result<Config, Problems> {
+    Config::parse(text, "t.yaml", &environment())
+}
+
+fn good(text: &str) -> Config {
+    parse(text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// All problems of a text that also has `rules: []`.
+#[track_caller]
+fn check(text: &str, expected: &[&str]) {
+    let found = match parse(&format!("{text}\nrules: []\n")) {
+        Ok(config) => format!("no problem: {config:?}"),
+        Err(problems) => problems.to_string(),
+    };
+    let found: Vec<&str> = found.lines().map(|line| line.trim_start_matches("t.yaml:")).collect();
+    assert_eq!(found, expected, "for this text:\n{text}");
+}
+
+#[test]
+fn every_key_of_a_server_is_read() {
+    let config = good(
+        "store: memory
+memory: { max_keys: 1000 }
+listen: { gateway: off, api: 0.0.0.0:0, admin: '[::1]:8082' }
+headers: { styles: [ietf], x_ratelimit_reset: delta }
+unmatched: deny
+rules: []",
+    );
+    let text = |text: &str| Some(text.to_owned());
+    let settings = FileSettings {
+        store: text("memory"),
+        gateway: text("off"),
+        api: text("0.0.0.0:0"),
+        admin: text("[::1]:8082"),
+    };
+    assert_eq!(config.settings, settings);
+    assert_eq!(config.memory.max_keys, 1_000);
+    assert_eq!(config.headers, HeaderOptions { x_ratelimit: false, ietf: true, reset: ResetStyle::Delta });
+    assert_eq!(config.rules.unmatched(), Unmatched::Deny);
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let config = good("rules: []");
+    assert_eq!(config.settings, FileSettings::default());
+    assert_eq!(config.memory.max_keys, 10_000_000);
+    assert_eq!(config.headers, HeaderOptions { x_ratelimit: true, ietf: true, reset: ResetStyle::Epoch });
+    assert_eq!(good("memory: {}\nlisten: {}\nheaders: {}\nrules: []").headers, HeaderOptions::default());
+    let none = good("headers: { styles: [] }\nrules: []").headers;
+    assert!(!none.x_ratelimit && !none.ietf);
+}
+
+#[test]
+fn an_address_has_a_host_and_a_port() {
+    for address in ["off", "127.0.0.1:8080", "0.0.0.0:0", "[::1]:65535", "localhost:80", "my-host.example_1:80"] {
+        let config = good(&format!("listen: {{ api: \"{address}\" }}\nrules: []"));
+        assert_eq!(config.settings.api.as_deref(), Some(address));
+    }
+    let remedy = "write HOST:PORT with a port from 0 to 65535, for example 127.0.0.1:8080 or [::1]:8080, or off";
+    for address in ["", "Off", "8080", ":8080", "127.0.0.1", "localhost:", "::1:80", "[::1]", "a b:1", "h:+1"] {
+        let problem = format!("1:16: listen.api: not an address (value \"{address}\"): {remedy}");
+        check(&format!("listen: {{ api: \"{address}\" }}"), &[&problem]);
+    }
+    let problem = format!("1:16: listen.api: the port is out of range (value h:65536): {remedy}");
+    check("listen: { api: h:65536 }", &[&problem]);
+}
+
+#[test]
+fn every_problem_with_a_key_of_a_server_is_told() {
+    let keys = "the keys here are: store, memory, listen, headers, tiers, unmatched, rules";
+    let known = "this build knows the stores: memory";
+    let range = "use a whole number from 1 to 1000000000";
+    let pairs = "write `key: value` pairs";
+    check("stor: memory", &[&format!("1:1: stor: unknown key: did you mean store? {keys}")]);
+    check("store: redis://h", &[&format!("1:8: store: unknown store (value redis://…): {known}")]);
+    check("store: Memory", &[&format!("1:8: store: unknown store (value Memory): {known}")]);
+    check("store: 5", &["1:8: store: not a text (value 5): put it in quotes: \"5\""]);
+    check("store:", &["1:6: store: no value: write a text"]);
+    check("store: memory\nstore: memory", &["2:1: store: duplicate key, first at 1:1: keep one of the two"]);
+    check("memory: 5", &[&format!("1:9: memory: not a mapping (value 5): {pairs}")]);
+    check("memory: { keys: 5 }", &["1:11: memory.keys: unknown key: the keys here are: max_keys"]);
+    for value in ["0", "-1", "1000000001", "99999999999999999999"] {
+        let problem = format!("1:21: memory.max_keys: out of range (value {value}): {range}");
+        check(&format!("memory: {{ max_keys: {value} }}"), &[&problem]);
+    }
+    for value in ["1.5", "1e6", "0x10", ".inf", "ten"] {
+        let problem = format!("1:21: memory.max_keys: not a whole number (value {value}): {range}");
+        check(&format!("memory: {{ max_keys: {value} }}"), &[&problem]);
+    }
+    check("listen: off", &[&format!("1:9: listen: not a mapping (value off): {pairs}")]);
+    check(
+        "listen: { resp: off, api: 5, admin: [] }",
+        &[
+            "1:11: listen.resp: unknown key: the keys here are: gateway, api, admin",
+            "1:27: listen.api: not a text (value 5): put it in quotes: \"5\"",
+            "1:37: listen.admin: not a text but a list: write a text",
+        ],
+    );
+    check(
+        "headers: { styles: [x-ratelimit, ieft, x-ratelimit], x_ratelimit_reset: epoche, degraded: false }",
+        &[
+            "1:34: headers.styles[1]: unknown value (value ieft): did you mean ietf? use x-ratelimit or ietf",
+            "1:40: headers.styles[2]: named twice, first at 1:21 (value x-ratelimit): name it once",
+            "1:73: headers.x_ratelimit_reset: unknown value (value epoche): did you mean epoch? use epoch or delta",
+            "1:81: headers.degraded: unknown key: the keys here are: styles, x_ratelimit_reset",
+        ],
+    );
+    let list = "write a list, for example [x-ratelimit, ietf], or [] for no header fields";
+    check("headers: { styles: ietf }", &[&format!("1:20: headers.styles: not a list (value ietf): {list}")]);
+}
+
+#[test]
+fn a_password_is_not_repeated() {
+    for store in ["redis://user:hunter2@h", "'rediss://:hunter2@h'", "user:hunter2@h", "'${URL}'"] {
+        let problems = parse(&format!("store: {store}\nrules: []")).unwrap_err().to_string();
+        assert!(problems.contains("unknown store") && !problems.contains("hunter2"), "{problems}");
+    }
+}
+
+#[test]
+fn a_file_without_rules_is_refused() {
+    let problems = parse("store: memory").unwrap_err().to_string();
+    assert_eq!(problems, "t.yaml:1:1: rules: missing key: list the rules, or write `rules: []` to limit nothing");
+}
+
+#[test]
+fn the_demo_admits_a_few_and_then_denies() {
+    let config = Config::demo().unwrap();
+    assert_eq!(config.settings, FileSettings::default());
+    let [rule] = config.rules.rules() else { panic!("one rule") };
+    assert_eq!(rule.space.name(), "demo");
+    assert!(rule.matches(&sluicegate::identity::Request::new("anything", "anybody")));
+    let Limits::All { quotas, .. } = &rule.limits else { panic!("limits") };
+    assert_eq!(quotas.len(), 1);
+    assert_eq!(quotas[0].limit(), 5);
+    assert_eq!(quotas[0].window().ceil_secs(), 10);
+}
+
+#[test]
+fn validating_says_what_was_found_in_one_line() {
+    let text = "tiers: [a, b]
+rules:
+  - name: one
+    limits: [{ algorithm: fixed_window, limit: 1, window: 1s }]
+    tiers: { a: unlimited, b: [{ algorithm: fixed_window, limit: 2, window: 1s }] }
+    overrides: [{ identifier: x, limits: [{ algorithm: fixed_window, limit: 3, window: 1s }] }]
+";
+    let line = validate_command("sluicegate.yaml", text, &environment());
+    assert_eq!(line.unwrap(), "sluicegate.yaml: ok, 1 rule, 3 limits, 2 tiers");
+    let line = validate_command("sluicegate.yaml", "rules: []", &environment());
+    assert_eq!(line.unwrap(), "sluicegate.yaml: ok, 0 rules, 0 limits, 0 tiers");
+    let problems = validate_command("sluicegate.yaml", b"\xff", &environment()).unwrap_err();
+    assert_eq!(problems.to_string(), "sluicegate.yaml:1:1: not UTF-8: save the file as UTF-8");
+}

@@ -1,0 +1,272 @@
+//! Reader and schema agree: on the keys there are, and on whether a file is good.
+
+use super::*;
+use crate::config::schema::json_schema;
+use serde_json::{Value, json};
+use sluicegate::rules::file::limit::{FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS};
+use sluicegate::rules::file::rule::{MATCH_KEYS, OVERRIDE_KEYS, RULE_KEYS};
+use sluicegate::rules::file::tree::{Kind, Meaning, Node};
+use std::sync::LazyLock;
+
+/// The keys of every mapping a file may have.
+pub(super) const KEYS_OF_ALL: &[&[&str]] =
+    &[KEYS, file::KEYS, MEMORY_KEYS, LISTEN_KEYS, HEADERS_KEYS, RULE_KEYS, MATCH_KEYS, OVERRIDE_KEYS, LIMIT_KEYS];
+
+static VALIDATOR: LazyLock<jsonschema::Validator> =
+    LazyLock::new(|| jsonschema::draft202012::new(&json_schema()).expect("a schema"));
+
+pub(super) fn schema_problems(value: &Value) -> Vec<String> {
+    VALIDATOR.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
+/// What a program sees that reads the text as plain YAML.
+pub(super) fn json(text: &str) -> Value {
+    let environment = Environment::new();
+    let document = Document::parse(text, "t.yaml", &environment);
+    to_json(document.root().expect("readable").node())
+}
+
+fn to_json(node: &Node) -> Value {
+    match &node.kind {
+        Kind::List(items) => items.iter().map(to_json).collect(),
+        Kind::Mapping(entries) => {
+            let member = |key: &Node| to_json(key).as_str().expect("keys are texts").to_owned();
+            entries.iter().map(|entry| (member(&entry.key), to_json(&entry.value))).collect()
+        }
+        Kind::Scalar(scalar) => match scalar.meaning() {
+            Meaning::Null => Value::Null,
+            Meaning::Boolean | Meaning::Number => scalar.text.parse().expect("JSON has it too"),
+            Meaning::Text => Value::from(&*scalar.text),
+        },
+        Kind::Broken => panic!("an unreadable text"),
+    }
+}
+
+#[test]
+fn the_schema_is_a_schema() {
+    let schema = json_schema();
+    assert!(jsonschema::meta::is_valid(&schema));
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+}
+
+/// Every object of a schema, with its properties if it has any.
+fn objects(schema: &Value, found: &mut Vec<Value>) {
+    match schema {
+        Value::Object(members) => {
+            if members.get("type") == Some(&json!("object")) {
+                found.push(schema.clone());
+            }
+            members.values().for_each(|value| objects(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| objects(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_keys_of_the_schema_are_those_of_the_readers() {
+    let mut found = Vec::new();
+    objects(&json_schema(), &mut found);
+    let sorted = |keys: &[&str]| {
+        let mut keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+        keys.sort();
+        keys
+    };
+    let mut in_schema: Vec<Vec<String>> = Vec::new();
+    for object in &found {
+        let Some(properties) = object["properties"].as_object() else {
+            // The one mapping with free keys: a rule's tiers.
+            assert_eq!(object["propertyNames"], json!({ "$ref": "#/$defs/name" }));
+            continue;
+        };
+        assert_eq!(object["additionalProperties"], json!(false), "{object}");
+        assert!(object["description"].is_string(), "{object}");
+        assert!(properties.values().all(|property| *property != json!(false)), "{object}");
+        in_schema.push(properties.keys().cloned().collect());
+    }
+    let top = [KEYS, file::KEYS].concat();
+    let of_limits = [TOKEN_BUCKET_KEYS, SLIDING_KEYS, SLIDING_KEYS, FIXED_WINDOW_KEYS, LIMIT_KEYS];
+    let others = [&top, MEMORY_KEYS, LISTEN_KEYS, HEADERS_KEYS, RULE_KEYS, MATCH_KEYS, OVERRIDE_KEYS];
+    let mut in_readers: Vec<Vec<String>> = others.iter().chain(&of_limits).map(|keys| sorted(keys)).collect();
+    in_schema.sort();
+    in_readers.sort();
+    assert_eq!(in_schema, in_readers);
+}
+
+/// A file with every key.
+const FULL: &str = r#"
+store: memory
+memory: { max_keys: 1000 }
+listen: { gateway: 127.0.0.1:8080, api: off, admin: "[::1]:0" }
+headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch }
+tiers: [free, pro]
+unmatched: allow
+rules:
+  - name: payments
+    match: { tenant: "*", resource: api.* }
+    per: [tenant, identifier]
+    limits:
+      - { algorithm: token_bucket, capacity: 100, refill: 100/60s, credits: 5, credit_ttl: 24h, name: burst }
+      - { algorithm: sliding_window, limit: 1000, window: 1h }
+      - { algorithm: sliding_counter, limit: 1000, window: 250ms }
+      - { algorithm: fixed_window, limit: 0, window: 1d, align: key }
+    tiers: { pro: unlimited, free: [ { algorithm: fixed_window, limit: 5, window: 1min } ] }
+    overrides: [ { identifier: vip-*, limits: unlimited } ]
+    mode: shadow
+    cost: 1
+  - { name: other, per: ip, limits: unlimited }
+"#;
+
+/// The pointers to all values.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+    found.push(at.to_owned());
+    match value {
+        Value::Object(members) => {
+            members.iter().for_each(|(key, value)| pointers(value, &format!("{at}/{key}"), found));
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, item)| pointers(item, &format!("{at}/{index}"), found));
+        }
+        _ => {}
+    }
+}
+
+/// What a value may be replaced by.
+fn replacements() -> Vec<Value> {
+    let mut values = vec![
+        json!(null),
+        json!(true),
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(1.5),
+        json!(1e30),
+        json!(10_001),
+        json!(u64::MAX),
+        json!(999_999_999_999_999_u64),
+        json!([]),
+        json!([null]),
+        json!(["ip", "ip"]),
+        json!({}),
+        json!({ "zzz": 1 }),
+        json!([{ "algorithm": "fixed_window", "limit": 1, "window": "1s" }]),
+        json!({ "algorithm": "${ALGORITHM}" }),
+    ];
+    let texts = [
+        "",
+        "x",
+        "5",
+        "off",
+        "unlimited",
+        "memory",
+        "ietf",
+        "global",
+        "deny",
+        "free",
+        "token_bucket",
+        "a b",
+        "é",
+        "*",
+        "a\u{7}",
+        "a\"b",
+        "a\\b",
+        "30s",
+        "0s",
+        "05s",
+        "5m",
+        "1.5h",
+        "5 min",
+        "99999999999999999999s",
+        "1/s",
+        "1/ms",
+        "0/s",
+        "1/0s",
+        "01/s",
+        "1/1h",
+        "1/1m",
+        "-1/s",
+        "localhost:80",
+        "[::1]:80",
+        ":80",
+        "h:65536",
+        "${RATE}",
+        "${NOT_SET}",
+        "${",
+        "$${",
+        "\n",
+        " ",
+    ];
+    values.extend(texts.map(Value::from));
+    values.extend([64, 65, 256, 257].map(|length| Value::from("n".repeat(length))));
+    values
+}
+
+/// The file changed in one place, in every way.
+fn changes() -> Vec<Value> {
+    let full = json(FULL);
+    let mut all = Vec::new();
+    pointers(&full, "", &mut all);
+    let mut changed = Vec::new();
+    let mut change = |pointer: &str, change: &dyn Fn(&mut Value)| {
+        let mut copy = full.clone();
+        change(copy.pointer_mut(pointer).expect("it points there"));
+        changed.push(copy);
+    };
+    for pointer in &all {
+        for replacement in replacements() {
+            change(pointer, &|value| *value = replacement.clone());
+        }
+        match full.pointer(pointer) {
+            Some(Value::Object(members)) => {
+                change(pointer, &|value| value["zzz"] = json!(1));
+                for key in members.keys() {
+                    change(pointer, &|value| drop(value.as_object_mut().and_then(|members| members.remove(key))));
+                }
+                for key in KEYS_OF_ALL.concat() {
+                    change(pointer, &|value| value[key] = json!("30s"));
+                }
+            }
+            Some(Value::Array(items)) => {
+                let first = items.first().cloned();
+                change(pointer, &|value| value.as_array_mut().expect("a list").extend(first.clone()));
+            }
+            _ => {}
+        }
+    }
+    changed
+}
+
+/// What a schema cannot see: it looks at one value at a time, in characters, and knows no variables.
+const BEYOND_A_SCHEMA: &[&str] = &[
+    "a second one of that name",
+    "unknown tier",
+    "never applies",
+    "has the same name in header fields",
+    "global among others",
+    "out of range",
+    "(value \"${",
+    "(value \"$${",
+];
+
+#[test]
+fn a_change_that_one_of_them_refuses_the_other_refuses_too() {
+    let changes = changes();
+    assert!(changes.len() > 4_000, "{}", changes.len());
+    let (mut good, mut both, mut only_reader) = (0, 0, 0);
+    for value in changes {
+        let text = value.to_string();
+        let schema = schema_problems(&value);
+        match (parse(&text), schema.as_slice()) {
+            (Ok(_), []) => good += 1,
+            (Ok(_), _) => panic!("only the schema refuses {text}: {schema:#?}"),
+            (Err(_), [_, ..]) => both += 1,
+            (Err(problems), []) => {
+                let problems = problems.to_string();
+                let is_beyond = |line: &str| BEYOND_A_SCHEMA.iter().any(|words| line.contains(words));
+                assert!(problems.lines().all(is_beyond), "only the reader refuses {text}: {problems}");
+                only_reader += 1;
+            }
+        }
+    }
+    assert!(good > 100 && both > 3_000 && only_reader > 10, "{good} {both} {only_reader}");
+}

@@ -1,0 +1,159 @@
+//! Limits as they stand in a file: a list of them, or the word `unlimited`.
+
+use super::problem::{Place, Wrong};
+use super::reader::Reader;
+use super::section::Section;
+use super::{all, value};
+use crate::rules::{LIMITS_PER_RULE_MAX, Limits};
+use sluicegate_core::algorithm::Algorithm as _;
+use sluicegate_core::algorithm::token_bucket::CREDIT_TTL_DEFAULT;
+use sluicegate_core::quota::UNITS_MAX;
+use sluicegate_core::{Align, FixedWindow, Micros, Quota, QuotaError, SlidingCounter, SlidingWindow, TokenBucket};
+use std::collections::HashMap;
+
+/// The word for no limits at all.
+pub const UNLIMITED: &str = "unlimited";
+/// The keys of a limit, whatever its algorithm.
+pub const LIMIT_KEYS: &[&str] =
+    &["algorithm", "name", "capacity", "refill", "credits", "credit_ttl", "limit", "window", "align"];
+/// The keys of a token bucket.
+pub const TOKEN_BUCKET_KEYS: &[&str] = &["algorithm", "name", "capacity", "refill", "credits", "credit_ttl"];
+/// The keys of a sliding window and of a sliding counter.
+pub const SLIDING_KEYS: &[&str] = &["algorithm", "name", "limit", "window"];
+/// The keys of a fixed window.
+pub const FIXED_WINDOW_KEYS: &[&str] = &["algorithm", "name", "limit", "window", "align"];
+/// Where the windows of a fixed window may start.
+pub const ALIGNS: &[(&str, Align)] = &[("epoch", Align::Epoch), ("key", Align::Key)];
+
+/// How the limits of one algorithm are read.
+#[derive(Clone, Copy)]
+struct Form {
+    keys: &'static [&'static str],
+    read: fn(&Section<'_>) -> Option<Quota>,
+}
+
+const FORMS: &[(&str, Form)] = &[
+    (TokenBucket::NAME, Form { keys: TOKEN_BUCKET_KEYS, read: token_bucket }),
+    (SlidingWindow::NAME, Form { keys: SLIDING_KEYS, read: sliding_window }),
+    (SlidingCounter::NAME, Form { keys: SLIDING_KEYS, read: sliding_counter }),
+    (FixedWindow::NAME, Form { keys: FIXED_WINDOW_KEYS, read: fixed_window }),
+];
+
+/// The limits of the rule called `rule`.
+pub(super) fn read_limits(reader: &Reader<'_>, rule: &str) -> Option<Limits> {
+    if reader.is_word(UNLIMITED) {
+        return Some(Limits::Unlimited);
+    }
+    let remedy = format!("write a list of 1 to {LIMITS_PER_RULE_MAX} limits, or the word {UNLIMITED}");
+    let items = reader.list(&remedy)?;
+    if !(1..=LIMITS_PER_RULE_MAX).contains(&items.len()) {
+        return reader.refuse(Wrong::new(format!("a list of {} limits", items.len()), remedy));
+    }
+    let limits = Limits::all(rule, all(items.iter().map(read_limit))?);
+    check_labels(&items, &limits);
+    Some(limits)
+}
+
+/// Two limits of one list must not have one name: clients could not tell them apart.
+fn check_labels(items: &[Reader<'_>], limits: &Limits) {
+    let Limits::All { labels, .. } = limits else { return };
+    let mut first: HashMap<&str, Place> = HashMap::new();
+    for (item, label) in items.iter().zip(labels) {
+        if let Some(place) = first.get(&**label) {
+            let message = format!("has the same name in header fields as the limit at {place}");
+            item.report(Wrong::new(message, "give one of the two another `name`"));
+        } else {
+            first.insert(label, item.place());
+        }
+    }
+}
+
+fn read_limit(reader: &Reader<'_>) -> Option<(Option<Box<str>>, Quota)> {
+    let section = reader.open_section()?;
+    let name = section.optional("name", None, |name| name.text_as(value::label).map(Some));
+    let remedy = format!("say which: {}", Quota::ALGORITHMS.join(", "));
+    let form = section.required("algorithm", &remedy).and_then(|algorithm| algorithm.choice(FORMS));
+    section.only(form.map_or(LIMIT_KEYS, |form| form.keys));
+    let quota = match form {
+        Some(form) => (form.read)(&section),
+        None => read_in_vain(&section),
+    };
+    Some((name?, quota?))
+}
+
+/// Without an algorithm there is no limit, but what is wrong with the values is wrong under any.
+fn read_in_vain(section: &Section<'_>) -> Option<Quota> {
+    section.get("capacity").and_then(|capacity| capacity.integer(1..=UNITS_MAX));
+    for key in ["credits", "limit"] {
+        section.get(key).and_then(|units| units.integer(0..=UNITS_MAX));
+    }
+    for key in ["credit_ttl", "window"] {
+        section.get(key).and_then(Reader::duration);
+    }
+    section.get("refill").and_then(Reader::rate);
+    section.get("align").and_then(|align| align.choice(ALIGNS));
+    None
+}
+
+fn token_bucket(section: &Section<'_>) -> Option<Quota> {
+    let capacity = section
+        .required("capacity", "say how many units pass at once, for example capacity: 100")
+        .and_then(|capacity| capacity.integer(1..=UNITS_MAX));
+    let refill = section
+        .required("refill", "say how many units come back in which time, for example refill: 100/60s")
+        .and_then(Reader::rate);
+    let credits = section.optional("credits", 0, |credits| credits.integer(0..=UNITS_MAX));
+    let credit_ttl = section.optional("credit_ttl", CREDIT_TTL_DEFAULT, Reader::duration);
+    built(section, TokenBucket::with_credits(capacity?, refill?, credits?, credit_ttl?))
+}
+
+fn sliding_window(section: &Section<'_>) -> Option<Quota> {
+    let (limit, window) = limit_and_window(section)?;
+    built(section, SlidingWindow::new(limit, window))
+}
+
+fn sliding_counter(section: &Section<'_>) -> Option<Quota> {
+    let (limit, window) = limit_and_window(section)?;
+    built(section, SlidingCounter::new(limit, window))
+}
+
+fn fixed_window(section: &Section<'_>) -> Option<Quota> {
+    let align = section.optional("align", Align::default(), |align| align.choice(ALIGNS));
+    let (limit, window) = limit_and_window(section)?;
+    built(section, FixedWindow::new(limit, window, align?))
+}
+
+fn limit_and_window(section: &Section<'_>) -> Option<(u64, Micros)> {
+    let limit = section
+        .required("limit", "say how many units pass within the window, for example limit: 1000")
+        .and_then(|limit| limit.integer(0..=UNITS_MAX));
+    let window = section
+        .required("window", "say how long the window is, for example window: 1h")
+        .and_then(Reader::duration);
+    limit.zip(window)
+}
+
+/// The quota, unless its numbers do not go together.
+fn built(section: &Section<'_>, quota: Result<impl Into<Quota>, QuotaError>) -> Option<Quota> {
+    match quota {
+        Ok(quota) => Some(quota.into()),
+        Err(error) => {
+            let wrong = Wrong::new("out of range", error.remedy());
+            section.get(error.field()).unwrap_or(section.reader()).refuse(wrong)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_of_the_core_can_be_written_in_a_file() {
+        let names: Vec<&str> = FORMS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, Quota::ALGORITHMS);
+        let keys_of_all: Vec<&str> = FORMS.iter().flat_map(|(_, form)| form.keys.iter().copied()).collect();
+        assert!(LIMIT_KEYS.iter().all(|key| keys_of_all.contains(key)));
+        assert!(keys_of_all.iter().all(|key| LIMIT_KEYS.contains(key)));
+    }
+}

@@ -1,0 +1,230 @@
+//! What is wrong with a file: each [`Problem`] says where, what and how to put it right, and [`Problems`] is
+//! all of them as one error.
+//!
+//! A value is shown as it stands in the file, escaped and cut; not as what a variable in it stood for, which
+//! may be a secret.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+/// The most problems that are kept; more are only counted. Nobody reads on after the first hundred, and a
+/// hostile file must not become a report many times its size.
+pub const PROBLEMS_MAX: usize = 10_000;
+
+/// The most characters of a value that are shown.
+pub const VALUE_CHARS_MAX: usize = 64;
+
+/// A place in a text, both counted from one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The line.
+    pub line: usize,
+    /// The column, in characters.
+    pub column: usize,
+}
+
+impl Place {
+    /// The first character.
+    pub(super) const START: Self = Self { line: 1, column: 1 };
+
+    /// The place right after `text`.
+    pub(super) fn after(text: &str) -> Self {
+        let mut place = Self::START;
+        let mut characters = text.chars().peekable();
+        while let Some(character) = characters.next() {
+            match character {
+                '\r' if characters.peek() == Some(&'\n') => {}
+                '\r' | '\n' => place = Self { line: place.line + 1, column: 1 },
+                _ => place.column += 1,
+            }
+        }
+        place
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.line, self.column)
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// Where the key or value stands.
+    pub place: Place,
+    /// What it is, such as `rules[2].limits[0].refill`; empty for the file as a whole.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+    /// The value as it stands in the file, escaped and cut, where there is one.
+    pub value: Option<String>,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: ", self.place)?;
+        if !self.path.is_empty() {
+            write!(formatter, "{}: ", self.path)?;
+        }
+        formatter.write_str(&self.message)?;
+        if let Some(value) = &self.value {
+            write!(formatter, " (value {value})")?;
+        }
+        write!(formatter, ": {}", self.remedy)
+    }
+}
+
+/// Everything that is wrong with a file, in the order of the file. Shown as one line per problem:
+/// `file:line:column: path: message (value …): remedy`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    file: String,
+    list: Vec<Problem>,
+    left_out: usize,
+}
+
+impl Problems {
+    /// The file, as the caller called it.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The problems in the order of their places: at least one, at most [`PROBLEMS_MAX`].
+    #[must_use]
+    pub fn list(&self) -> &[Problem] {
+        &self.list
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.list.iter().enumerate() {
+            let end_of_last = if index == 0 { "" } else { "\n" };
+            write!(formatter, "{end_of_last}{}:{problem}", self.file)?;
+        }
+        match self.left_out {
+            0 => Ok(()),
+            count => write!(formatter, "\n{}: {count} more problems: solve these first", self.file),
+        }
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Collects problems. All readers of a document share one, so adding needs no exclusive access.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    list: RefCell<Vec<Problem>>,
+    left_out: Cell<usize>,
+}
+
+impl Report {
+    /// Adds a problem, which is only put into words if there is room for it.
+    pub(super) fn add(&self, problem: impl FnOnce() -> Problem) {
+        let mut list = self.list.borrow_mut();
+        if list.len() < PROBLEMS_MAX {
+            list.push(problem());
+        } else {
+            self.left_out.set(self.left_out.get() + 1);
+        }
+    }
+
+    /// Adds a problem with the text as such, which has no path.
+    pub(super) fn add_at(&self, place: Place, wrong: Wrong, value: Option<String>) {
+        let Wrong { message, remedy } = wrong;
+        self.add(|| Problem { place, path: String::new(), message, value, remedy });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.borrow().is_empty()
+    }
+
+    pub(super) fn into_problems(self, file: String) -> Problems {
+        let mut list = self.list.into_inner();
+        list.sort_by_key(|problem| problem.place);
+        Problems { file, list, left_out: self.left_out.get() }
+    }
+}
+
+/// Why a value cannot be taken, and what to write instead; its reader knows the place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl Wrong {
+    /// `message` says what is wrong, `remedy` what to do.
+    pub fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { message: message.into(), remedy: remedy.into() }
+    }
+}
+
+/// `text` in one line of at most [`VALUE_CHARS_MAX`] characters of it: bare if it may stand so, else in
+/// quotes and escaped.
+#[must_use]
+pub fn shown(text: &str, quoted: bool) -> String {
+    let cut = match text.char_indices().nth(VALUE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    };
+    let may_stand_bare = |character: char| match character {
+        '"' | '\\' => false,
+        ' ' | '…' => true,
+        other => other.is_ascii_graphic(),
+    };
+    if quoted || cut.is_empty() || !cut.chars().all(may_stand_bare) { format!("{cut:?}") } else { cut }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_shown_in_one_short_line_without_control_characters() {
+        let long = "x".repeat(65);
+        let cases = [
+            ("5 min", false, "5 min"),
+            ("5", true, "\"5\""),
+            ("", false, "\"\""),
+            ("it's", false, "it's"),
+            ("say \"hi\"", false, r#""say \"hi\"""#),
+            ("two\nlines", true, r#""two\nlines""#),
+            ("\u{1b}[31mred", false, r#""\u{1b}[31mred""#),
+            ("\u{202e}txt", false, r#""\u{202e}txt""#),
+            (&long[..64], false, &long[..64]),
+        ];
+        for (text, quoted, expected) in cases {
+            assert_eq!(shown(text, quoted), expected);
+        }
+        assert_eq!(shown(&long, false), format!("{}…", &long[..64]));
+        assert_eq!(shown(&"é".repeat(65), true), format!("\"{}…\"", "é".repeat(64)));
+    }
+
+    #[test]
+    fn places_count_characters_and_all_kinds_of_line_ends() {
+        let cases = [("", 1, 1), ("ab", 1, 3), ("é", 1, 2), ("a\nb", 2, 2), ("a\r\nb", 2, 2), ("a\r\rb", 3, 2)];
+        for (text, line, column) in cases {
+            assert_eq!(Place::after(text), Place { line, column }, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn problems_beyond_the_bound_are_counted() {
+        let report = Report::default();
+        for line in 0..PROBLEMS_MAX + 2 {
+            let place = Place { line: line + 1, column: 1 };
+            report.add_at(place, Wrong::new("bad", "mend it"), None);
+        }
+        let text = report.into_problems("f".to_owned()).to_string();
+        assert!(text.starts_with("f:1:1: bad: mend it\nf:2:1: bad: mend it\n"));
+        assert!(text.ends_with("\nf:10000:1: bad: mend it\nf: 2 more problems: solve these first"));
+    }
+}

@@ -1,0 +1,336 @@
+//! Typed readers over the tree of a file. A reader that cannot make sense of a value reports the problem with
+//! its place and its path, gives `None`, and everybody else goes on: one pass finds all there is to find.
+//!
+//! [`Document`] holds the tree and the problems, and a [`Reader`] is one value of it.
+
+use super::expand::{Environment, expand};
+use super::problem::{Place, Problem, Problems, Report, Wrong, shown};
+use super::section::{Pair, Section};
+use super::suggest::with_closest;
+use super::tree::{self, Entry, Kind, Meaning, Node, Scalar};
+use super::{all, value};
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+/// A file that is being read.
+///
+/// ```
+/// use sluicegate::rules::file::{Document, Environment};
+///
+/// let environment = Environment::new();
+/// let document = Document::parse("size: 10\nsizes: 11\n", "demo.yaml", &environment);
+/// let size = document
+///     .root()
+///     .and_then(|root| root.section(&["size"]))
+///     .and_then(|section| section.required("size", "say how large").and_then(|size| size.integer(1..=9)));
+/// assert_eq!(
+///     document.finish(size).unwrap_err().to_string(),
+///     "demo.yaml:1:7: size: out of range (value 10): use a whole number from 1 to 9\n\
+///      demo.yaml:2:1: sizes: unknown key: did you mean size? the keys here are: size"
+/// );
+/// ```
+#[derive(Debug)]
+pub struct Document<'e> {
+    file: String,
+    environment: &'e Environment,
+    root: Option<Node>,
+    report: Report,
+}
+
+impl<'e> Document<'e> {
+    /// Reads `text`, which is called `file` in problems; variables come from `environment`.
+    pub fn parse(text: impl AsRef<[u8]>, file: &str, environment: &'e Environment) -> Self {
+        let report = Report::default();
+        let root = tree::parse(text.as_ref(), &report);
+        Self { file: file.to_owned(), environment, root, report }
+    }
+
+    /// The whole document; `None` if the text as such cannot be read.
+    #[must_use]
+    pub fn root(&self) -> Option<Reader<'_>> {
+        Some(Reader { document: self, node: self.root.as_ref()?, path: String::new() })
+    }
+
+    /// What was made of the document, if there was no problem with it.
+    ///
+    /// # Errors
+    /// If there was a problem.
+    pub fn finish<T>(self, value: Option<T>) -> Result<T, Problems> {
+        match value {
+            Some(value) if self.report.is_empty() => Ok(value),
+            _ => {
+                if self.report.is_empty() {
+                    let wrong = Wrong::new("cannot be read", "report this as a bug, with the file");
+                    self.report.add_at(Place::START, wrong, None);
+                }
+                Err(self.report.into_problems(self.file))
+            }
+        }
+    }
+}
+
+/// One value of a document.
+#[derive(Clone, Debug)]
+pub struct Reader<'d> {
+    document: &'d Document<'d>,
+    node: &'d Node,
+    path: String,
+}
+
+impl<'d> Reader<'d> {
+    /// The value as it stands in the tree.
+    #[must_use]
+    pub fn node(&self) -> &'d Node {
+        self.node
+    }
+
+    /// Where the value stands.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.node.place
+    }
+
+    /// This value under the path of its key `key`, which is not there.
+    pub(super) fn without(&self, key: &str) -> Self {
+        Self { path: joined(&self.path, key), ..self.clone() }
+    }
+
+    /// Reports a problem with this value.
+    pub fn report(&self, wrong: Wrong) {
+        let value = match &self.node.kind {
+            Kind::Scalar(scalar) => Some(shown(&scalar.text, scalar.quoted)),
+            Kind::List(_) | Kind::Mapping(_) | Kind::Broken => None,
+        };
+        self.report_as(wrong, value);
+    }
+
+    /// Reports a problem with this value and shows `value` in its stead, or nothing.
+    pub fn report_as(&self, wrong: Wrong, value: Option<String>) {
+        self.report_lazily(value, || wrong);
+    }
+
+    /// Reports a problem that is only put into words if there is room for it.
+    pub(super) fn report_lazily(&self, value: Option<String>, wrong: impl FnOnce() -> Wrong) {
+        self.document.report.add(|| {
+            let Wrong { message, remedy } = wrong();
+            Problem { place: self.place(), path: self.path.clone(), message, value, remedy }
+        });
+    }
+
+    /// Reports a problem with this value, of which nothing comes then.
+    pub fn refuse<T>(&self, wrong: Wrong) -> Option<T> {
+        self.report(wrong);
+        None
+    }
+
+    /// Reports that this value is not what is `wanted`.
+    fn mismatch<T>(&self, wanted: &str, remedy: &str) -> Option<T> {
+        let found = match &self.node.kind {
+            Kind::Broken => return None,
+            Kind::List(_) => " but a list",
+            Kind::Mapping(_) => " but a mapping",
+            Kind::Scalar(_) => "",
+        };
+        if self.node.is_null() {
+            self.report_as(Wrong::new("no value", remedy), None);
+            return None;
+        }
+        self.refuse(Wrong::new(format!("not {wanted}{found}"), remedy))
+    }
+
+    fn scalar(&self) -> Option<&'d Scalar> {
+        match &self.node.kind {
+            Kind::Scalar(scalar) if scalar.meaning() != Meaning::Null => Some(scalar),
+            _ => None,
+        }
+    }
+
+    /// The text with its variables replaced.
+    fn expanded(&self, scalar: &Scalar) -> Option<String> {
+        match expand(&scalar.text, self.document.environment) {
+            Ok(text) => Some(text.into_owned()),
+            Err(wrongs) => {
+                wrongs.into_iter().for_each(|wrong| self.report(wrong));
+                None
+            }
+        }
+    }
+
+    /// A text; a number, `true` or `null` is none unless it stands in quotes.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        match self.scalar() {
+            Some(scalar) if scalar.meaning() == Meaning::Text => self.expanded(scalar),
+            Some(scalar) => {
+                let remedy = format!("put it in quotes: {}", shown(&scalar.text, true));
+                self.mismatch("a text", &remedy)
+            }
+            None => self.mismatch("a text", "write a text"),
+        }
+    }
+
+    /// What `parse` makes of the text.
+    pub fn text_as<T>(&self, parse: impl FnOnce(&str) -> Result<T, Wrong>) -> Option<T> {
+        self.checked(parse(&self.text()?))
+    }
+
+    fn checked<T>(&self, outcome: Result<T, Wrong>) -> Option<T> {
+        outcome.map_or_else(|wrong| self.refuse(wrong), Some)
+    }
+
+    /// What `parse` makes of the scalar, be it text or not: it may look like a number by mistake.
+    fn scalar_as<T>(&self, wanted: &str, parse: impl FnOnce(&str) -> Result<T, Wrong>) -> Option<T> {
+        match self.scalar() {
+            Some(scalar) => self.checked(parse(&self.expanded(scalar)?)),
+            None => {
+                // What is wrong with an empty text is wrong with none.
+                let remedy = parse("").err().map_or_else(|| format!("write {wanted}"), |wrong| wrong.remedy);
+                self.mismatch(wanted, &remedy)
+            }
+        }
+    }
+
+    /// A length of time.
+    #[must_use]
+    pub fn duration(&self) -> Option<sluicegate_core::Micros> {
+        self.scalar_as("a duration", value::duration)
+    }
+
+    /// A rate.
+    #[must_use]
+    pub fn rate(&self) -> Option<sluicegate_core::Rate> {
+        self.scalar_as("a rate", value::rate)
+    }
+
+    /// A whole number within `range`; text is none.
+    #[must_use]
+    pub fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let remedy = format!("use a whole number from {} to {}", range.start(), range.end());
+        match self.scalar() {
+            Some(scalar) if scalar.text.contains("${") => {
+                self.mismatch("a whole number", "write the number itself: variables may stand only in texts")
+            }
+            Some(scalar) if scalar.quoted => {
+                let is_number = value::whole_number(&scalar.text, range).is_ok();
+                let remedy = if is_number { "remove the quotes" } else { &remedy };
+                self.mismatch("a whole number but a text", remedy)
+            }
+            Some(scalar) => self.checked(value::whole_number(&scalar.text, range)),
+            None => self.mismatch("a whole number", &remedy),
+        }
+    }
+
+    /// One of several words.
+    pub fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
+        self.scalar_as("a word", |text| {
+            let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice);
+            chosen.ok_or_else(|| {
+                let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+                Wrong::new("unknown value", with_closest(text, &words, &format!("use {}", any_of(&words))))
+            })
+        })
+    }
+
+    /// A list of several words, each at most once; `remedy` says what to write if it is none.
+    pub fn choices<T: Copy + PartialEq>(&self, choices: &[(&str, T)], remedy: &str) -> Option<Vec<T>> {
+        let mut first: Vec<(T, Place)> = Vec::new();
+        all(self.list(remedy)?.iter().map(|item| {
+            let choice = item.choice(choices)?;
+            if let Some((_, place)) = first.iter().find(|(other, _)| *other == choice) {
+                return item.refuse(Wrong::new(format!("named twice, first at {place}"), "name it once"));
+            }
+            first.push((choice, item.place()));
+            Some(choice)
+        }))
+    }
+
+    /// True if this is the word `word`.
+    #[must_use]
+    pub fn is_word(&self, word: &str) -> bool {
+        self.scalar().is_some_and(|scalar| &*scalar.text == word)
+    }
+
+    /// True if this is a list.
+    #[must_use]
+    pub fn is_list(&self) -> bool {
+        matches!(self.node.kind, Kind::List(_))
+    }
+
+    /// The values of a list; `remedy` says what to write if it is none.
+    #[must_use]
+    pub fn list(&self, remedy: &str) -> Option<Vec<Self>> {
+        let Kind::List(items) = &self.node.kind else { return self.mismatch("a list", remedy) };
+        let item = |(index, node)| Self { node, path: format!("{}[{index}]", self.path), ..self.clone() };
+        Some(items.iter().enumerate().map(item).collect())
+    }
+
+    /// The keys and values of a mapping in which any key may stand.
+    #[must_use]
+    pub fn pairs(&self) -> Option<Vec<Pair<'d>>> {
+        let Kind::Mapping(entries) = &self.node.kind else {
+            return self.mismatch("a mapping", "write `key: value` pairs");
+        };
+        let mut first: HashMap<&str, Place> = HashMap::new();
+        let mut pairs = Vec::new();
+        for Entry { key, value } in entries {
+            let Some(name) = self.name_of(key) else { continue };
+            let path = joined(&self.path, name);
+            let key = Self { node: key, path: path.clone(), ..self.clone() };
+            match first.get(name) {
+                None => {
+                    first.insert(name, key.place());
+                    pairs.push(Pair { name, key, value: Self { node: value, path, ..self.clone() } });
+                }
+                Some(place) => {
+                    let message = format!("duplicate key, first at {place}");
+                    key.report_as(Wrong::new(message, "keep one of the two"), None);
+                }
+            }
+        }
+        Some(pairs)
+    }
+
+    fn name_of(&self, key: &'d Node) -> Option<&'d str> {
+        match &key.kind {
+            Kind::Scalar(scalar) => Some(&scalar.text),
+            Kind::Broken => None,
+            Kind::List(_) | Kind::Mapping(_) => {
+                let remedy = "write `key: value` with a plain text as key";
+                Self { node: key, ..self.clone() }.mismatch("a key", remedy)
+            }
+        }
+    }
+
+    /// The mapping, whose keys are `known`; any other is reported.
+    #[must_use]
+    pub fn section(&self, known: &[&str]) -> Option<Section<'d>> {
+        let section = self.open_section()?;
+        section.only(known);
+        Some(section)
+    }
+
+    /// The mapping, whose keys are not known yet: [`Section::only`] is still to be asked.
+    #[must_use]
+    pub fn open_section(&self) -> Option<Section<'d>> {
+        Some(Section::new(self.clone(), self.pairs()?))
+    }
+}
+
+/// `path.key`, with a key that could be misread in quotes.
+fn joined(path: &str, key: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    match (path, !key.is_empty() && key.len() <= 64 && key.bytes().all(is_plain)) {
+        ("", true) => key.to_owned(),
+        (_, true) => format!("{path}.{key}"),
+        (_, false) => format!("{path}[{}]", shown(key, true)),
+    }
+}
+
+/// `a, b or c`.
+fn any_of(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}

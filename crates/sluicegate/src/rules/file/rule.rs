@@ -1,0 +1,156 @@
+//! One rule as it stands in a file.
+
+use super::limit::read_limits;
+use super::problem::{Place, Wrong};
+use super::reader::Reader;
+use super::section::Section;
+use super::suggest::with_closest;
+use super::{Names, all, value};
+use crate::rules::pattern::Pattern;
+use crate::rules::{Limits, Mode, Override, Per, Rule, Selector};
+use crate::store::KeySpace;
+use sluicegate_core::Cost;
+use std::collections::HashMap;
+
+/// The keys of a rule.
+pub const RULE_KEYS: &[&str] = &["name", "match", "per", "limits", "tiers", "overrides", "mode", "cost"];
+/// The keys of a rule's `match`.
+pub const MATCH_KEYS: &[&str] = &["tenant", "resource"];
+/// The keys of an override.
+pub const OVERRIDE_KEYS: &[&str] = &["identifier", "limits"];
+/// Whether a rule decides.
+pub const MODES: &[(&str, Mode)] = &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
+/// What a rule may count by.
+pub const PARTS: &[(&str, Per)] =
+    &[("identifier", Per::IDENTIFIER), ("tenant", Per::TENANT), ("ip", Per::ADDRESS), ("global", Per::GLOBAL)];
+
+/// Reads a rule. Its name must not be among `names` yet; its tiers must be among `tiers`, where those are
+/// known.
+pub(super) fn read_rule(reader: &Reader<'_>, names: &mut Names, tiers: Option<&[Box<str>]>) -> Option<Rule> {
+    let section = reader.section(RULE_KEYS)?;
+    let name = section
+        .required("name", "give the rule a name of its own, for example name: payments")
+        .and_then(|name| names.read(name));
+    // Limits are named after their rule; one without a name is refused anyway.
+    let rule = name.as_deref().unwrap_or_default();
+    let remedy = "list the limits, for example [{ algorithm: token_bucket, capacity: 100, refill: 100/60s }]";
+    let limits = section.required("limits", remedy).and_then(|limits| read_limits(limits, rule));
+    let selector = section.optional("match", Selector::default(), read_selector);
+    let per = section.optional("per", Per::IDENTIFIER, read_per);
+    let tiers = section.optional("tiers", Vec::new(), |each| read_tiers(each, rule, tiers));
+    let overrides = section.optional("overrides", Vec::new(), |each| read_overrides(each, rule));
+    let mode = section.optional("mode", Mode::default(), |mode| mode.choice(MODES));
+    let cost = section.optional("cost", Cost::ONE, read_cost);
+    Some(Rule {
+        space: KeySpace::new(name.as_deref()?),
+        selector: selector?,
+        per: per?,
+        limits: limits?,
+        tiers: tiers?,
+        overrides: overrides?,
+        mode: mode?,
+        cost: cost?,
+    })
+}
+
+fn read_cost(reader: &Reader<'_>) -> Option<Cost> {
+    let units = reader.integer(0..=u32::MAX.into())?;
+    u32::try_from(units).ok().map(Cost::new)
+}
+
+fn read_selector(reader: &Reader<'_>) -> Option<Selector> {
+    let section = reader.section(MATCH_KEYS)?;
+    let tenant = optional_pattern(&section, "tenant");
+    let resource = optional_pattern(&section, "resource");
+    Some(Selector { tenant: tenant?, resource: resource? })
+}
+
+fn optional_pattern(section: &Section<'_>, key: &str) -> Option<Option<Pattern>> {
+    section.optional(key, None, |pattern| pattern.text_as(value::pattern).map(Some))
+}
+
+/// One word, or a list of words that count together.
+fn read_per(reader: &Reader<'_>) -> Option<Per> {
+    if !reader.is_list() {
+        return reader.choice(PARTS);
+    }
+    let together = "name what to count by, or write global to count everybody together";
+    let parts = reader.choices(PARTS, together)?;
+    if parts.is_empty() {
+        return reader.refuse(Wrong::new("an empty list", together));
+    }
+    if parts.len() > 1 && parts.contains(&Per::GLOBAL) {
+        return reader.refuse(Wrong::new("global among others", "let it stand alone, or remove it"));
+    }
+    Some(parts.into_iter().fold(Per::GLOBAL, Per::and))
+}
+
+fn read_tiers(reader: &Reader<'_>, rule: &str, known: Option<&[Box<str>]>) -> Option<Vec<(Box<str>, Limits)>> {
+    all(reader.pairs()?.into_iter().map(|pair| {
+        let limits = read_limits(&pair.value, rule);
+        if let Some(known) = known
+            && !known.iter().any(|tier| **tier == *pair.name)
+        {
+            pair.key.report_lazily(None, || unknown_tier(pair.name, known));
+            return None;
+        }
+        Some((pair.name.into(), limits?))
+    }))
+}
+
+fn unknown_tier(name: &str, known: &[Box<str>]) -> Wrong {
+    let known: Vec<&str> = known.iter().map(|tier| &**tier).collect();
+    let listed = match known.as_slice() {
+        [] => "the file has no top-level `tiers` yet".to_owned(),
+        known => format!("listed are: {}", known.join(", ")),
+    };
+    let remedy = format!("list it in the top-level `tiers`, or correct it; {listed}");
+    Wrong::new("unknown tier", with_closest(name, &known, &remedy))
+}
+
+fn read_overrides(reader: &Reader<'_>, rule: &str) -> Option<Vec<Override>> {
+    let items = reader.list("write a list of overrides, each with `identifier` and `limits`")?;
+    let mut earlier = Earlier::default();
+    all(items.iter().map(|item| read_override(item, rule, &mut earlier)))
+}
+
+fn read_override(reader: &Reader<'_>, rule: &str, earlier: &mut Earlier) -> Option<Override> {
+    let section = reader.section(OVERRIDE_KEYS)?;
+    let identifier = section
+        .required("identifier", "say whose limits these are, for example identifier: \"vip-*\"")
+        .and_then(|identifier| earlier.read(identifier));
+    let limits = section
+        .required("limits", "list the limits, or write unlimited")
+        .and_then(|limits| read_limits(limits, rule));
+    Some(Override { identifier: identifier?, limits: limits? })
+}
+
+/// The overrides before this one: some of them leave nothing to those that follow.
+#[derive(Default)]
+struct Earlier {
+    identifiers: HashMap<String, Place>,
+    /// The first pattern that matches every identifier.
+    catch_all: Option<Place>,
+}
+
+impl Earlier {
+    /// Reads the identifier of an override that can apply.
+    fn read(&mut self, reader: &Reader<'_>) -> Option<Pattern> {
+        let pattern = reader.text_as(value::pattern)?;
+        let text = pattern.text();
+        if let Some(place) = self.identifiers.get(&text) {
+            let message = format!("never applies: the override at {place} is for the same identifier");
+            return reader.refuse(Wrong::new(message, "keep one of the two"));
+        }
+        // Exact identifiers come before patterns, wherever they stand.
+        if let Some(place) = self.catch_all.filter(|_| !pattern.is_exact()) {
+            let message = format!("never applies: the override at {place} takes every identifier");
+            return reader.refuse(Wrong::new(message, "move it up: the first pattern that matches applies"));
+        }
+        if text.bytes().all(|byte| byte == b'*') {
+            self.catch_all = Some(reader.place());
+        }
+        self.identifiers.insert(text, reader.place());
+        Some(pattern)
+    }
+}

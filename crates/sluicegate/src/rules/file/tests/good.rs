@@ -1,0 +1,197 @@
+//! What is read, and as what.
+
+use super::*;
+use crate::rules::{Limits, Mode, Per};
+use sluicegate_core::{Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, TokenBucket};
+
+fn only_rule(text: &str) -> Rule {
+    let set = read(text).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(set.rules().len(), 1);
+    set.rules()[0].clone()
+}
+
+fn quotas(limits: &Limits) -> Vec<Quota> {
+    match limits {
+        Limits::All { quotas, .. } => quotas.to_vec(),
+        Limits::Unlimited => Vec::new(),
+    }
+}
+
+fn labels(limits: &Limits) -> Vec<&str> {
+    match limits {
+        Limits::All { labels, .. } => labels.iter().map(|label| &**label).collect(),
+        Limits::Unlimited => Vec::new(),
+    }
+}
+
+fn bucket(capacity: u64, amount: u64, period: Micros) -> Quota {
+    TokenBucket::new(capacity, Rate::new(amount, period).unwrap()).unwrap().into()
+}
+
+/// Every key there is.
+const FULL: &str = r#"
+tiers: [free, pro, admin]
+unmatched: deny
+rules:
+  - name: payments               # unique
+    match: { tenant: "*", resource: "api.payment.*" }
+    per: identifier
+    limits:
+      - { algorithm: token_bucket,    capacity: 100, refill: 100/60s, credits: 0, credit_ttl: 24h }
+      - { algorithm: sliding_window,  limit: 1000, window: 1h }
+      - { algorithm: sliding_counter, limit: 1000, window: 1h, name: hourly }
+      - { algorithm: fixed_window,    limit: 10000, window: 24h, align: key }
+    tiers: { pro: [ { algorithm: token_bucket, capacity: 1000, refill: 1000/60s } ], admin: unlimited }
+    overrides: [ { identifier: "vip-*", limits: [ { algorithm: fixed_window, limit: 0, window: 1s } ] } ]
+    mode: shadow
+    cost: 3
+"#;
+
+#[test]
+fn every_key_is_read() {
+    let set = read(FULL).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(set.unmatched(), Unmatched::Deny);
+    assert_eq!(set.tiers().iter().map(|tier| &**tier).collect::<Vec<_>>(), ["free", "pro", "admin"]);
+
+    let rule = &set.rules()[0];
+    assert_eq!(rule.space.name(), "payments");
+    assert_eq!(rule.selector.tenant.as_ref().unwrap().text(), "*");
+    assert_eq!(rule.selector.resource.as_ref().unwrap().text(), "api.payment.*");
+    assert_eq!(rule.per, Per::IDENTIFIER);
+    assert_eq!(rule.mode, Mode::Shadow);
+    assert_eq!(rule.cost, Cost::new(3));
+    let (hour, day) = (Micros::from_secs(3_600), Micros::from_secs(86_400));
+    let expected = [
+        bucket(100, 100, Micros::from_secs(60)),
+        SlidingWindow::new(1_000, hour).unwrap().into(),
+        SlidingCounter::new(1_000, hour).unwrap().into(),
+        FixedWindow::new(10_000, day, Align::Key).unwrap().into(),
+    ];
+    assert_eq!(quotas(&rule.limits), expected);
+    assert_eq!(labels(&rule.limits), ["payments", "payments.2", "hourly", "payments.4"]);
+
+    let (tier, limits) = &rule.tiers[0];
+    assert_eq!((&**tier, quotas(limits)), ("pro", vec![bucket(1_000, 1_000, Micros::from_secs(60))]));
+    assert!(matches!(&rule.tiers[1], (tier, Limits::Unlimited) if &**tier == "admin"));
+    assert_eq!(rule.overrides[0].identifier.text(), "vip-*");
+    let nothing = FixedWindow::new(0, Micros::from_secs(1), Align::Epoch).unwrap();
+    assert_eq!(quotas(&rule.overrides[0].limits), [nothing.into()]);
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let text = "rules: [{ name: a, limits: [{ algorithm: token_bucket, capacity: 5, refill: 1/s }] }]";
+    let set = read(text).unwrap();
+    assert_eq!(set.unmatched(), Unmatched::Allow);
+    assert!(set.tiers().is_empty());
+    let rule = &set.rules()[0];
+    assert!(rule.selector.tenant.is_none() && rule.selector.resource.is_none());
+    assert_eq!((rule.per, rule.mode, rule.cost), (Per::IDENTIFIER, Mode::Enforce, Cost::ONE));
+    assert!(rule.tiers.is_empty() && rule.overrides.is_empty());
+    assert_eq!(quotas(&rule.limits), [bucket(5, 1, Micros::from_secs(1))]);
+}
+
+#[test]
+fn what_a_rule_counts_by_is_a_word_or_a_list_of_words() {
+    let together = |tenant, identifier, address| Per { tenant, identifier, address };
+    let cases = [
+        ("identifier", Per::IDENTIFIER),
+        ("tenant", Per::TENANT),
+        ("ip", Per::ADDRESS),
+        ("global", Per::GLOBAL),
+        ("[identifier]", Per::IDENTIFIER),
+        ("[tenant, identifier]", Per::IDENTIFIER),
+        ("[tenant, ip]", together(true, false, true)),
+        ("[ip, identifier]", together(true, true, true)),
+        ("[global]", Per::GLOBAL),
+    ];
+    for (text, expected) in cases {
+        let rule = only_rule(&format!("rules: [{{ name: a, limits: unlimited, per: {text} }}]"));
+        assert_eq!(rule.per, expected, "{text}");
+    }
+}
+
+#[test]
+fn off_is_a_word() {
+    let rule = only_rule("rules:\n  - name: off\n    limits: unlimited\n    mode: off\n");
+    assert_eq!((rule.space.name(), rule.mode), ("off", Mode::Off));
+}
+
+#[test]
+fn no_rules_are_fine_if_somebody_says_so() {
+    assert!(read("rules: []").unwrap().rules().is_empty());
+}
+
+#[test]
+fn variables_stand_for_text() {
+    let rule = only_rule(
+        "rules:
+           - name: ${RULE}
+             match: { resource: 'x-${RULE}-$${RULE}' }
+             limits: [{ algorithm: token_bucket, capacity: 100, refill: \"${RATE}\" }]",
+    );
+    assert_eq!(rule.space.name(), "payments");
+    assert_eq!(rule.selector.resource.unwrap().text(), "x-payments-${RULE}");
+    assert_eq!(quotas(&rule.limits), [bucket(100, 100, Micros::from_secs(60))]);
+}
+
+#[test]
+fn json_is_yaml() {
+    let text = r#"{
+	"rules": [
+		{ "name": "a\/\u0062", "limits": "unlimited" }
+	]
+}"#;
+    assert_eq!(
+        problems(text),
+        "t.yaml:3:13: rules[0].name: not a name (value \"a/b\"): use 1 to 64 of A-Z a-z 0-9 . _ -"
+    );
+    let rule = only_rule(&text.replace("\\/", "-"));
+    assert_eq!(rule.space.name(), "a-b");
+}
+
+#[test]
+fn anchors_save_writing_things_twice() {
+    let rule = only_rule(
+        "rules:
+           - name: a
+             limits: &standard [ &bucket { algorithm: token_bucket, capacity: 5, refill: 1/s } ]
+             overrides:
+               - { identifier: b, limits: *standard }
+               - { identifier: c, limits: [ *bucket ] }",
+    );
+    for each in &rule.overrides {
+        assert_eq!(quotas(&each.limits), [bucket(5, 1, Micros::from_secs(1))]);
+    }
+}
+
+#[test]
+fn a_problem_behind_an_alias_is_shown_where_it_is_written() {
+    let text = "
+rules:
+  - { name: a, limits: &limits [{ algorithm: fixed_window, limit: x, window: 1s }] }
+  - { name: b, limits: *limits }
+";
+    let wrong = "not a whole number (value x): use a whole number from 0 to 999999999999999";
+    assert_eq!(
+        problems(text),
+        format!(
+            "t.yaml:3:67: rules[0].limits[0].limit: {wrong}\n\
+             t.yaml:3:67: rules[1].limits[0].limit: {wrong}"
+        )
+    );
+}
+
+#[test]
+fn line_ends_of_windows_and_a_byte_order_mark_do_no_harm() {
+    let text = format!("\u{feff}{}", FULL.replace('\n', "\r\n"));
+    assert!(read(&text).is_ok());
+    assert!(problems("\u{feff}rule: []\r\nrules: 1\r\n").starts_with("t.yaml:1:1: rule: unknown key"));
+    assert!(problems("\u{feff}a: 1\r\nrules: 1\r\n").contains("\nt.yaml:2:8: rules: not a list"));
+}
+
+#[test]
+fn columns_count_characters() {
+    let text = "rules: [{ name: 'é', name: 'ü' }]";
+    assert!(problems(text).contains("t.yaml:1:22: rules[0].name: duplicate key, first at 1:11"));
+}

@@ -1,0 +1,344 @@
+//! Values as text: lengths of time, rates, names, labels, patterns. All of these are pure functions from text
+//! to a type that cannot be wrong, or to what is wrong and what to write instead.
+
+use super::problem::Wrong;
+use crate::rules::RULE_NAME_BYTES_MAX;
+use crate::rules::pattern::Pattern;
+use sluicegate_core::quota::UNITS_MAX;
+use sluicegate_core::{Micros, Rate};
+use std::ops::RangeInclusive;
+
+/// The longest pattern, in bytes.
+pub const PATTERN_BYTES_MAX: usize = 256;
+/// The longest label of a limit, in bytes.
+pub const LABEL_BYTES_MAX: usize = 64;
+
+/// The units of time with their length in milliseconds.
+pub const UNITS: &[(&str, u64)] = &[("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+/// What people write for a unit, and what they mean.
+const SLIPS: &[(&[&str], &str)] = &[
+    (&["msec", "msecs", "milli", "millis", "millisecond", "milliseconds"], "ms"),
+    (&["sec", "secs", "second", "seconds"], "s"),
+    (&["mins", "minute", "minutes"], "min"),
+    (&["hr", "hrs", "hour", "hours"], "h"),
+    (&["day", "days"], "d"),
+];
+
+const DURATION_EXAMPLES: &str = "250ms, 30s, 5min, 1h or 1d";
+const RATE_EXAMPLES: &str = "100/60s, 5/s, 100/min, 1000/h or 5000/d";
+
+/// Reads a length of time, such as `250ms`: at least one millisecond, at most ten years.
+///
+/// # Errors
+/// If the text is no such length.
+pub fn duration(text: &str) -> Result<Micros, Wrong> {
+    let unknown = |remedy: String| Wrong::new("not a duration", remedy);
+    let (number, unit) = number_and_rest(text);
+    if number.is_empty() {
+        return Err(unknown(format!("write a whole number and a unit, for example {DURATION_EXAMPLES}")));
+    }
+    let Some(&(_, millis)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+        return Err(unknown(meant_duration(number, unit)));
+    };
+    if number.len() > 1 && number.starts_with('0') {
+        return Err(unknown("write the number without leading zeros".to_owned()));
+    }
+    // A number that is too large to be read is too large to be right.
+    let length = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
+    match length.map(Micros::from_millis) {
+        Some(length) if (Micros::from_millis(1)..=Micros::PERIOD_MAX).contains(&length) => Ok(length),
+        _ => Err(Wrong::new("out of range", "use at least 1ms and at most 3650d (ten years)")),
+    }
+}
+
+/// What to write instead of a duration with an unknown unit.
+fn meant_duration(number: &str, unit: &str) -> String {
+    let word = unit.trim().to_ascii_lowercase();
+    let known = UNITS.iter().find(|(name, _)| *name == word).map(|(name, _)| *name);
+    let slip = SLIPS.iter().find(|(words, _)| words.contains(&word.as_str())).map(|(_, meant)| *meant);
+    match (word.as_str(), known.or(slip)) {
+        ("", _) => format!("add a unit, for example {number}s"),
+        ("m", _) => format!("write {number}min for minutes or {number}ms for milliseconds"),
+        (_, Some(meant)) => format!("write {number}{meant}"),
+        _ if word.starts_with('.') => "use a whole number, for example 90min instead of 1.5h".to_owned(),
+        _ if word.contains(|each: char| each.is_ascii_digit()) => {
+            "use one number and one unit, for example 90min instead of 1h30min".to_owned()
+        }
+        _ => "use one of the units ms, s, min, h, d".to_owned(),
+    }
+}
+
+/// Reads a rate: `N/DURATION`, or `N/s`, `N/min`, `N/h`, `N/d`.
+///
+/// # Errors
+/// If the text is no such rate.
+pub fn rate(text: &str) -> Result<Rate, Wrong> {
+    let unknown = |remedy: String| Wrong::new("not a rate", remedy);
+    let Some((amount, period)) = text.split_once('/') else {
+        return Err(unknown(format!("write N/DURATION, for example {RATE_EXAMPLES}")));
+    };
+    if text.contains(char::is_whitespace) {
+        return Err(unknown(format!("write it without spaces, for example {RATE_EXAMPLES}")));
+    }
+    let amount = whole_number(amount, 1..=UNITS_MAX)
+        .map_err(|wrong| Wrong::new(format!("the amount before / is {}", wrong.message), wrong.remedy))?;
+    let is_unit = period != "ms" && UNITS.iter().any(|(name, _)| *name == period);
+    let length = if is_unit { duration(&format!("1{period}")) } else { duration(period) };
+    let length = length.map_err(|wrong| {
+        let remedy = match number_and_rest(period) {
+            ("", unit) => meant_rate(amount, unit),
+            _ => wrong.remedy,
+        };
+        Wrong::new(format!("the period after / is {}", wrong.message), remedy)
+    })?;
+    Rate::new(amount, length).map_err(|error| Wrong::new("out of range", error.remedy()))
+}
+
+/// What to write instead of a rate whose period is a word.
+fn meant_rate(amount: u64, unit: &str) -> String {
+    match unit {
+        "ms" => format!("write {amount}/1ms"),
+        "m" => format!("write {amount}/min"),
+        _ => {
+            let word = unit.to_ascii_lowercase();
+            let slip = SLIPS.iter().find(|(words, _)| words.contains(&word.as_str()));
+            let known = UNITS.iter().map(|(name, _)| *name).find(|name| *name == word);
+            match slip.map(|(_, meant)| *meant).or(known) {
+                Some(meant) if meant != "ms" => format!("write {amount}/{meant}"),
+                _ => format!("write N/DURATION, for example {RATE_EXAMPLES}"),
+            }
+        }
+    }
+}
+
+/// The digits a text starts with, and the rest.
+fn number_and_rest(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|each: char| !each.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+/// Reads a whole number: digits only, nothing that another reader might take for octal, text or a float.
+///
+/// # Errors
+/// If the text is no such number, or it is not within `range`.
+pub fn whole_number(text: &str, range: RangeInclusive<u64>) -> Result<u64, Wrong> {
+    let (low, high) = (range.start(), range.end());
+    let within = format!("use a whole number from {low} to {high}");
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        let plain: String = text.chars().filter(|each| !matches!(each, '_' | ',' | ' ' | '\'')).collect();
+        return Err(match plain.parse::<u64>() {
+            Ok(number) if plain.len() < text.len() => Wrong::new(NOT_WHOLE, format!("write {number}")),
+            _ => Wrong::new(NOT_WHOLE, within),
+        });
+    }
+    if digits.len() > 1 && digits.starts_with('0') {
+        return Err(Wrong::new(NOT_WHOLE, "write it without leading zeros"));
+    }
+    match text.parse() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => Err(Wrong::new("out of range", within)),
+    }
+}
+
+const NOT_WHOLE: &str = "not a whole number";
+
+/// Reads the name of a rule or a tier.
+///
+/// # Errors
+/// If the text is no such name.
+pub fn name(text: &str) -> Result<Box<str>, Wrong> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    if (1..=RULE_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_part) {
+        return Ok(text.into());
+    }
+    let remedy = format!("use 1 to {RULE_NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -");
+    Err(Wrong::new("not a name", remedy))
+}
+
+/// Reads the name of a limit, which stands in quotes in header fields.
+///
+/// # Errors
+/// If the text is no such name.
+pub fn label(text: &str) -> Result<Box<str>, Wrong> {
+    let is_part = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if (1..=LABEL_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_part) {
+        return Ok(text.into());
+    }
+    let remedy = format!("use 1 to {LABEL_BYTES_MAX} printable ASCII characters without \" and \\");
+    Err(Wrong::new("not a name for header fields", remedy))
+}
+
+/// Reads a pattern for names.
+///
+/// # Errors
+/// If the pattern is empty, too long, or holds a control character: nothing could ever match it.
+pub fn pattern(text: &str) -> Result<Pattern, Wrong> {
+    if text.is_empty() {
+        return Err(Wrong::new("matches nothing", "write a pattern, for example api.*, or * for everything"));
+    }
+    if text.len() > PATTERN_BYTES_MAX {
+        let message = format!("a pattern of {} bytes", text.len());
+        return Err(Wrong::new(message, format!("use at most {PATTERN_BYTES_MAX} bytes")));
+    }
+    if text.contains(char::is_control) {
+        return Err(Wrong::new("matches nothing", "leave out control characters: no name holds them"));
+    }
+    Ok(Pattern::new(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_exact() {
+        let cases = [
+            ("1ms", 1_000),
+            ("250ms", 250_000),
+            ("30s", 30_000_000),
+            ("5min", 300_000_000),
+            ("1h", 3_600_000_000),
+            ("24h", 86_400_000_000),
+            ("1d", 86_400_000_000),
+            ("3650d", 315_360_000_000_000),
+        ];
+        for (text, micros) in cases {
+            assert_eq!(duration(text).map(Micros::as_micros), Ok(micros), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_comes_with_what_was_probably_meant() {
+        let cases = [
+            ("", "not a duration: write a whole number and a unit, for example 250ms, 30s, 5min, 1h or 1d"),
+            ("s", "not a duration: write a whole number and a unit, for example 250ms, 30s, 5min, 1h or 1d"),
+            ("-5s", "not a duration: write a whole number and a unit, for example 250ms, 30s, 5min, 1h or 1d"),
+            ("60", "not a duration: add a unit, for example 60s"),
+            ("5m", "not a duration: write 5min for minutes or 5ms for milliseconds"),
+            ("5 min", "not a duration: write 5min"),
+            ("5Min", "not a duration: write 5min"),
+            ("10sec", "not a duration: write 10s"),
+            ("2 hours", "not a duration: write 2h"),
+            ("1.5h", "not a duration: use a whole number, for example 90min instead of 1.5h"),
+            ("1h30min", "not a duration: use one number and one unit, for example 90min instead of 1h30min"),
+            ("5us", "not a duration: use one of the units ms, s, min, h, d"),
+            ("1w", "not a duration: use one of the units ms, s, min, h, d"),
+            ("5µs", "not a duration: use one of the units ms, s, min, h, d"),
+            ("05s", "not a duration: write the number without leading zeros"),
+            ("0s", "out of range: use at least 1ms and at most 3650d (ten years)"),
+            ("3651d", "out of range: use at least 1ms and at most 3650d (ten years)"),
+            ("18446744073709551615d", "out of range: use at least 1ms and at most 3650d (ten years)"),
+            ("99999999999999999999s", "out of range: use at least 1ms and at most 3650d (ten years)"),
+        ];
+        for (text, expected) in cases {
+            let wrong = duration(text).unwrap_err();
+            assert_eq!(format!("{}: {}", wrong.message, wrong.remedy), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_kept_as_they_are_written() {
+        let cases = [
+            ("100/60s", 100, 60_000_000),
+            ("5/s", 5, 1_000_000),
+            ("100/min", 100, 60_000_000),
+            ("7/h", 7, 3_600_000_000),
+            ("1/d", 1, 86_400_000_000),
+            ("3/250ms", 3, 250_000),
+            ("999999999999999/1ms", 999_999_999_999_999, 1_000),
+        ];
+        for (text, amount, period) in cases {
+            let rate = rate(text).unwrap();
+            assert_eq!((rate.amount(), rate.period().as_micros()), (amount, period), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_rate_comes_with_what_was_probably_meant() {
+        let example = "for example 100/60s, 5/s, 100/min, 1000/h or 5000/d";
+        let amounts = "use a whole number from 1 to 999999999999999";
+        let cases = [
+            ("", format!("not a rate: write N/DURATION, {example}")),
+            ("100", format!("not a rate: write N/DURATION, {example}")),
+            ("100 per second", format!("not a rate: write N/DURATION, {example}")),
+            ("100 / 60s", format!("not a rate: write it without spaces, {example}")),
+            ("0/s", format!("the amount before / is out of range: {amounts}")),
+            ("-5/s", format!("the amount before / is out of range: {amounts}")),
+            ("1.5/s", format!("the amount before / is not a whole number: {amounts}")),
+            ("/s", format!("the amount before / is not a whole number: {amounts}")),
+            ("1_000/s", "the amount before / is not a whole number: write 1000".to_owned()),
+            ("1000000000000000/s", format!("the amount before / is out of range: {amounts}")),
+            ("5/", format!("the period after / is not a duration: write N/DURATION, {example}")),
+            ("5/m", "the period after / is not a duration: write 5/min".to_owned()),
+            ("5/ms", "the period after / is not a duration: write 5/1ms".to_owned()),
+            ("5/sec", "the period after / is not a duration: write 5/s".to_owned()),
+            ("5/Hour", "the period after / is not a duration: write 5/h".to_owned()),
+            ("5/week", format!("the period after / is not a duration: write N/DURATION, {example}")),
+            ("5/60", "the period after / is not a duration: add a unit, for example 60s".to_owned()),
+            (
+                "5/1m",
+                "the period after / is not a duration: write 1min for minutes or 1ms for milliseconds".to_owned(),
+            ),
+            (
+                "5/0s",
+                "the period after / is out of range: use at least 1ms and at most 3650d (ten years)".to_owned(),
+            ),
+            ("5/s/s", format!("the period after / is not a duration: write N/DURATION, {example}")),
+        ];
+        for (text, expected) in cases {
+            let wrong = rate(text).unwrap_err();
+            assert_eq!(format!("{}: {}", wrong.message, wrong.remedy), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_plain_digits_are_whole_numbers() {
+        assert_eq!(whole_number("0", 0..=9), Ok(0));
+        assert_eq!(whole_number("18446744073709551615", 0..=u64::MAX), Ok(u64::MAX));
+        let within = "use a whole number from 1 to 9";
+        let cases = [
+            ("0", "out of range", within),
+            ("10", "out of range", within),
+            ("-1", "out of range", within),
+            ("-0", "out of range", within),
+            ("99999999999999999999", "out of range", within),
+            ("1.0", "not a whole number", within),
+            ("1e3", "not a whole number", within),
+            ("0x10", "not a whole number", within),
+            ("0o7", "not a whole number", within),
+            ("+5", "not a whole number", within),
+            (".inf", "not a whole number", within),
+            (".nan", "not a whole number", within),
+            ("", "not a whole number", within),
+            ("-", "not a whole number", within),
+            ("five", "not a whole number", within),
+            ("٣", "not a whole number", within),
+            ("1_000", "not a whole number", "write 1000"),
+            ("1,000", "not a whole number", "write 1000"),
+            ("007", "not a whole number", "write it without leading zeros"),
+        ];
+        for (text, message, remedy) in cases {
+            assert_eq!(whole_number(text, 1..=9), Err(Wrong::new(message, remedy)), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_labels_and_patterns_are_bounded() {
+        let at_most = |count: usize, more: usize| ("n".repeat(count), "n".repeat(count + more));
+        let (longest, longer) = at_most(64, 1);
+        assert!(name(&longest).is_ok() && name("A-z.0_9").is_ok());
+        for text in ["", &longer, "a b", "ü", "a/b", "a\n"] {
+            assert!(name(text).is_err(), "{text:?}");
+        }
+        assert!(label(&longest).is_ok() && label("per hour (50%)").is_ok());
+        for text in ["", &longer, "a\"b", "a\\b", "ü", "a\tb", "a\u{7f}"] {
+            assert!(label(text).is_err(), "{text:?}");
+        }
+        let (longest, longer) = at_most(256, 1);
+        assert!(pattern(&longest).is_ok() && pattern("ü *").is_ok());
+        for text in ["", &longer, "a\u{0}", "a\u{1b}[31m"] {
+            assert!(pattern(text).is_err(), "{text:?}");
+        }
+    }
+}
