@@ -29,7 +29,7 @@ pub(crate) struct Flags {
 
 /// Settings from the environment. An empty variable counts as unset, as compose files leave them
 /// so.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Env {
     config: Option<PathBuf>,
     store: Option<String>,
@@ -38,7 +38,17 @@ pub(crate) struct Env {
     admin: Option<String>,
     admin_token: Option<Secret>,
     log: Option<String>,
-    variables: Environment,
+    variables: Variables,
+}
+
+/// All variables. Any of them may be a secret, so they do not print themselves.
+#[derive(Clone, Default)]
+struct Variables(Environment);
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} variables", self.0.len())
+    }
 }
 
 /// Settings from the configuration file, as typed.
@@ -169,18 +179,18 @@ impl Env {
             admin: text("SLUICEGATE_ADMIN")?,
             admin_token: admin_token.map(Secret::new),
             log: text("SLUICEGATE_LOG")?,
-            variables: Environment::new(),
+            variables: Variables::default(),
         })
     }
 
     /// The same, with every variable that a configuration file may name as `${NAME}`.
     pub(crate) fn with_variables(self, variables: Environment) -> Self {
-        Self { variables, ..self }
+        Self { variables: Variables(variables), ..self }
     }
 
     /// What a configuration file may name as `${NAME}`.
     pub(crate) fn variables(&self) -> &Environment {
-        &self.variables
+        &self.variables.0
     }
 
     /// The log filter.

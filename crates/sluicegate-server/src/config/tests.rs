@@ -146,7 +146,7 @@ fn the_demo_admits_a_few_and_then_denies() {
     assert!(rule.matches(&sluicegate::identity::Request::new("anything", "anybody")));
     let Limits::All { quotas, .. } = &rule.limits else { panic!("limits") };
     assert_eq!(quotas.len(), 1);
-    assert_eq!(quotas[0].limit(), 5);
+    assert_eq!(quotas[0].limit(), 10);
     assert_eq!(quotas[0].window().ceil_secs(), 10);
 }
 
