@@ -3,7 +3,7 @@
 //! Keys are structural. Nothing is glued together from text, so no identifier, whatever it contains, can
 //! reach another's state: the parts are told apart by their kind and length, not by separators.
 //!
-//! In this process a key is its [`Digest`], 128 bits of a hash seeded anew at every start. The chance that
+//! In this process a key is a digest, 128 bits of a hash seeded anew at every start. The chance that
 //! any two of ten million keys meet is about 10⁻²⁵, and nobody outside can look for such a pair.
 
 use crate::identity::{DEFAULT_TENANT, Identity};
