@@ -1,6 +1,6 @@
 //! What the tests of several crates share. Never shipped.
 //!
-//! [`reference`] is a store too simple to be wrong, [`conformance`] what every store must do.
+//! [`mod@reference`] is a store too simple to be wrong, [`conformance`] what every store must do.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 pub mod conformance;
