@@ -3,7 +3,8 @@
 //! Windows are half-open, [start, start + W), and start at multiples of W since the epoch (or shifted per
 //! key, see [`Align`]). What is remembered is the counter and the *end* of the window it belongs to: an end
 //! needs no window length to be read, so a rule may change its window and the counter still means what it
-//! meant.
+//! meant. Only an end that falls inside a window of the new length is moved to the end of that one, so that
+//! the first window after the change is not a short one with a limit of its own.
 //!
 //! Symbols: L = limit, W = window. A request of cost c passes while count + c ≤ L.
 //! Bound: at most 2L in any interval of length W (L at the end of one window, L at the start of the next),
@@ -66,8 +67,9 @@ impl FixedWindow {
 
     /// The counter that still counts at `now`, with the end of its window.
     fn live(&self, state: Option<&FixedWindowState>, now: Timestamp) -> FixedWindowState {
-        match state {
-            Some(state) if now < state.end => *state,
+        let own = state.map(|state| FixedWindowState { end: boundary_from(state.end, self.window), ..*state });
+        match own {
+            Some(own) if now < own.end => own,
             _ => FixedWindowState { count: 0, end: window_end(now, self.window) },
         }
     }
@@ -120,7 +122,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn kept_until(&self, state: &FixedWindowState) -> Timestamp {
-        state.end
+        boundary_from(state.end, self.window)
     }
 }
 
@@ -128,6 +130,12 @@ impl Algorithm for FixedWindow {
 pub(super) fn window_end(now: Timestamp, window: Micros) -> Timestamp {
     let elapsed = now.as_micros() % window.as_micros();
     now.plus(Micros::from_micros(window.as_micros() - elapsed))
+}
+
+/// `end`, or if it was written under another window, the end of the window of this length that it falls into.
+pub(super) fn boundary_from(end: Timestamp, window: Micros) -> Timestamp {
+    let beyond = end.as_micros() % window.as_micros();
+    if beyond == 0 { end } else { end.plus(Micros::from_micros(window.as_micros() - beyond)) }
 }
 
 /// The latest end that is believed, if `end` is later. The next window is believed, because two servers may
