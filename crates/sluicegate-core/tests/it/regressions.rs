@@ -1,7 +1,8 @@
 //! What the other modules found, each as the smallest story that shows it.
 
+use sluicegate_core::algorithm::sliding_window::{Entry, SlidingWindowState};
 use sluicegate_core::{
-    Align, Cost, FixedWindow, Micros, Outcome, Quota, SlidingCounter, State, Timestamp, Verdict,
+    Align, Cost, FixedWindow, Micros, Outcome, Quota, SlidingCounter, SlidingWindow, State, Timestamp, Verdict,
 };
 
 /// A full hour.
@@ -60,4 +61,25 @@ fn a_longer_counter_keeps_the_wait_it_promised() {
         last = remaining;
     }
     assert_eq!(last, 10);
+}
+
+/// Entries pulled back into one instant were added up beyond what an entry can hold; the sum went on counting
+/// what no entry would ever release.
+#[test]
+fn a_damaged_log_frees_again() {
+    let quota = Quota::from(SlidingWindow::new(5, Micros::from_secs(60)).unwrap());
+    let future = Entry { at: Timestamp::MAX, units: u32::MAX };
+    let log = SlidingWindowState::from_entries([Entry { at: at(0), units: 1 }, future, future]);
+    let mut state = Some(State::SlidingWindow(log));
+    let retry_after = wait(ask(&quota, &mut state, 5, at(0)));
+    assert_eq!(retry_after, Micros::from_secs(60));
+    assert!(ask(&quota, &mut state, 5, at(0).plus(retry_after)).outcome.is_allowed());
+}
+
+/// Entries of one instant are one entry, and an entry of nothing is none, whoever wrote them.
+#[test]
+fn a_log_has_one_entry_per_instant() {
+    let entry = |second, units| Entry { at: at(second), units };
+    let log = SlidingWindowState::from_entries([entry(2, 3), entry(1, 0), entry(2, 4), entry(0, 1)]);
+    assert_eq!(log.entries().collect::<Vec<_>>(), [entry(0, 1), entry(2, 7)]);
 }
