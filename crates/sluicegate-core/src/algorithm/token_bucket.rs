@@ -138,7 +138,12 @@ impl TokenBucket {
 
     /// Without credits forgetting is invisible, so the question only arises with them.
     fn is_forgotten(&self, state: &TokenBucketState, now: Timestamp) -> bool {
-        self.credits > 0 && now.as_micros() > state.kept_until_micros
+        self.credits > 0 && now.as_micros() > self.matters_until(state)
+    }
+
+    /// Never before the bucket is whole, whatever a damaged state says: the wait it was told would be a lie.
+    fn matters_until(&self, state: &TokenBucketState) -> u64 {
+        state.kept_until_micros.max(self.read(state).ceil_micros())
     }
 
     fn read(&self, state: &TokenBucketState) -> Span {
@@ -254,7 +259,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn kept_until(&self, state: &TokenBucketState) -> Timestamp {
-        Timestamp::from_micros(state.kept_until_micros)
+        Timestamp::from_micros(self.matters_until(state))
     }
 }
 

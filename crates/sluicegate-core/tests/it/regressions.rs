@@ -1,8 +1,10 @@
 //! What the other modules found, each as the smallest story that shows it.
 
 use sluicegate_core::algorithm::sliding_window::{Entry, SlidingWindowState};
+use sluicegate_core::algorithm::token_bucket::TokenBucketState;
 use sluicegate_core::{
-    Align, Cost, FixedWindow, Micros, Outcome, Quota, SlidingCounter, SlidingWindow, State, Timestamp, Verdict,
+    Align, Cost, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, State, Timestamp,
+    TokenBucket, Verdict,
 };
 
 /// A full hour.
@@ -82,4 +84,22 @@ fn a_log_has_one_entry_per_instant() {
     let entry = |second, units| Entry { at: at(second), units };
     let log = SlidingWindowState::from_entries([entry(2, 3), entry(1, 0), entry(2, 4), entry(0, 1)]);
     assert_eq!(log.entries().collect::<Vec<_>>(), [entry(0, 1), entry(2, 7)]);
+}
+
+/// With credits, a state says itself until when it is kept. A damaged one that said "no longer" while the
+/// bucket was still empty was told one wait and given another.
+#[test]
+fn a_damaged_bucket_is_not_forgotten_before_it_is_full() {
+    let refill = Rate::new(1, Micros::from_secs(1)).unwrap();
+    let quota = Quota::from(TokenBucket::with_credits(5, refill, 5, Micros::from_secs(60)).unwrap());
+    let mut state = Some(State::TokenBucket(TokenBucketState {
+        tat_micros: at(10).as_micros(),
+        tat_parts: 0,
+        parts_per_micro: 1,
+        kept_until_micros: 0,
+    }));
+    assert_eq!(wait(ask(&quota, &mut state, 3, at(0))), Micros::from_secs(3));
+    assert_eq!(wait(ask(&quota, &mut state, 3, at(2))), Micros::from_secs(1));
+    assert_eq!(quota.kept_until(state.as_ref().unwrap()), at(10));
+    assert!(ask(&quota, &mut state, 3, at(3)).outcome.is_allowed());
 }
