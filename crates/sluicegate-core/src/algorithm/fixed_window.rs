@@ -13,7 +13,7 @@
 //! Worked example: L = 100, W = 60 s, 100 units at second 59: the next one is told to wait 1 s, and at second
 //! 60 another 100 may pass.
 
-use super::Algorithm;
+use super::{Algorithm, believed_ahead};
 use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
@@ -138,10 +138,9 @@ pub(super) fn boundary_from(end: Timestamp, window: Micros) -> Timestamp {
     if beyond == 0 { end } else { end.plus(Micros::from_micros(window.as_micros() - beyond)) }
 }
 
-/// The latest end that is believed, if `end` is later. The next window is believed, because two servers may
-/// disagree by a moment about where one ends; anything later came from a clock that has since stepped back
-/// or from a longer window.
+/// The end of the next window, if `end` is too far ahead to be believed: it came from a clock that has since
+/// stepped back or from a longer window. Not the end of this one, which may be over in a moment.
 pub(super) fn pulled_back(end: Timestamp, window: Micros, now: Timestamp) -> Option<Timestamp> {
-    let latest = window_end(now, window).plus(window);
-    (end > latest).then_some(latest)
+    let latest = window_end(now.plus(believed_ahead(window)), window);
+    (end > latest).then(|| window_end(now, window).plus(window))
 }

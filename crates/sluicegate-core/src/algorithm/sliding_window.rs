@@ -9,7 +9,7 @@
 //!
 //! Worked example: L = 2, W = 60 s, units at second 0 and 10. At second 59 the next one is told to wait 1 s.
 
-use super::Algorithm;
+use super::{Algorithm, believed_ahead};
 use crate::quota::{Cost, QuotaError, units_between, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
@@ -160,7 +160,8 @@ impl Algorithm for SlidingWindow {
     }
 
     fn repair(&self, state: &SlidingWindowState, now: Timestamp) -> Option<SlidingWindowState> {
-        if state.entries.back().is_none_or(|newest| newest.at <= now) {
+        let furthest = now.plus(believed_ahead(self.window));
+        if state.entries.back().is_none_or(|newest| newest.at <= furthest) {
             return None;
         }
         let mut repaired = SlidingWindowState::default();

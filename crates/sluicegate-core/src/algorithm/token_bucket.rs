@@ -16,7 +16,7 @@
 //! one pool of capacity + credits, but an identity without history starts at `capacity`, as if it had just
 //! spent all credits. So new identities cannot mint credits, and an idle one is remembered for `credit_ttl`.
 
-use super::Algorithm;
+use super::{Algorithm, believed_ahead};
 use crate::quota::{Cost, QuotaError, Rate, UNITS_MAX, length_between, units_between};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
@@ -38,6 +38,8 @@ pub struct TokenBucket {
     token: Span,
     /// τ: what all tokens, credits included, last.
     full: Span,
+    /// How far ahead of now a TAT is believed: τ and what [`believed_ahead`] adds.
+    furthest: Span,
     /// What the credits alone last: how far an identity without history is from whole.
     unearned: Span,
 }
@@ -97,7 +99,19 @@ impl TokenBucket {
         let full = lasting(capacity + credits).filter(Span::within_bounds).ok_or_else(too_slow)?;
         let token = lasting(1).ok_or_else(too_slow)?;
         let unearned = lasting(credits).ok_or_else(too_slow)?;
-        Ok(Self { capacity, credits, credit_ttl, parts_per_micro, parts_per_token, token, full, unearned })
+        let ahead = believed_ahead(Micros::from_micros(full.ceil_micros()));
+        let furthest = Span { micros: full.micros + ahead.as_micros(), ..full };
+        Ok(Self {
+            capacity,
+            credits,
+            credit_ttl,
+            parts_per_micro,
+            parts_per_token,
+            token,
+            full,
+            furthest,
+            unearned,
+        })
     }
 
     /// Tokens an identity without history has.
@@ -206,10 +220,10 @@ impl Algorithm for TokenBucket {
     }
 
     fn repair(&self, state: &TokenBucketState, now: Timestamp) -> Option<TokenBucketState> {
-        let empty = self.plus(Span::at(now), self.full);
-        if self.read(state) <= empty {
+        if self.read(state) <= self.plus(Span::at(now), self.furthest) {
             return None;
         }
+        let empty = self.plus(Span::at(now), self.full);
         Some(self.written(empty, self.kept_from(empty, now)))
     }
 

@@ -2,6 +2,7 @@
 //!
 //! | module | what it shows |
 //! |---|---|
+//! | `clocks` | clocks that differ, step back or repeat a second: nobody gains, nobody waits for ever |
 //! | `regressions` | what the other modules found, each as the smallest story that shows it |
 
 #![allow(
@@ -12,4 +13,5 @@
     reason = "a test may fail"
 )]
 
+mod clocks;
 mod regressions;
