@@ -2,8 +2,13 @@
 //!
 //! | module | what it shows |
 //! |---|---|
+//! | `properties` | over a million random operations a run against the exact model: the promises hold |
+//! | `exhaustive` | every state of small limits, and a corpus of extreme numbers: nothing panics |
 //! | `clocks` | clocks that differ, step back or repeat a second: nobody gains, nobody waits for ever |
 //! | `regressions` | what the other modules found, each as the smallest story that shows it |
+//!
+//! `harness` runs one identity through the core and the model side by side and checks every promise after
+//! every step; `strategies` makes up the limits and the steps.
 
 #![allow(
     clippy::expect_used,
@@ -14,4 +19,8 @@
 )]
 
 mod clocks;
+mod exhaustive;
+mod harness;
+mod properties;
 mod regressions;
+mod strategies;
