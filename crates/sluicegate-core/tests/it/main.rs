@@ -7,6 +7,7 @@
 //! | `examples` | tables that anyone can check by hand |
 //! | `clocks` | clocks that differ, step back or repeat a second: nobody gains, nobody waits for ever |
 //! | `regressions` | what the other modules found, each as the smallest story that shows it |
+//! | `source_defects` | where the source documents go wrong, and what happens here instead |
 //!
 //! `harness` runs one identity through the core and the model side by side and checks every promise after
 //! every step; `strategies` makes up the limits and the steps.
@@ -25,4 +26,5 @@ mod exhaustive;
 mod harness;
 mod properties;
 mod regressions;
+mod source_defects;
 mod strategies;
