@@ -31,10 +31,11 @@ pub trait Algorithm {
     /// The length that the limit speaks of: the window, or the time a bucket takes to fill.
     fn window(&self) -> Micros;
 
-    /// A state that no earlier `now` could have left (the clock stepped back, the limit shrank, the bytes
-    /// were damaged), pulled back to the fullest that could: it never adds tokens, and bounds the wait.
-    /// `None` when the state is in range. A caller that keeps the state must keep the repair, even when the
-    /// request is denied, or the wait it promised would move away with the clock.
+    /// A state from too far ahead (the clock stepped back, the limit shrank, the bytes were damaged), pulled
+    /// back to the fullest that could come from now: it never adds tokens, and bounds the wait. Too far is more
+    /// than one [`Algorithm::window`], and more than a second, beyond that; `None` for any other state, which
+    /// is believed as it is. A caller that keeps the state must keep the repair, even when the request is
+    /// denied, or the wait it promised would move away with the clock.
     fn repair(&self, state: &Self::State, now: Timestamp) -> Option<Self::State>;
 
     /// Whether `cost`, which is not zero, fits.
@@ -66,6 +67,17 @@ pub trait Algorithm {
         let standing = self.standing(state.as_ref(), now);
         (state, Verdict::new(outcome, self.limit(), standing))
     }
+}
+
+/// How far beyond what could come from now a state is believed.
+///
+/// Clocks differ a little, and requests that read the clock in one order are decided in another. Would each
+/// that comes late pull the state back to its own `now`, the next in time would be given the same moments
+/// again, as often as that happens. So a state that is a little ahead is taken as it is: who comes late waits
+/// longer, nobody gets anything twice. A second is far more than that takes, and a window no more than the
+/// wait that an identity must expect anyway.
+pub(crate) fn believed_ahead(window: Micros) -> Micros {
+    window.max(Micros::from_secs(1))
 }
 
 /// The state if this algorithm left it. A state of another algorithm counts as none: a rule that changes its

@@ -1,7 +1,9 @@
 //! What the tests of several crates share. Never shipped.
 //!
-//! [`mod@reference`] is a store too simple to be wrong, [`conformance`] what every store must do.
+//! [`model`] is a second opinion on every algorithm, [`mod@reference`] a store too simple to be wrong,
+//! [`conformance`] what every store must do.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 pub mod conformance;
+pub mod model;
 pub mod reference;

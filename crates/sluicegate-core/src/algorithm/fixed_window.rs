@@ -3,7 +3,8 @@
 //! Windows are half-open, [start, start + W), and start at multiples of W since the epoch (or shifted per
 //! key, see [`Align`]). What is remembered is the counter and the *end* of the window it belongs to: an end
 //! needs no window length to be read, so a rule may change its window and the counter still means what it
-//! meant.
+//! meant. Only an end that falls inside a window of the new length is moved to the end of that one, so that
+//! the first window after the change is not a short one with a limit of its own.
 //!
 //! Symbols: L = limit, W = window. A request of cost c passes while count + c ≤ L.
 //! Bound: at most 2L in any interval of length W (L at the end of one window, L at the start of the next),
@@ -12,7 +13,7 @@
 //! Worked example: L = 100, W = 60 s, 100 units at second 59: the next one is told to wait 1 s, and at second
 //! 60 another 100 may pass.
 
-use super::Algorithm;
+use super::{Algorithm, believed_ahead};
 use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
@@ -66,8 +67,9 @@ impl FixedWindow {
 
     /// The counter that still counts at `now`, with the end of its window.
     fn live(&self, state: Option<&FixedWindowState>, now: Timestamp) -> FixedWindowState {
-        match state {
-            Some(state) if now < state.end => *state,
+        let own = state.map(|state| FixedWindowState { end: boundary_from(state.end, self.window), ..*state });
+        match own {
+            Some(own) if now < own.end => own,
             _ => FixedWindowState { count: 0, end: window_end(now, self.window) },
         }
     }
@@ -120,7 +122,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn kept_until(&self, state: &FixedWindowState) -> Timestamp {
-        state.end
+        boundary_from(state.end, self.window)
     }
 }
 
@@ -130,10 +132,15 @@ pub(super) fn window_end(now: Timestamp, window: Micros) -> Timestamp {
     now.plus(Micros::from_micros(window.as_micros() - elapsed))
 }
 
-/// The latest end that is believed, if `end` is later. The next window is believed, because two servers may
-/// disagree by a moment about where one ends; anything later came from a clock that has since stepped back
-/// or from a longer window.
+/// `end`, or if it was written under another window, the end of the window of this length that it falls into.
+pub(super) fn boundary_from(end: Timestamp, window: Micros) -> Timestamp {
+    let beyond = end.as_micros() % window.as_micros();
+    if beyond == 0 { end } else { end.plus(Micros::from_micros(window.as_micros() - beyond)) }
+}
+
+/// The end of the next window, if `end` is too far ahead to be believed: it came from a clock that has since
+/// stepped back or from a longer window. Not the end of this one, which may be over in a moment.
 pub(super) fn pulled_back(end: Timestamp, window: Micros, now: Timestamp) -> Option<Timestamp> {
-    let latest = window_end(now, window).plus(window);
-    (end > latest).then_some(latest)
+    let latest = window_end(now.plus(believed_ahead(window)), window);
+    (end > latest).then(|| window_end(now, window).plus(window))
 }

@@ -15,7 +15,7 @@
 //! previous ones weigh 80·45/60 = 60, so 40 pass.
 
 use super::Algorithm;
-use super::fixed_window::{pulled_back, window_end};
+use super::fixed_window::{boundary_from, pulled_back, window_end};
 use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
@@ -63,11 +63,10 @@ impl SlidingCounter {
     fn live(&self, state: Option<&SlidingCounterState>, now: Timestamp) -> SlidingCounterState {
         let window = self.window();
         let empty = SlidingCounterState { previous: 0, current: 0, end: window_end(now, window) };
-        match state {
-            Some(state) if now < state.end => *state,
-            Some(state) if now.since(state.end) < window => {
-                SlidingCounterState { previous: state.current, ..empty }
-            }
+        let own = state.map(|state| SlidingCounterState { end: boundary_from(state.end, window), ..*state });
+        match own {
+            Some(own) if now < own.end => own,
+            Some(own) if now.since(own.end) < window => SlidingCounterState { previous: own.current, ..empty },
             _ => empty,
         }
     }
@@ -158,7 +157,7 @@ impl Algorithm for SlidingCounter {
     }
 
     fn kept_until(&self, state: &SlidingCounterState) -> Timestamp {
-        state.end.plus(self.window())
+        boundary_from(state.end, self.window()).plus(self.window())
     }
 }
 

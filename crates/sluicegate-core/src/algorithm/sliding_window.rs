@@ -9,7 +9,7 @@
 //!
 //! Worked example: L = 2, W = 60 s, units at second 0 and 10. At second 59 the next one is told to wait 1 s.
 
-use super::Algorithm;
+use super::{Algorithm, believed_ahead};
 use crate::quota::{Cost, QuotaError, units_between, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
@@ -44,13 +44,16 @@ pub struct Entry {
 }
 
 impl SlidingWindowState {
-    /// A state of these entries, put in order.
+    /// A state of these entries, put in order; those of one instant become one.
     #[must_use]
     pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut entries: Vec<Entry> = entries.into_iter().collect();
         entries.sort_by_key(|entry| entry.at);
-        let used = entries.iter().map(|entry| u64::from(entry.units)).sum();
-        Self { entries: entries.into(), used }
+        let mut state = Self::default();
+        for entry in entries {
+            state.record(entry.at, u64::from(entry.units));
+        }
+        state
     }
 
     /// The entries, oldest first.
@@ -66,12 +69,18 @@ impl SlidingWindowState {
 
     fn record(&mut self, at: Timestamp, units: u64) {
         // Units are bounded by the limit, which is far below 2³².
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        self.used = self.used.saturating_add(u64::from(units));
+        let mut units = u32::try_from(units).unwrap_or(u32::MAX);
         match self.entries.back_mut() {
-            Some(newest) if newest.at >= at => newest.units = newest.units.saturating_add(units),
-            _ => self.entries.push_back(Entry { at, units }),
+            Some(newest) if newest.at >= at => {
+                // Only a damaged log holds that much. What its entry cannot hold must not be counted either,
+                // for it would never expire.
+                units = units.min(u32::MAX - newest.units);
+                newest.units += units;
+            }
+            _ if units > 0 => self.entries.push_back(Entry { at, units }),
+            _ => {}
         }
+        self.used += u64::from(units);
     }
 
     fn forget_newest(&mut self, mut units: u64) {
@@ -151,7 +160,8 @@ impl Algorithm for SlidingWindow {
     }
 
     fn repair(&self, state: &SlidingWindowState, now: Timestamp) -> Option<SlidingWindowState> {
-        if state.entries.back().is_none_or(|newest| newest.at <= now) {
+        let furthest = now.plus(believed_ahead(self.window));
+        if state.entries.back().is_none_or(|newest| newest.at <= furthest) {
             return None;
         }
         let mut repaired = SlidingWindowState::default();

@@ -16,7 +16,7 @@
 //! one pool of capacity + credits, but an identity without history starts at `capacity`, as if it had just
 //! spent all credits. So new identities cannot mint credits, and an idle one is remembered for `credit_ttl`.
 
-use super::Algorithm;
+use super::{Algorithm, believed_ahead};
 use crate::quota::{Cost, QuotaError, Rate, UNITS_MAX, length_between, units_between};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing, Verdict};
@@ -38,6 +38,8 @@ pub struct TokenBucket {
     token: Span,
     /// τ: what all tokens, credits included, last.
     full: Span,
+    /// How far ahead of now a TAT is believed: τ and what [`believed_ahead`] adds.
+    furthest: Span,
     /// What the credits alone last: how far an identity without history is from whole.
     unearned: Span,
 }
@@ -97,7 +99,19 @@ impl TokenBucket {
         let full = lasting(capacity + credits).filter(Span::within_bounds).ok_or_else(too_slow)?;
         let token = lasting(1).ok_or_else(too_slow)?;
         let unearned = lasting(credits).ok_or_else(too_slow)?;
-        Ok(Self { capacity, credits, credit_ttl, parts_per_micro, parts_per_token, token, full, unearned })
+        let ahead = believed_ahead(Micros::from_micros(full.ceil_micros()));
+        let furthest = Span { micros: full.micros + ahead.as_micros(), ..full };
+        Ok(Self {
+            capacity,
+            credits,
+            credit_ttl,
+            parts_per_micro,
+            parts_per_token,
+            token,
+            full,
+            furthest,
+            unearned,
+        })
     }
 
     /// Tokens an identity without history has.
@@ -141,7 +155,12 @@ impl TokenBucket {
     /// Without credits forgetting is invisible, so the question only arises with them.
     #[inline]
     fn is_forgotten(&self, state: &TokenBucketState, now: Timestamp) -> bool {
-        self.credits > 0 && now.as_micros() > state.kept_until_micros
+        self.credits > 0 && now.as_micros() > self.matters_until(state)
+    }
+
+    /// Never before the bucket is whole, whatever a damaged state says: the wait it was told would be a lie.
+    fn matters_until(&self, state: &TokenBucketState) -> u64 {
+        state.kept_until_micros.max(self.read(state).ceil_micros())
     }
 
     #[inline]
@@ -178,33 +197,33 @@ impl TokenBucket {
         self.parts_per_micro == 1 && self.credits == 0
     }
 
-    /// [`Algorithm::decide`] where [`TokenBucket::is_whole`]: the same rules on plain integers.
+    /// [`Algorithm::decide`] where [`TokenBucket::is_whole`]: the same rules on plain integers. Answers with
+    /// the new TAT, if there is one.
     #[inline(always)]
-    fn decide_whole(&self, tat_micros: u64, cost: Cost, now: Timestamp) -> (u64, Verdict) {
+    fn decide_whole(&self, tat_micros: u64, cost: Cost, now: Timestamp) -> (Option<u64>, Verdict) {
         let now = now.as_micros();
         let empty = now + self.full.micros;
-        let past = tat_micros < now;
-        let tat = tat_micros.max(now).min(empty);
-        let room = empty - tat;
-        let wanted = self.lasting(cost).micros;
-        if cost.units() > self.limit() || wanted > room {
-            let retry_after = Micros::from_micros(wanted.saturating_sub(room));
-            let outcome = match cost.units() > self.limit() {
-                true => Outcome::NeverAdmissible,
-                false => Outcome::Denied { retry_after },
-            };
-            let verdict = Verdict::new(outcome, self.capacity, self.stand_whole(room, tat - now));
-            return (if past { tat_micros } else { tat }, verdict);
+        let repaired = (tat_micros > now + self.furthest.micros).then_some(empty);
+        let tat = repaired.unwrap_or(tat_micros).max(now);
+        let wanted = tat + self.lasting(cost).micros;
+        if cost.units() <= self.limit() && wanted <= empty && !cost.is_zero() {
+            return (Some(wanted), self.verdict_whole(Outcome::Allowed, wanted, empty, now));
         }
-        let verdict =
-            Verdict::new(Outcome::Allowed, self.capacity, self.stand_whole(room - wanted, tat + wanted - now));
-        // A cost of nothing leaves even a TAT in the past as it is.
-        (if cost.is_zero() && past { tat_micros } else { tat + wanted }, verdict)
+        let outcome = if cost.is_zero() {
+            Outcome::Allowed
+        } else if cost.units() > self.limit() {
+            Outcome::NeverAdmissible
+        } else {
+            Outcome::Denied { retry_after: Micros::from_micros(wanted - empty) }
+        };
+        (repaired, self.verdict_whole(outcome, tat, empty, now))
     }
 
-    #[inline]
-    fn stand_whole(&self, room: u64, reset_after: u64) -> Standing {
-        Standing { remaining: room / self.parts_per_token, reset_after: Micros::from_micros(reset_after) }
+    #[inline(always)]
+    fn verdict_whole(&self, outcome: Outcome, tat: u64, empty: u64, now: u64) -> Verdict {
+        let remaining = empty.saturating_sub(tat) / self.parts_per_token;
+        let standing = Standing { remaining, reset_after: Micros::from_micros(tat - now) };
+        Verdict::new(outcome, self.capacity, standing)
     }
 
     /// Whether `cost` fits a bucket that is whole at `tat`.
@@ -274,10 +293,10 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn repair(&self, state: &TokenBucketState, now: Timestamp) -> Option<TokenBucketState> {
-        let empty = self.plus(Span::at(now), self.full);
-        if self.read(state) <= empty {
+        if self.read(state) <= self.plus(Span::at(now), self.furthest) {
             return None;
         }
+        let empty = self.plus(Span::at(now), self.full);
         Some(self.written(empty, self.kept_from(empty, now)))
     }
 
@@ -318,10 +337,11 @@ impl Algorithm for TokenBucket {
     ) -> (Option<TokenBucketState>, Verdict) {
         if let Some(state) = state
             && self.is_whole()
-            && state.parts_per_micro == 1
+            && (state.parts_per_micro, state.tat_parts) == (1, 0)
         {
-            let (tat_micros, verdict) = self.decide_whole(state.tat_micros, cost, now);
-            return (Some(self.written(Span { micros: tat_micros, parts: 0 }, tat_micros)), verdict);
+            let (new, verdict) = self.decide_whole(state.tat_micros, cost, now);
+            let written = |micros| self.written(Span { micros, parts: 0 }, micros);
+            return (Some(new.map_or(state, written)), verdict);
         }
         let state = state.map(|state| self.repair(&state, now).unwrap_or(state));
         let is_known = state.is_some_and(|state| !self.is_forgotten(&state, now));
@@ -336,7 +356,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn kept_until(&self, state: &TokenBucketState) -> Timestamp {
-        Timestamp::from_micros(state.kept_until_micros)
+        Timestamp::from_micros(self.matters_until(state))
     }
 }
 
