@@ -3,15 +3,21 @@
 //! This file parses, runs, and turns the outcome into an exit code; nothing else. It is the only
 //! place that reads the environment.
 
+mod app;
 mod body;
 mod cli;
 mod http;
 mod net;
 mod problem;
+mod respond;
 mod secret;
 mod settings;
 mod shutdown;
+mod sweeper;
 mod telemetry;
+#[cfg(test)]
+mod testing;
+mod wire;
 
 use std::io::Write as _;
 use std::process::ExitCode;
