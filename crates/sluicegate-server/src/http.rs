@@ -10,6 +10,7 @@
 pub(crate) mod admin_token;
 mod api;
 mod check;
+mod docs;
 mod gateway;
 pub(crate) mod health;
 mod json_body;

@@ -1,9 +1,9 @@
-//! The api listener: the decision API.
+//! The api listener: the decision API, its description, and a page to read and try it.
 
 use axum::Router;
 use axum::routing::MethodRouter;
 
-use super::check;
+use super::{check, docs};
 use crate::app::App;
 
 /// The router of the api listener.
@@ -13,5 +13,8 @@ pub(crate) fn router(app: App) -> Router {
 
 /// Every path that is served, as a list, so that a test can hold the description against it.
 fn routes() -> Vec<(&'static str, MethodRouter<App>)> {
-    check::routes().into_iter().collect()
+    check::routes().into_iter().chain(docs::routes()).collect()
 }
+
+#[cfg(test)]
+mod tests;
