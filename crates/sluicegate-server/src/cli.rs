@@ -4,6 +4,7 @@
 //! [`crate::settings`] gives them their meaning together with the environment and the file, so that
 //! one error text serves all three.
 
+mod check;
 mod serve;
 
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Run the server (the default)
     Serve(ServeArgs),
+    /// Ask a running server: exit code 0 allowed, 1 denied, 2 could not decide
+    Check(check::CheckArgs),
 }
 
 #[derive(Debug, Args)]
@@ -60,13 +63,14 @@ impl From<ServeArgs> for Flags {
     }
 }
 
-/// Does what the command line asks for.
-pub(crate) fn run(cli: Cli, env: &Env) -> Result<ExitCode, Error> {
-    let flags = match cli.command {
-        Some(Command::Serve(args)) => args.into(),
-        None => cli.serve.into(),
-    };
-    serve::run(&flags, env)
+/// Does what the command line asks for. The environment is read only where it has a say: what is wrong in the
+/// settings of a server must not be taken for an answer to a check.
+pub(crate) fn run(cli: Cli, read_env: impl FnOnce() -> Result<Env, Error>) -> Result<ExitCode, Error> {
+    match cli.command {
+        Some(Command::Check(args)) => Ok(check::run(&args)),
+        Some(Command::Serve(args)) => serve::run(&args.into(), &read_env()?),
+        None => serve::run(&cli.serve.into(), &read_env()?),
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +83,7 @@ mod tests {
         let cli = Cli::try_parse_from([&["sluicegate"], arguments].concat())?;
         Ok(match cli.command {
             Some(Command::Serve(args)) => args.into(),
+            Some(Command::Check(args)) => panic!("not serve: {args:?}"),
             None => cli.serve.into(),
         })
     }

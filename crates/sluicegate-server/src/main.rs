@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
-    read_env().and_then(|env| cli::run(cli, &env)).unwrap_or_else(|error| {
+    cli::run(cli, read_env).unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "error: {error}");
         ExitCode::FAILURE
     })

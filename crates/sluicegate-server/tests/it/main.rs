@@ -10,6 +10,7 @@
     reason = "tests stop at the first surprise, and measure real time"
 )]
 
+mod check_cli;
 mod client;
 mod limits;
 mod server;
