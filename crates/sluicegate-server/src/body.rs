@@ -118,7 +118,6 @@ pub(crate) fn limit(request: Request, limits: &RequestLimits) -> Result<(Request
 }
 
 /// The whole body of a request that went through [`limit`].
-#[cfg_attr(not(test), expect(dead_code, reason = "first used by the handlers that read a body"))]
 pub(crate) async fn read(body: Body) -> Result<Bytes, Problem> {
     match body.collect().await {
         Ok(collected) => Ok(collected.to_bytes()),

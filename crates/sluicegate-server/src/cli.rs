@@ -4,6 +4,7 @@
 //! [`crate::settings`] gives them their meaning together with the environment and the file, so that
 //! one error text serves all three.
 
+mod check;
 mod files;
 mod serve;
 
@@ -31,6 +32,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Run the server (the default)
     Serve(ServeArgs),
+    /// Ask a running server: exit code 0 allowed, 1 denied, 2 could not decide
+    Check(check::CheckArgs),
     /// Check a configuration file: 0 if it is good, 1 and every problem if not
     Validate {
         /// The file
@@ -68,12 +71,14 @@ impl From<ServeArgs> for Flags {
     }
 }
 
-/// Does what the command line asks for.
-pub(crate) fn run(cli: Cli, env: &Env) -> Result<ExitCode, Error> {
+/// Does what the command line asks for. The environment is read only where it has a say: what is wrong in the
+/// settings of a server must not be taken for an answer to a check.
+pub(crate) fn run(cli: Cli, read_env: impl FnOnce() -> Result<Env, Error>) -> Result<ExitCode, Error> {
     match cli.command {
-        None => serve::run(&cli.serve.into(), env),
-        Some(Command::Serve(args)) => serve::run(&args.into(), env),
-        Some(Command::Validate { file }) => files::validate(&file, env.variables()),
+        Some(Command::Check(args)) => Ok(check::run(&args)),
+        Some(Command::Serve(args)) => serve::run(&args.into(), &read_env()?),
+        None => serve::run(&cli.serve.into(), &read_env()?),
+        Some(Command::Validate { file }) => files::validate(&file, read_env()?.variables()),
         Some(Command::Schema) => files::print_schema(),
     }
 }
@@ -88,7 +93,8 @@ mod tests {
         let cli = Cli::try_parse_from([&["sluicegate"], arguments].concat())?;
         Ok(match cli.command {
             Some(Command::Serve(args)) => args.into(),
-            _ => cli.serve.into(),
+            Some(other) => panic!("not serve: {other:?}"),
+            None => cli.serve.into(),
         })
     }
 

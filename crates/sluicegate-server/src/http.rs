@@ -8,7 +8,12 @@
 //! Handlers live in the modules below this one; each builds a [`Router`] from its state.
 
 pub(crate) mod admin_token;
+mod api;
+mod check;
+mod docs;
+mod gateway;
 pub(crate) mod health;
+mod json_body;
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -23,6 +28,7 @@ use axum::http::{StatusCode, Version};
 use axum::response::{IntoResponse as _, Response};
 use tower::Service as _;
 
+use crate::app::App;
 use crate::body::{self, RequestLimits};
 use crate::problem::{self, Problem};
 use health::Health;
@@ -40,10 +46,10 @@ pub(crate) struct Routers {
 
 impl Routers {
     /// The routers of this build.
-    pub(crate) fn new(health: &Health) -> Self {
+    pub(crate) fn new(app: &App, health: &Health) -> Self {
         Self {
-            gateway: problem::with_fallbacks(Router::new()),
-            api: problem::with_fallbacks(Router::new()),
+            gateway: problem::with_fallbacks(gateway::router(app.clone())),
+            api: problem::with_fallbacks(api::router(app.clone())),
             admin: problem::with_fallbacks(Router::new().merge(health::router(health.clone()))),
         }
     }

@@ -3,16 +3,22 @@
 //! This file parses, runs, and turns the outcome into an exit code; nothing else. It is the only
 //! place that reads the environment.
 
+mod app;
 mod body;
 mod cli;
 mod config;
 mod http;
 mod net;
 mod problem;
+mod respond;
 mod secret;
 mod settings;
 mod shutdown;
+mod sweeper;
 mod telemetry;
+#[cfg(test)]
+mod testing;
+mod wire;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -33,7 +39,7 @@ fn main() -> ExitCode {
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
-    read_env().and_then(|env| cli::run(cli, &env)).unwrap_or_else(|error| {
+    cli::run(cli, read_env).unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "error: {error}");
         ExitCode::FAILURE
     })

@@ -2,7 +2,7 @@
 //!
 //! One builder, [`Problem`], makes `{"type","title","status","detail"}` with an optional `field`,
 //! and is the only way errors leave the server, so that a client parses one shape whatever went
-//! wrong. It also provides the answers for unknown paths and methods ([`with_fallbacks`]).
+//! wrong; a denial of the gateway adds which policies it is for and the wait. It also provides the answers for unknown paths and methods ([`with_fallbacks`]).
 //!
 //! It does not decide which status fits; the caller does.
 
@@ -16,6 +16,9 @@ use serde::Serialize;
 
 /// The media type of every error body.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// The registered problem type of a request over its quota.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// Bytes of a caller's own text that an answer repeats; enough to recognise it, too little to
 /// amplify.
@@ -32,18 +35,28 @@ struct Parts {
     status: StatusCode,
     detail: Cow<'static, str>,
     field: Option<Cow<'static, str>>,
+    quota_exceeded: Option<QuotaExceeded>,
     headers: HeaderMap,
+}
+
+/// The members that only a denial has.
+#[derive(Clone, Debug, Serialize)]
+struct QuotaExceeded {
+    #[serde(rename = "violated-policies")]
+    violated_policies: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
 }
 
 impl Problem {
     /// A problem whose title is the status's own phrase and whose `detail` says what happened, the
     /// value at fault and the remedy.
     pub(crate) fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Parts { status, detail: detail.into(), field: None, headers: HeaderMap::new() }))
+        let (detail, headers) = (detail.into(), HeaderMap::new());
+        Self(Box::new(Parts { status, detail, field: None, quota_exceeded: None, headers }))
     }
 
     /// Names the input field at fault, such as `checks[3].cost`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "first used by the handlers that read a body"))]
     pub(crate) fn field(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.0.field = Some(name.into());
         self
@@ -52,6 +65,19 @@ impl Problem {
     /// Adds a response header, such as `Retry-After`.
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.insert(name, value);
+        self
+    }
+
+    /// Adds response headers.
+    pub(crate) fn headers(mut self, headers: HeaderMap) -> Self {
+        self.0.headers.extend(headers);
+        self
+    }
+
+    /// Says that these policies, by their names in `RateLimit-Policy`, deny the request, and for how many
+    /// seconds; `None` if waiting does not help.
+    pub(crate) fn quota_exceeded(mut self, violated_policies: Vec<String>, retry_after: Option<u64>) -> Self {
+        self.0.quota_exceeded = Some(QuotaExceeded { violated_policies, retry_after });
         self
     }
 
@@ -72,16 +98,23 @@ impl IntoResponse for Problem {
             detail: &'a str,
             #[serde(skip_serializing_if = "Option::is_none")]
             field: Option<&'a str>,
+            #[serde(flatten)]
+            quota_exceeded: Option<&'a QuotaExceeded>,
         }
 
-        let Parts { status, detail, field, headers } = *self.0;
-        let document = Document {
+        let Parts { status, detail, field, quota_exceeded, headers } = *self.0;
+        let (r#type, title) = match &quota_exceeded {
+            Some(_) => (QUOTA_EXCEEDED, "Quota exceeded"),
             // RFC 9457 §4.2.1: `about:blank` says that the status tells the whole type.
-            r#type: "about:blank",
-            title: status.canonical_reason().unwrap_or("Error"),
+            None => ("about:blank", status.canonical_reason().unwrap_or("Error")),
+        };
+        let document = Document {
+            r#type,
+            title,
             status: status.as_u16(),
             detail: &detail,
             field: field.as_deref(),
+            quota_exceeded: quota_exceeded.as_ref(),
         };
         // Strings and one number always serialise; the default only keeps this total.
         let body = serde_json::to_vec(&document).unwrap_or_default();

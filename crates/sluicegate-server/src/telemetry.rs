@@ -6,6 +6,7 @@
 //! place.
 
 mod escape;
+pub(crate) mod tally;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal as _;

@@ -92,6 +92,14 @@ pub struct StoreError {
     pub message: String,
 }
 
+impl StoreError {
+    /// An error that says what happened.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "the store could not decide: {}", self.message)

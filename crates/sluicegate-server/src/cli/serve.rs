@@ -9,6 +9,7 @@ use std::fmt;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
+use crate::app::{App, AppOptions};
 use crate::config::Config;
 use crate::config::load::{self, LoadError};
 use crate::http::Routers;
@@ -23,7 +25,9 @@ use crate::http::health::{Health, Readiness};
 use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
 use crate::settings::{self, Env, Flags, Listen, Settings};
 use crate::shutdown::{Shutdown, StopSignals};
+use crate::sweeper::Sweeper;
 use crate::telemetry;
+use crate::telemetry::tally::Totals;
 
 /// From the stop signal to the end of the last connection. The contract says 10 s for the whole
 /// process.
@@ -47,10 +51,16 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let settings = settings::merge(flags, env, &config.settings)?;
     let health = Health::default();
     let shutdown = Shutdown::default();
-    let routers = Routers::new(&health);
+    let Config { memory, headers, rules, .. } = config;
+    let app = App::new(AppOptions { rules, memory, headers, admin_token: settings.admin_token.clone() });
+    let routers = Routers::new(&app, &health);
 
+    let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(serve(&settings, routers, &health, &shutdown));
+    drop(sweeper);
+    let Totals { allowed, denied, store_failures } = app.totals();
+    tracing::info!(allowed, denied, store_failures, "stopped");
     // What is still running was cut on purpose; nothing waits for it.
     runtime.shutdown_background();
     outcome
@@ -114,7 +124,7 @@ async fn serve(
         connections_cut = drained => {
             // A drain that had to cut connections still ends well: that is what its deadline is
             // for.
-            tracing::info!(connections_cut, "stopped");
+            tracing::info!(connections_cut, "drained");
             Ok(ExitCode::SUCCESS)
         }
         () = shutdown.at_once().cancelled() => {
@@ -158,15 +168,31 @@ impl Announcement {
         for (name, address) in &self.listening {
             print_line(&format!("listening {name} {address}"));
         }
-        if let Some(hint) = self.hint() {
+        for hint in self.hints() {
             print_line(&hint);
         }
     }
 
-    /// A line to paste.
-    fn hint(&self) -> Option<String> {
-        let (_, address) = self.listening.iter().find(|(name, _)| *name == "admin")?;
-        Some(format!("try: curl -i http://{}/readyz", Reachable(*address)))
+    /// Lines to paste, for what is on.
+    fn hints(&self) -> Vec<String> {
+        let at = |wanted| {
+            let found = self.listening.iter().find(|(name, _)| *name == wanted);
+            found.map(|(_, address)| Reachable(*address))
+        };
+        let gateway = at("gateway")
+            .map(|address| format!("try: curl -i -H 'X-API-Key: demo-key' http://{address}/api/ping"));
+        let api = at("api").map(|address| {
+            let body = r#"{"resource":"demo","identifier":"alice"}"#;
+            format!("try: curl -s http://{address}/v1/check -H 'content-type: application/json' -d '{body}'")
+        });
+        let hints: Vec<_> = gateway.into_iter().chain(api).collect();
+        if hints.is_empty() {
+            return at("admin")
+                .map(|address| format!("try: curl -i http://{address}/readyz"))
+                .into_iter()
+                .collect();
+        }
+        hints
     }
 }
 
@@ -194,21 +220,29 @@ fn print_line(line: &str) {
 mod tests {
     use super::*;
 
+    fn hints(listening: &[(&'static str, &str)]) -> Vec<String> {
+        let parsed = listening.iter().map(|(name, address)| (*name, address.parse().expect("an address")));
+        Announcement { listening: parsed.collect() }.hints()
+    }
+
     #[test]
-    fn the_hint_names_an_address_that_a_client_can_use() {
-        for (bound, expected) in [
-            ("127.0.0.1:43121", "try: curl -i http://127.0.0.1:43121/readyz"),
-            ("0.0.0.0:8082", "try: curl -i http://127.0.0.1:8082/readyz"),
-            ("[::]:8082", "try: curl -i http://[::1]:8082/readyz"),
+    fn the_hints_name_addresses_that_a_client_can_use() {
+        let ping = |at: &str| format!("try: curl -i -H 'X-API-Key: demo-key' http://{at}/api/ping");
+        for (bound, reachable) in [
+            ("127.0.0.1:43121", "127.0.0.1:43121"),
+            ("0.0.0.0:8080", "127.0.0.1:8080"),
+            ("[::]:8080", "[::1]:8080"),
         ] {
-            let address = bound.parse().expect("an address");
-            let announcement = Announcement { listening: vec![("admin", address)] };
-            assert_eq!(announcement.hint().as_deref(), Some(expected));
+            assert_eq!(hints(&[("gateway", bound)]), [ping(reachable)]);
         }
     }
 
     #[test]
-    fn without_the_admin_listener_there_is_no_hint_yet() {
-        assert_eq!(Announcement { listening: Vec::new() }.hint(), None);
+    fn only_what_is_on_is_hinted_at() {
+        let check = r#"try: curl -s http://127.0.0.1:2/v1/check -H 'content-type: application/json' -d '{"resource":"demo","identifier":"alice"}'"#;
+        assert_eq!(hints(&[("api", "127.0.0.1:2"), ("admin", "127.0.0.1:3")]), [check]);
+        assert_eq!(hints(&[("gateway", "127.0.0.1:1"), ("api", "127.0.0.1:2")]).len(), 2);
+        assert_eq!(hints(&[("admin", "127.0.0.1:3")]), ["try: curl -i http://127.0.0.1:3/readyz"]);
+        assert!(hints(&[]).is_empty());
     }
 }

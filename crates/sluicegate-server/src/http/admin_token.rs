@@ -10,7 +10,6 @@ use crate::problem::Problem;
 use crate::secret::Secret;
 
 /// Checks `Authorization: Bearer …` against `token`.
-#[cfg_attr(not(test), expect(dead_code, reason = "first used by the handlers that change things"))]
 pub(crate) fn require(token: Option<&Secret>, headers: &HeaderMap) -> Result<(), Problem> {
     let Some(token) = token else {
         return Err(Problem::new(

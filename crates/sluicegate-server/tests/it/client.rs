@@ -81,6 +81,31 @@ pub(crate) fn ask(address: SocketAddr, method: &str, path: &str) -> Answer {
     connection.answer()
 }
 
+/// Posts `body` as JSON, with `headers` such as `"authorization: Bearer x\r\n"`, on a connection of its own.
+pub(crate) fn post_with(address: SocketAddr, path: &str, headers: &str, body: impl AsRef<[u8]>) -> Answer {
+    let body = body.as_ref();
+    let mut connection = Connection::open(address);
+    connection.send(format!(
+        "POST {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n{headers}\r\n",
+        body.len()
+    ));
+    connection.send(body);
+    connection.answer()
+}
+
+/// Posts `body` as JSON, on a connection of its own.
+pub(crate) fn post(address: SocketAddr, path: &str, body: impl AsRef<[u8]>) -> Answer {
+    post_with(address, path, "", body)
+}
+
+/// Asks once with one more header, on a connection of its own.
+pub(crate) fn ask_with(address: SocketAddr, method: &str, path: &str, header: &str) -> Answer {
+    let mut connection = Connection::open(address);
+    connection.send(format!("{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n{header}\r\n\r\n"));
+    connection.answer()
+}
+
 #[track_caller]
 fn parse(text: &str) -> Answer {
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));

@@ -10,7 +10,11 @@
     reason = "tests stop at the first surprise, and measure real time"
 )]
 
+mod api;
+mod check_cli;
 mod client;
+mod gateway;
+mod hostile;
 mod limits;
 mod server;
 mod start;

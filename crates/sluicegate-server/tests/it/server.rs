@@ -58,6 +58,13 @@ impl Server {
         Self::start_command(sluicegate(&[&FREE_PORTS, arguments].concat()))
     }
 
+    /// Starts a server on free ports that takes `token` as the admin token.
+    pub(crate) fn start_with_token(token: &str) -> Self {
+        let mut command = sluicegate(&FREE_PORTS);
+        command.env("SLUICEGATE_ADMIN_TOKEN", token);
+        Self::start_command(command)
+    }
+
     /// Starts a server as `command` says and waits until it is ready.
     pub(crate) fn start_command(mut command: Command) -> Self {
         command.stdout(Stdio::null()).stderr(Stdio::piped());

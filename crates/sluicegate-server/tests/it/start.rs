@@ -21,9 +21,16 @@ fn every_listener_is_announced_before_ready() {
     assert_eq!(server.listeners(), ["admin", "api", "gateway"]);
     let lines = server.lines_to_ready();
     assert_eq!(lines.last().map(String::as_str), Some("ready"));
-    let admin = server.address("admin");
-    let hint = format!("try: curl -i http://{admin}/readyz");
-    assert!(lines.contains(&hint), "{lines:#?}");
+    let (gateway, api) = (server.address("gateway"), server.address("api"));
+    for hint in [
+        format!("try: curl -i -H 'X-API-Key: demo-key' http://{gateway}/api/ping"),
+        format!(
+            "try: curl -s http://{api}/v1/check -H 'content-type: application/json' \
+             -d '{{\"resource\":\"demo\",\"identifier\":\"alice\"}}'"
+        ),
+    ] {
+        assert!(lines.contains(&hint), "{lines:#?}");
+    }
     for name in server.listeners() {
         assert_ne!(server.address(name).port(), 0);
         assert_eq!(ask(server.address(name), "GET", "/nowhere").status, 404, "{name}");

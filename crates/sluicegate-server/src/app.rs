@@ -1,0 +1,72 @@
+//! What all handlers share: the limiter, how its answers are written, and who may change things.
+//!
+//! An [`App`] is made once, without sockets or settings, so tests make their own with the rules they need.
+
+use std::sync::Arc;
+
+use sluicegate::clock::{Clock as _, SystemClock};
+use sluicegate::headers::HeaderOptions;
+use sluicegate::rules::RuleSet;
+use sluicegate::store::memory::MemoryOptions;
+use sluicegate::{Limiter, MemoryStore};
+
+use crate::secret::Secret;
+use crate::telemetry::tally::{Tally, Totals};
+
+/// The limiter of this server.
+pub(crate) type ServerLimiter = Limiter<MemoryStore, SystemClock, Arc<Tally>>;
+
+/// What an [`App`] is made from.
+#[derive(Debug, Default)]
+pub(crate) struct AppOptions {
+    /// What applies to whom.
+    pub(crate) rules: RuleSet,
+    /// How much the store may hold.
+    pub(crate) memory: MemoryOptions,
+    /// How answers are written.
+    pub(crate) headers: HeaderOptions,
+    /// What changes need; without one there are no changes.
+    pub(crate) admin_token: Option<Secret>,
+}
+
+/// The state of every handler. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct App(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limiter: Arc<ServerLimiter>,
+    headers: HeaderOptions,
+    admin_token: Option<Secret>,
+}
+
+impl App {
+    /// An app with nothing counted yet.
+    pub(crate) fn new(options: AppOptions) -> Self {
+        let AppOptions { rules, memory, headers, admin_token } = options;
+        let clock = SystemClock::new();
+        let store = MemoryStore::new(memory, clock.now());
+        let limiter = Arc::new(Limiter::new(rules, store, clock).observed(Arc::new(Tally::default())));
+        Self(Arc::new(Shared { limiter, headers, admin_token }))
+    }
+
+    /// Who decides.
+    pub(crate) fn limiter(&self) -> &Arc<ServerLimiter> {
+        &self.0.limiter
+    }
+
+    /// How rate-limit headers are written.
+    pub(crate) fn headers(&self) -> HeaderOptions {
+        self.0.headers
+    }
+
+    /// What changes need.
+    pub(crate) fn admin_token(&self) -> Option<&Secret> {
+        self.0.admin_token.as_ref()
+    }
+
+    /// What was decided so far.
+    pub(crate) fn totals(&self) -> Totals {
+        self.0.limiter.observer().totals()
+    }
+}

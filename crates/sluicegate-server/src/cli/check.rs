@@ -1,0 +1,101 @@
+//! `sluicegate check`: asks a running server, and says by its exit code what it decided.
+//!
+//! 0 is allowed, 1 is denied, 2 is everything else: no server, no answer in time, an answer that is no
+//! decision. A script that takes "could not decide" for "denied" or for "allowed" does so knowingly.
+
+mod client;
+mod report;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use sluicegate::clock::{Clock as _, SystemClock};
+
+use client::{Endpoint, Undecided};
+use report::Verdict;
+
+/// The exit code of a denial.
+const DENIED: u8 = 1;
+/// The exit code when there is no decision.
+const UNDECIDED: u8 = 2;
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// What is asked for
+    #[arg(long, value_name = "R")]
+    resource: String,
+    /// Who asks
+    #[arg(long, value_name = "I")]
+    identifier: String,
+    /// Whose customer it is (default: default)
+    #[arg(long, value_name = "T")]
+    tenant: Option<String>,
+    /// How much is asked for (default: the rule's own cost, usually 1)
+    #[arg(long, value_name = "N")]
+    cost: Option<u32>,
+    /// The tier of the identity
+    #[arg(long, value_name = "X")]
+    tier: Option<String>,
+    /// Only look, charge nothing
+    #[arg(long)]
+    peek: bool,
+    /// The server's api listener
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
+    api: String,
+    /// Print the server's answer as it is
+    #[arg(long)]
+    json: bool,
+}
+
+/// The body of the question, as `/v1/check` takes it.
+#[derive(Serialize)]
+struct Question<'a> {
+    resource: &'a str,
+    identifier: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<&'a str>,
+}
+
+/// Asks, prints and turns the decision into the exit code.
+pub(super) fn run(args: &CheckArgs) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime.map_err(Undecided::from).and_then(|runtime| runtime.block_on(ask(args))) {
+        Ok((verdict, text)) => {
+            let mut output = std::io::stdout().lock();
+            // A reader that has gone away changes nothing about the decision.
+            let _ = if args.json {
+                writeln!(output, "{}", text.trim_end())
+            } else {
+                write!(output, "{}", verdict.describe(args.cost, SystemClock::new().now()))
+            };
+            if verdict.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) }
+        }
+        Err(undecided) => {
+            let _ = writeln!(std::io::stderr(), "error: {undecided}");
+            ExitCode::from(UNDECIDED)
+        }
+    }
+}
+
+async fn ask(args: &CheckArgs) -> Result<(Verdict, String), Undecided> {
+    let endpoint = Endpoint::parse(&args.api)?;
+    let question = Question {
+        resource: &args.resource,
+        identifier: &args.identifier,
+        tenant: args.tenant.as_deref(),
+        cost: args.cost,
+        tier: args.tier.as_deref(),
+    };
+    // Strings and numbers always serialise; the default only keeps this total.
+    let body = serde_json::to_vec(&question).unwrap_or_default();
+    let path = if args.peek { "/v1/peek" } else { "/v1/check" };
+    let (status, text) = endpoint.post(path, body).await?;
+    let verdict = Verdict::read(status, &text, &args.api)?;
+    Ok((verdict, text))
+}

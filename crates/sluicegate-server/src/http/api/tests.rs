@@ -1,0 +1,256 @@
+//! The description held against the router: every route is described and every description is true.
+
+use std::collections::BTreeSet;
+
+use axum::Router;
+use serde_json::{Map, Value};
+use sluicegate::rules::{RuleSet, Unmatched};
+
+use super::*;
+use crate::app::AppOptions;
+use crate::http::Routers;
+use crate::http::health::Health;
+use crate::secret::Secret;
+use crate::testing::{self, Reply, TOKEN, hourly};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn document() -> Value {
+    serde_json::from_str(docs::OPENAPI).expect("JSON")
+}
+
+fn object(value: &Value) -> &Map<String, Value> {
+    value.as_object().unwrap_or_else(|| panic!("not an object: {value}"))
+}
+
+/// What a description says, or what it refers to.
+fn resolve<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
+    match value["$ref"].as_str() {
+        Some(reference) => {
+            let pointer = reference.strip_prefix('#').expect("a reference into the document");
+            document.pointer(pointer).unwrap_or_else(|| panic!("{reference} leads nowhere"))
+        }
+        None => value,
+    }
+}
+
+/// Every operation of the document as path, method and description.
+fn operations(document: &Value) -> Vec<(&str, String, &Value)> {
+    let paths = object(&document["paths"]).iter();
+    paths
+        .flat_map(|(path, methods)| {
+            object(methods)
+                .iter()
+                .map(move |(method, operation)| (path.as_str(), method.to_ascii_uppercase(), operation))
+        })
+        .collect()
+}
+
+/// An api with a rule as the demo's, only slower, under which `bob` has just used all he has.
+async fn demo_api(token: Option<&str>) -> Router {
+    let admin_token = token.map(|token| Secret::new(token.to_owned()));
+    let rules = RuleSet::new(vec![hourly("demo", 10)], Vec::new(), Unmatched::Allow).expect("valid");
+    let app = App::new(AppOptions { rules, admin_token, ..AppOptions::default() });
+    let router = Routers::new(&app, &Health::default()).api;
+    let all = r#"{"resource":"demo","identifier":"bob","cost":10}"#;
+    assert_eq!(testing::ask(&router, "POST", "/v1/check", &[JSON], all).await.status, 200);
+    router
+}
+
+/// The parts of JSON Schema that the document uses. Returns where `value` does not fit.
+fn misfits(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
+    let schema = resolve(document, schema);
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_u64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let kinds: Vec<&str> = match &schema["type"] {
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        kind => kind.as_str().into_iter().collect(),
+    };
+    assert!(!kinds.is_empty(), "no type at {at}");
+    let mut misfits = Vec::new();
+    if !kinds.contains(&kind) {
+        misfits.push(format!("{at} is {value}, not {kinds:?}"));
+    }
+    if let Some(allowed) = schema["enum"].as_array()
+        && !allowed.contains(value)
+    {
+        misfits.push(format!("{at} is {value}, not one of {allowed:?}"));
+    }
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if value.get(name).is_none() {
+            misfits.push(format!("{at}.{name} is missing"));
+        }
+    }
+    for (name, member) in value.as_object().into_iter().flatten() {
+        match schema["properties"].get(name) {
+            Some(schema) => misfits.extend(self::misfits(document, schema, member, &format!("{at}.{name}"))),
+            None if schema["additionalProperties"] == false => misfits.push(format!("{at}.{name} is unknown")),
+            None => {}
+        }
+    }
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        misfits.extend(self::misfits(document, &schema["items"], item, &format!("{at}[{index}]")));
+    }
+    misfits
+}
+
+/// Holds an answer against what the operation says about its status.
+#[track_caller]
+fn assert_described(document: &Value, operation: &Value, reply: &Reply) {
+    let status = reply.status.to_string();
+    let response = resolve(document, &operation["responses"][&status]);
+    assert!(!response.is_null(), "{status} is not described: {reply:?}");
+    let media_type = reply.header("content-type").split(';').next().unwrap_or_default();
+    let content = &response["content"][media_type];
+    assert!(!content.is_null(), "{media_type} is not described for {status}");
+    if media_type.ends_with("json") {
+        assert_eq!(misfits(document, &content["schema"], &reply.json(), "body"), Vec::<String>::new());
+    }
+    for (name, header) in response["headers"].as_object().into_iter().flatten() {
+        assert!(resolve(document, header)["description"].is_string(), "{name}");
+        // The only header that may be absent: there is none when waiting does not help.
+        let is_optional = name == "Retry-After" && reply.json()["retryAfter"].is_null();
+        assert_eq!(reply.header(name).is_empty(), is_optional, "{name} in {reply:?}");
+    }
+}
+
+#[test]
+fn every_route_is_described_and_nothing_else() {
+    let document = document();
+    // The page's own parts are no interface.
+    let served: BTreeSet<&str> =
+        routes().into_iter().map(|(path, _)| path).filter(|path| !path.starts_with("/docs/")).collect();
+    let described: BTreeSet<&str> = operations(&document).into_iter().map(|(path, ..)| path).collect();
+    assert_eq!(served, described);
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[tokio::test]
+async fn every_method_is_described_and_no_other_is_served() {
+    let document = document();
+    let router = demo_api(Some(TOKEN)).await;
+    for (path, method, _) in operations(&document) {
+        let expected = if method == "GET" { "GET,HEAD" } else { &method };
+        let refused = testing::ask(&router, "DELETE", path, &[], "").await;
+        assert_eq!((refused.status, refused.header("allow")), (405, expected), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn every_example_is_answered_as_described() {
+    let document = document();
+    let mut sent = 0;
+    for (path, method, operation) in operations(&document).into_iter().filter(|(_, method, _)| method == "POST") {
+        let responses = object(&operation["responses"]);
+        let examples = object(&operation["requestBody"]["content"]["application/json"]["examples"]);
+        for (name, example) in examples {
+            let router = demo_api(Some(TOKEN)).await;
+            let bearer = format!("Bearer {TOKEN}");
+            let headers = [JSON, ("authorization", bearer.as_str())];
+            let reply = testing::ask(&router, &method, path, &headers, example["value"].to_string()).await;
+            assert_described(&document, operation, &reply);
+            // The answer has an example of the same name, under the status that was really given.
+            let media_type = reply.header("content-type");
+            let pointer = format!("/content/{}/examples/{name}/value", media_type.replace('/', "~1"));
+            let response = resolve(&document, &responses[&reply.status.to_string()]);
+            let shown =
+                response.pointer(&pointer).unwrap_or_else(|| panic!("{path} {name}: {pointer}: {reply:?}"));
+            assert_alike(shown, &reply.json());
+            sent += 1;
+        }
+    }
+    assert!(sent >= 12, "only {sent} examples");
+}
+
+/// Two answers that differ at most in their times; none and some are still told apart.
+#[track_caller]
+fn assert_alike(shown: &Value, real: &Value) {
+    fn without_times(value: &Value) -> Value {
+        match value {
+            Value::Object(members) => members
+                .iter()
+                .map(|(name, member)| {
+                    let is_time = ["resetAt", "retryAfter", "retryAfterMs"].contains(&name.as_str());
+                    let coarse = member.as_u64().filter(|_| is_time).map(|time| Value::from(time.min(1)));
+                    (name.clone(), coarse.unwrap_or_else(|| without_times(member)))
+                })
+                .collect(),
+            Value::Array(items) => items.iter().map(without_times).collect(),
+            other => other.clone(),
+        }
+    }
+    assert_eq!(without_times(shown), without_times(real));
+}
+
+#[tokio::test]
+async fn every_example_of_an_answer_fits_its_schema() {
+    let document = document();
+    let mut seen = 0;
+    for (path, _, operation) in operations(&document) {
+        for (status, response) in object(&operation["responses"]) {
+            for content in object(&resolve(&document, response)["content"]).values() {
+                for (name, example) in content["examples"].as_object().into_iter().flatten() {
+                    let found = misfits(&document, &content["schema"], &example["value"], "example");
+                    assert_eq!(found, Vec::<String>::new(), "{path} {status} {name}");
+                    seen += 1;
+                }
+            }
+        }
+    }
+    assert!(seen >= 12, "only {seen} examples");
+}
+
+#[tokio::test]
+async fn refusals_that_need_no_body_are_described() {
+    let document = document();
+    let (open, closed) = (demo_api(Some(TOKEN)).await, demo_api(None).await);
+    for (path, method, operation) in operations(&document).into_iter().filter(|(_, method, _)| method == "POST") {
+        let needs_token = operation["security"].is_array();
+        let bearer = format!("Bearer {TOKEN}");
+        let authorized = ("authorization", bearer.as_str());
+        let text = ("content-type", "text/plain");
+        let large = ("content-length", "2000000");
+        for (headers, expected) in [(&[authorized, text][..], 415), (&[authorized, JSON, large], 413)] {
+            let reply = testing::ask(&open, &method, path, headers, "x").await;
+            assert_eq!(reply.status, expected, "{path}");
+            assert_described(&document, operation, &reply);
+        }
+        for (router, expected) in [(&open, 401), (&closed, 403)] {
+            let reply = testing::ask(router, &method, path, &[], "").await;
+            assert_eq!(reply.status == expected, needs_token, "{path} {reply:?}");
+            assert_described(&document, operation, &reply);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_page_loads_only_its_own_files() {
+    let router = demo_api(None).await;
+    for (path, media_type) in [
+        ("/docs", "text/html; charset=utf-8"),
+        ("/docs/docs.css", "text/css; charset=utf-8"),
+        ("/docs/docs.js", "text/javascript; charset=utf-8"),
+        ("/openapi.json", "application/json"),
+    ] {
+        let reply = testing::ask(&router, "GET", path, &[], "").await;
+        assert_eq!((reply.status, reply.header("content-type")), (200, media_type), "{path}");
+        assert_eq!(reply.header("x-content-type-options"), "nosniff");
+        assert_eq!(
+            reply.header("content-security-policy"),
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+             form-action 'none'; frame-ancestors 'none'"
+        );
+        for foreign in ["http://", "https://", "innerHTML", "<style", "style=", "onclick=", "<script>"] {
+            assert!(path == "/openapi.json" || !reply.body.contains(foreign), "{foreign} in {path}");
+        }
+    }
+    let page = testing::ask(&router, "GET", "/docs", &[], "").await.body;
+    assert!(page.contains("href=\"/docs/docs.css\"") && page.contains("src=\"/docs/docs.js\""));
+}

@@ -1,0 +1,71 @@
+//! The decision API: check, batch, peek, refund and reset.
+//!
+//! Every handler goes the same way: may the caller do this, what does the body say, what does the limiter say,
+//! how is that answered. Who may not change things is told so before a byte of the body is read.
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::{MethodRouter, post};
+
+use super::{admin_token, json_body};
+use crate::app::App;
+use crate::problem::Problem;
+use crate::{respond, wire};
+
+/// The routes of the decision API, all of them POST.
+pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 5] {
+    [
+        ("/v1/check", post(check)),
+        ("/v1/check/batch", post(batch)),
+        ("/v1/peek", post(peek)),
+        ("/v1/refund", post(refund)),
+        ("/v1/reset", post(reset)),
+    ]
+}
+
+async fn check(State(app): State<App>, request: Request) -> Result<Response, Problem> {
+    let body = json_body::read(request).await?;
+    let check = wire::request::check(&body)?;
+    let decision = app.limiter().check(&check.request()).await?;
+    Ok(respond::decision(&decision, app.headers()))
+}
+
+async fn batch(State(app): State<App>, request: Request) -> Result<Response, Problem> {
+    let body = json_body::read(request).await?;
+    let checks = wire::request::batch(&body)?;
+    // All of them first: a batch is refused whole or not at all.
+    for (index, check) in checks.iter().enumerate() {
+        app.limiter().validate(&check.request()).map_err(|error| respond::invalid_item(error, index))?;
+    }
+    let mut decisions = Vec::with_capacity(checks.len());
+    for check in &checks {
+        decisions.push(app.limiter().check(&check.request()).await?);
+    }
+    Ok(respond::decisions(&decisions))
+}
+
+async fn peek(State(app): State<App>, request: Request) -> Result<Response, Problem> {
+    let body = json_body::read(request).await?;
+    let check = wire::request::check(&body)?;
+    let decision = app.limiter().peek(&check.request()).await?;
+    Ok(respond::decision(&decision, app.headers()))
+}
+
+async fn refund(State(app): State<App>, request: Request) -> Result<Response, Problem> {
+    admin_token::require(app.admin_token(), request.headers())?;
+    let body = json_body::read(request).await?;
+    let check = wire::request::check(&body)?;
+    let decision = app.limiter().refund(&check.request()).await?;
+    Ok(respond::standing(&decision, app.headers()))
+}
+
+async fn reset(State(app): State<App>, request: Request) -> Result<Response, Problem> {
+    admin_token::require(app.admin_token(), request.headers())?;
+    let body = json_body::read(request).await?;
+    let check = wire::request::check(&body)?;
+    let decision = app.limiter().reset(&check.request()).await?;
+    Ok(respond::standing(&decision, app.headers()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! The gateway listener: a small application of its own, behind the limiter, to see limits at work.
+//!
+//! A request is authenticated, decided and answered, in this order. Only paths that exist are charged. The
+//! application is `GET /api/ping`; `GET /` says what to try and is free.
+
+mod credentials;
+
+use axum::extract::State;
+use axum::http::header::{self, HeaderValue};
+use axum::http::request::Parts;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
+use sluicegate::Decision;
+use sluicegate::identity::DEFAULT_TENANT;
+
+use crate::app::App;
+use crate::problem::Problem;
+use crate::respond;
+
+const WELCOME: &str = "\
+This is Sluicegate's demo application.
+
+GET /api/ping answers {\"message\":\"pong\"} ten times at once, then once per second:
+
+  curl -i -H 'X-API-Key: demo-key' http://THIS-HOST/api/ping
+
+Without a key it counts by address. A key that does not exist is 401.
+";
+
+/// The demo application.
+pub(crate) fn router(app: App) -> Router {
+    Router::new().route("/", get(welcome)).route("/api/ping", get(ping)).with_state(app)
+}
+
+async fn welcome() -> Response {
+    ([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], WELCOME).into_response()
+}
+
+async fn ping(State(app): State<App>, head: Parts) -> Result<Response, Problem> {
+    #[derive(Serialize)]
+    struct Pong {
+        message: &'static str,
+    }
+    let decision = decide(&app, &head).await?;
+    if !decision.is_allowed() {
+        return Err(respond::denied(&decision, app.headers()));
+    }
+    let pong = Json(Pong { message: "pong" }).into_response();
+    Ok(respond::allowed(pong, &decision, app.headers()))
+}
+
+/// Charges the sender of a request for what it asks.
+async fn decide(app: &App, head: &Parts) -> Result<Decision, Problem> {
+    let client = credentials::identify(head, credentials::DEMO_KEYS)?;
+    let resource = resource(head.uri.path());
+    let request = sluicegate::Request {
+        tenant: DEFAULT_TENANT,
+        resource: &resource,
+        identity: client.identity,
+        address: Some(client.address),
+        tier: None,
+        cost: None,
+    };
+    Ok(app.limiter().check(&request).await?)
+}
+
+/// What rules call a path: `/api/ping` is `api.ping`.
+fn resource(path: &str) -> String {
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    segments.join(".")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! The body of a request that must be JSON: its media type first, then its bytes.
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::{self, HeaderMap};
+use bytes::Bytes;
+
+use crate::body;
+use crate::problem::Problem;
+
+/// Characters of a caller's content type that the answer repeats.
+const SHOWN_CHARS_MAX: usize = 64;
+
+/// The whole body, if the request says that it is JSON. Otherwise it is left unread.
+pub(crate) async fn read(request: Request) -> Result<Bytes, Problem> {
+    require_json(request.headers())?;
+    body::read(request.into_body()).await
+}
+
+fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+    let sent = match (values.next(), values.next()) {
+        (Some(only), None) => {
+            let essence = only.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+            if essence.trim_ascii().eq_ignore_ascii_case(b"application/json") {
+                return Ok(());
+            }
+            let text = String::from_utf8_lossy(only.as_bytes());
+            let shown: String = text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect();
+            format!("is `{shown}`")
+        }
+        (Some(_), Some(_)) => "is given more than once".to_owned(),
+        (None, _) => "is missing".to_owned(),
+    };
+    let detail = format!("the content type {sent}; send the body as JSON with `content-type: application/json`");
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn accepts(values: &[&[u8]]) -> bool {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::CONTENT_TYPE, HeaderValue::from_bytes(value).expect("valid"));
+        }
+        match require_json(&headers) {
+            Ok(()) => true,
+            Err(problem) => {
+                assert_eq!(problem.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn only_application_json_with_any_parameters_is_taken() {
+        for good in [
+            &b"application/json"[..],
+            b"Application/JSON",
+            b"application/json; charset=utf-8",
+            b"application/json ;x",
+        ] {
+            assert!(accepts(&[good]), "{good:?}");
+        }
+        for bad in [
+            &b""[..],
+            b"text/plain",
+            b"application/problem+json",
+            b"application/jsonp",
+            b"application/json, text/plain",
+            b"application/x-www-form-urlencoded",
+            b"\xff\xfe",
+        ] {
+            assert!(!accepts(&[bad]), "{bad:?}");
+        }
+        assert!(!accepts(&[]));
+        assert!(!accepts(&[b"application/json", b"application/json"]));
+    }
+}

@@ -1,0 +1,135 @@
+//! The one table from a decision, or the failure to make one, to status, headers and body.
+//!
+//! | outcome | check, peek | refund, reset | gateway |
+//! |---|---|---|---|
+//! | allowed | 200 and the decision | 200 and the decision | the application's answer |
+//! | denied | 429 and the decision | 200 and the decision | 429, a problem |
+//! | the request is malformed | 400, a problem that names the field | the same | the same |
+//! | the store could not decide | 503, a problem | the same | the same |
+//!
+//! All but the last two carry the rate-limit headers, and only 429 and 503 tell to wait.
+
+use std::borrow::Cow;
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::response::{IntoResponse as _, Response};
+use sluicegate::headers::{HeaderOptions, retry_after_secs, write_headers};
+use sluicegate::rules::Mode;
+use sluicegate::{CheckError, Decision};
+
+use crate::problem::Problem;
+use crate::wire::answer::{Answer, Results};
+use crate::wire::request::Malformed;
+
+/// What a client is told to wait when the store cannot decide: long enough to take the pressure off, short
+/// enough not to be noticed once it is back.
+const STORE_FAILED_RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+const NO_STORE: (HeaderName, HeaderValue) = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+
+/// A decision as check and peek answer it.
+pub(crate) fn decision(decision: &Decision, options: HeaderOptions) -> Response {
+    answer(status(decision), decision, options)
+}
+
+/// How things stand after a refund or a reset. That they were done is not in doubt, so it is always 200.
+pub(crate) fn standing(decision: &Decision, options: HeaderOptions) -> Response {
+    answer(StatusCode::OK, decision, options)
+}
+
+/// The decisions of a batch. Headers speak for one decision, so there are none.
+pub(crate) fn decisions(decisions: &[Decision]) -> Response {
+    ([NO_STORE], Json(Results(decisions))).into_response()
+}
+
+/// The application's own answer to an allowed request, with the headers of the decision.
+pub(crate) fn allowed(mut response: Response, decision: &Decision, options: HeaderOptions) -> Response {
+    let headers = response.headers_mut();
+    rate_limit_headers(decision, options, headers);
+    headers.extend([NO_STORE]);
+    response
+}
+
+/// What the gateway answers to a denied request instead of the application.
+pub(crate) fn denied(decision: &Decision, options: HeaderOptions) -> Problem {
+    let denying =
+        decision.limits().filter(|report| report.mode == Mode::Enforce && !report.verdict.outcome.is_allowed());
+    let labels: Vec<String> = denying.map(|report| report.label.to_owned()).collect();
+    let wait = retry_after_secs(decision);
+    let detail = match (labels.as_slice(), wait) {
+        ([], _) => Cow::Borrowed("no rule covers this request, and what no rule covers is denied"),
+        (_, Some(1)) => Cow::Borrowed("the quota is used up; try again in 1 second"),
+        (_, Some(seconds)) => format!("the quota is used up; try again in {seconds} seconds").into(),
+        (_, None) => Cow::Borrowed("the request asks for more than its quota ever holds; ask for less"),
+    };
+    let mut headers = HeaderMap::new();
+    rate_limit_headers(decision, options, &mut headers);
+    headers.extend([NO_STORE]);
+    let problem = Problem::new(status(decision), detail).headers(headers);
+    if labels.is_empty() { problem } else { problem.quota_exceeded(labels, wait) }
+}
+
+/// A check of a batch that is malformed, named by its place.
+pub(crate) fn invalid_item(error: CheckError, index: usize) -> Problem {
+    match error.field() {
+        Some(field) => {
+            let field = Some(format!("checks[{index}].{field}"));
+            Malformed { field, detail: format!("in `checks[{index}]`, {error}") }.into()
+        }
+        None => error.into(),
+    }
+}
+
+impl From<CheckError> for Problem {
+    fn from(error: CheckError) -> Self {
+        match error.field() {
+            Some(field) => Self::new(StatusCode::BAD_REQUEST, error.to_string()).field(field),
+            None => store_failed(),
+        }
+    }
+}
+
+impl From<Malformed> for Problem {
+    fn from(malformed: Malformed) -> Self {
+        let Malformed { field, detail } = malformed;
+        let problem = Self::new(StatusCode::BAD_REQUEST, detail);
+        match field {
+            Some(field) => problem.field(field),
+            None => problem,
+        }
+    }
+}
+
+/// Nothing of the reason is told: it may name hosts. The limiter's observer hears of every one.
+fn store_failed() -> Problem {
+    let detail = "Service temporarily unavailable (rate limiter backend error)";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).header(header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER)
+}
+
+fn status(decision: &Decision) -> StatusCode {
+    if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS }
+}
+
+fn answer(status: StatusCode, decision: &Decision, options: HeaderOptions) -> Response {
+    let mut response = (status, [NO_STORE], Json(Answer::from(decision))).into_response();
+    rate_limit_headers(decision, options, response.headers_mut());
+    if status.is_success() {
+        response.headers_mut().remove(header::RETRY_AFTER);
+    }
+    response
+}
+
+/// Sets the headers, in place of any of the same name.
+fn rate_limit_headers(decision: &Decision, options: HeaderOptions, headers: &mut HeaderMap) {
+    write_headers(decision, options, |name, value| {
+        // The library writes only visible ASCII; the check keeps this total.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests;

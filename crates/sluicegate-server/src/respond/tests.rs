@@ -1,0 +1,162 @@
+//! The table, cell by cell.
+
+use serde_json::json;
+use sluicegate::clock::ManualClock;
+use sluicegate::core::{Cost, Timestamp};
+use sluicegate::rules::{Mode, Rule, RuleSet, Unmatched};
+use sluicegate::{Limiter, MemoryStore, Request};
+
+use super::*;
+use crate::testing::{Reply, hourly, reply};
+
+type TestLimiter = Limiter<MemoryStore, ManualClock>;
+
+fn limiter(rules: Vec<Rule>, unmatched: Unmatched) -> TestLimiter {
+    let rules = RuleSet::new(rules, Vec::new(), unmatched).expect("valid rules");
+    let clock = ManualClock::at(Timestamp::now(1_705_312_800_000_000));
+    Limiter::new(rules, MemoryStore::default(), clock)
+}
+
+async fn decide(limiter: &TestLimiter, cost: u32) -> Decision {
+    limiter.check(&Request::new("r", "alice").cost(Cost::new(cost))).await.expect("valid")
+}
+
+fn all() -> HeaderOptions {
+    HeaderOptions::default()
+}
+
+/// Every rate-limit header that is there, in a fixed order.
+fn limits_of(reply: &Reply) -> Vec<(&'static str, &str)> {
+    let names = [
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+        "ratelimit-policy",
+        "ratelimit",
+        "retry-after",
+    ];
+    names.into_iter().map(|name| (name, reply.header(name))).filter(|(_, value)| !value.is_empty()).collect()
+}
+
+#[tokio::test]
+async fn allowed_is_200_with_headers_and_no_wait() {
+    let limiter = limiter(vec![hourly("api", 2)], Unmatched::Allow);
+    let allowed = reply(decision(&decide(&limiter, 1).await, all())).await;
+    assert_eq!(allowed.status, 200);
+    assert_eq!(allowed.header("content-type"), "application/json");
+    assert_eq!(allowed.header("cache-control"), "no-store");
+    assert_eq!(
+        limits_of(&allowed),
+        [
+            ("x-ratelimit-limit", "2"),
+            ("x-ratelimit-remaining", "1"),
+            ("x-ratelimit-reset", "1705316400"),
+            ("ratelimit-policy", "\"api\";q=2;w=7200"),
+            ("ratelimit", "\"api\";r=1;t=3600"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn denied_is_429_and_the_wait_is_the_same_everywhere() {
+    let limiter = limiter(vec![hourly("api", 2)], Unmatched::Allow);
+    decide(&limiter, 2).await;
+    let denied = reply(decision(&decide(&limiter, 1).await, all())).await;
+    assert_eq!(denied.status, 429);
+    assert_eq!(denied.header("retry-after"), "3600");
+    assert_eq!(denied.header("ratelimit"), "\"api\";r=0;t=3600");
+    assert_eq!(denied.json()["retryAfter"], 3_600);
+}
+
+#[tokio::test]
+async fn what_never_fits_is_429_without_a_wait() {
+    let limiter = limiter(vec![hourly("api", 2)], Unmatched::Allow);
+    let denied = reply(decision(&decide(&limiter, 3).await, all())).await;
+    assert_eq!(denied.status, 429);
+    assert_eq!(denied.headers.get("retry-after"), None);
+    assert_eq!(denied.json()["retryAfter"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn a_standing_is_200_even_when_nothing_is_left() {
+    let limiter = limiter(vec![hourly("api", 2)], Unmatched::Allow);
+    decide(&limiter, 2).await;
+    let left = reply(standing(&decide(&limiter, 1).await, all())).await;
+    assert_eq!(left.status, 200);
+    assert_eq!(left.json()["allowed"], false);
+    assert_eq!(left.headers.get("retry-after"), None);
+    assert_eq!(left.header("x-ratelimit-remaining"), "0");
+}
+
+#[tokio::test]
+async fn where_nothing_limits_there_are_no_headers() {
+    let free = limiter(Vec::new(), Unmatched::Allow);
+    assert_eq!(limits_of(&reply(decision(&decide(&free, 1).await, all())).await), []);
+}
+
+#[tokio::test]
+async fn styles_can_be_chosen() {
+    let limiter = limiter(vec![hourly("api", 2)], Unmatched::Allow);
+    let options = HeaderOptions { ietf: false, ..all() };
+    let allowed = reply(decision(&decide(&limiter, 1).await, options)).await;
+    assert_eq!(limits_of(&allowed).len(), 3);
+}
+
+#[tokio::test]
+async fn a_denial_of_the_gateway_is_a_problem_that_names_the_policies() {
+    let mut shadow = hourly("tried", 1);
+    shadow.mode = Mode::Shadow;
+    let limiter = limiter(vec![hourly("burst", 2), hourly("roomy", 9), shadow], Unmatched::Allow);
+    decide(&limiter, 2).await;
+    let problem = reply(denied(&decide(&limiter, 1).await, all()).into_response()).await;
+    assert_eq!(problem.status, 429);
+    assert_eq!(problem.header("content-type"), "application/problem+json");
+    assert_eq!(problem.header("retry-after"), "3600");
+    assert_eq!(problem.header("x-ratelimit-remaining"), "0");
+    assert_eq!(
+        problem.json(),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Quota exceeded",
+            "status": 429,
+            "detail": "the quota is used up; try again in 3600 seconds",
+            "violated-policies": ["burst"],
+            "retry_after": 3_600,
+        })
+    );
+
+    let never = reply(denied(&decide(&limiter, 5).await, all()).into_response()).await;
+    assert_eq!(never.json().get("retry_after"), None);
+    assert_eq!(never.headers.get("retry-after"), None);
+    assert_eq!(never.json()["detail"], "the request asks for more than its quota ever holds; ask for less");
+}
+
+#[tokio::test]
+async fn a_request_that_no_rule_covers_is_denied_without_a_quota() {
+    let closed = limiter(Vec::new(), Unmatched::Deny);
+    let problem = reply(denied(&decide(&closed, 1).await, all()).into_response()).await;
+    assert_eq!(problem.status, 429);
+    assert_eq!(problem.json()["type"], "about:blank");
+    assert_eq!(problem.json().get("violated-policies"), None);
+}
+
+#[tokio::test]
+async fn a_store_that_could_not_decide_is_503_and_says_when_to_come_again() {
+    let problem = reply(store_failed().into_response()).await;
+    assert_eq!(problem.status, 503);
+    assert_eq!(problem.header("retry-after"), "1");
+    assert_eq!(problem.json()["detail"], "Service temporarily unavailable (rate limiter backend error)");
+}
+
+#[tokio::test]
+async fn a_malformed_request_is_400_with_its_field_and_its_place_in_a_batch() {
+    let limiter = limiter(Vec::new(), Unmatched::Allow);
+    let invalid = || limiter.validate(&Request::new("r", "")).expect_err("empty");
+    let single = reply(Problem::from(invalid()).into_response()).await;
+    assert_eq!((single.status, &single.json()["field"]), (400, &json!("identifier")));
+    assert_eq!(single.json()["detail"], "`identifier` is empty: give it at least one character");
+
+    let item = reply(invalid_item(invalid(), 3).into_response()).await;
+    assert_eq!((item.status, &item.json()["field"]), (400, &json!("checks[3].identifier")));
+    assert_eq!(item.json()["detail"], "in `checks[3]`, `identifier` is empty: give it at least one character");
+}

@@ -1,0 +1,81 @@
+//! What tests of handlers share: an app with rules of their own, and a way to ask a router without a socket.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::ConnectInfo;
+use axum::http::header::HeaderMap;
+use axum::http::{Request, StatusCode};
+use axum::response::Response;
+use serde_json::Value;
+use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
+use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
+
+use crate::app::{App, AppOptions};
+use crate::body::RequestLimits;
+use crate::secret::Secret;
+
+/// The admin token of every test's app.
+pub(crate) const TOKEN: &str = "canary-token";
+
+/// A rule of `capacity` at once that gives back one in an hour, so that no test is too slow for it.
+pub(crate) fn hourly(name: &str, capacity: u64) -> Rule {
+    let rate = Rate::new(1, Micros::from_secs(3_600)).expect("a valid rate");
+    let quota = Quota::from(TokenBucket::new(capacity, rate).expect("a valid bucket"));
+    Rule::new(name, Limits::all(name, [(None, quota)]))
+}
+
+/// An app with these rules and [`TOKEN`].
+pub(crate) fn app(rules: Vec<Rule>) -> App {
+    let rules = RuleSet::new(rules, vec!["pro".into()], Unmatched::Allow).expect("valid rules");
+    let admin_token = Some(Secret::new(TOKEN.to_owned()));
+    App::new(AppOptions { rules, admin_token, ..AppOptions::default() })
+}
+
+/// One answer.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    /// A header's value; the empty string if there is none.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("visible ASCII"))
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+}
+
+/// Reads a whole answer.
+pub(crate) async fn reply(response: Response) -> Reply {
+    let (head, body) = response.into_parts();
+    let body = to_bytes(body, usize::MAX).await.expect("a buffered body");
+    let body = String::from_utf8(body.to_vec()).expect("text");
+    Reply { status: head.status.as_u16(), headers: head.headers, body }
+}
+
+/// Takes a request through `router` as a connection from 192.0.2.7 would.
+pub(crate) async fn ask(
+    router: &Router,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Body>,
+) -> Reply {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut request = request.body(body.into()).expect("a valid request");
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([192, 0, 2, 7], 40_000))));
+    let response = crate::http::answer(router.clone(), request, &RequestLimits::default()).await;
+    assert_ne!(response.status(), StatusCode::INTERNAL_SERVER_ERROR, "{response:?}");
+    reply(response).await
+}

@@ -1,0 +1,229 @@
+//! From a decision to JSON.
+//!
+//! The top level speaks for the tightest limit; `limits` has them all. What does not apply is null: the numbers
+//! where nothing limits, the waits where waiting does not help. Waits are rounded up, so that nobody who obeys
+//! them comes too early.
+
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+use sluicegate::core::{Outcome, Timestamp};
+use sluicegate::headers::retry_after_secs;
+use sluicegate::rules::Mode;
+use sluicegate::{Decision, LimitReport, Retry};
+
+/// The answer to one check.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Answer<'d> {
+    allowed: bool,
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    reset_at: Option<u64>,
+    retry_after: Option<u64>,
+    retry_after_ms: Option<u64>,
+    rule: Option<&'d str>,
+    degraded: bool,
+    limits: Limits<'d>,
+}
+
+impl<'d> From<&'d Decision> for Answer<'d> {
+    fn from(decision: &'d Decision) -> Self {
+        let tightest = decision.tightest();
+        let (retry_after, retry_after_ms) = match decision.retry() {
+            None => (Some(0), Some(0)),
+            Some(Retry::After(wait)) => (retry_after_secs(decision), Some(wait.ceil_millis())),
+            Some(Retry::Never) => (None, None),
+        };
+        Self {
+            allowed: decision.is_allowed(),
+            limit: tightest.map(|report| report.verdict.limit),
+            remaining: tightest.map(|report| report.verdict.remaining),
+            reset_at: tightest.map(|report| report.reset_at_millis(decision.now())),
+            retry_after,
+            retry_after_ms,
+            rule: tightest.map(|report| report.rule),
+            // The embedded store cannot fail, so nothing is ever decided without it.
+            degraded: false,
+            limits: Limits(decision),
+        }
+    }
+}
+
+/// The answers to a batch, in order: `{"results":[…]}`.
+pub(crate) struct Results<'d>(pub(crate) &'d [Decision]);
+
+impl Serialize for Results<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Answers<'d>(&'d [Decision]);
+        impl Serialize for Answers<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq(self.0.iter().map(Answer::from))
+            }
+        }
+        let mut results = serializer.serialize_struct("Results", 1)?;
+        results.serialize_field("results", &Answers(self.0))?;
+        results.end()
+    }
+}
+
+/// Every limit of a decision, written one by one without a list in between.
+struct Limits<'d>(&'d Decision);
+
+impl Serialize for Limits<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let now = self.0.now();
+        serializer.collect_seq(self.0.limits().map(|report| Limit::new(&report, now)))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Limit<'d> {
+    rule: &'d str,
+    algorithm: &'static str,
+    allowed: bool,
+    limit: u64,
+    remaining: u64,
+    reset_at: u64,
+    retry_after_ms: Option<u64>,
+    shadow: bool,
+}
+
+impl<'d> Limit<'d> {
+    fn new(report: &LimitReport<'d>, now: Timestamp) -> Self {
+        Self {
+            rule: report.rule,
+            algorithm: report.quota.algorithm(),
+            allowed: report.verdict.outcome.is_allowed(),
+            limit: report.verdict.limit,
+            remaining: report.verdict.remaining,
+            reset_at: report.reset_at_millis(now),
+            retry_after_ms: match report.verdict.outcome {
+                Outcome::Allowed => Some(0),
+                Outcome::Denied { retry_after } => Some(retry_after.ceil_millis()),
+                Outcome::NeverAdmissible => None,
+            },
+            shadow: report.mode == Mode::Shadow,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use sluicegate::clock::ManualClock;
+    use sluicegate::core::{Align, Cost, FixedWindow, Micros, Quota, Rate, TokenBucket};
+    use sluicegate::rules::{Rule, RuleSet, Unmatched};
+    use sluicegate::{Limiter, MemoryStore, Request, rules};
+
+    use super::*;
+
+    /// Half a millisecond after a second, so that rounding shows.
+    const NOW_MICROS: u64 = 1_705_312_800_000_500;
+
+    fn limiter(rules: Vec<Rule>, unmatched: Unmatched) -> Limiter<MemoryStore, ManualClock> {
+        let rules = RuleSet::new(rules, Vec::new(), unmatched).expect("valid rules");
+        Limiter::new(rules, MemoryStore::default(), ManualClock::at(Timestamp::now(NOW_MICROS)))
+    }
+
+    /// Four at once and three per second, so that a wait for one is a third of a second.
+    fn bucket(name: &str) -> Rule {
+        let rate = Rate::new(3, Micros::from_secs(1)).expect("valid");
+        let quota = Quota::from(TokenBucket::new(4, rate).expect("valid"));
+        Rule::new(name, rules::Limits::all(name, [(None, quota)]))
+    }
+
+    fn window(name: &str, limit: u64) -> Rule {
+        let quota = Quota::from(FixedWindow::new(limit, Micros::from_secs(60), Align::Epoch).expect("valid"));
+        Rule::new(name, rules::Limits::all(name, [(None, quota)]))
+    }
+
+    async fn check(limiter: &Limiter<MemoryStore, ManualClock>, cost: u32) -> Value {
+        let decision = limiter.check(&Request::new("r", "alice").cost(Cost::new(cost))).await;
+        serde_json::to_value(Answer::from(&decision.expect("the request is valid"))).expect("JSON")
+    }
+
+    #[tokio::test]
+    async fn allowed_has_waits_of_zero() {
+        let limiter = limiter(vec![bucket("api")], Unmatched::Allow);
+        assert_eq!(
+            check(&limiter, 1).await,
+            json!({
+                "allowed": true, "limit": 4, "remaining": 3, "resetAt": 1_705_312_800_334_u64,
+                "retryAfter": 0, "retryAfterMs": 0, "rule": "api", "degraded": false,
+                "limits": [{
+                    "rule": "api", "algorithm": "token_bucket", "allowed": true, "limit": 4, "remaining": 3,
+                    "resetAt": 1_705_312_800_334_u64, "retryAfterMs": 0, "shadow": false,
+                }],
+            })
+        );
+    }
+
+    #[tokio::test]
+    async fn denied_waits_are_rounded_up() {
+        let limiter = limiter(vec![bucket("api")], Unmatched::Allow);
+        check(&limiter, 4).await;
+        let denied = check(&limiter, 1).await;
+        assert_eq!(denied["allowed"], false);
+        assert_eq!(denied["retryAfter"], 1);
+        // A third of a second is 333.3 ms.
+        assert_eq!(denied["retryAfterMs"], 334);
+        assert_eq!(denied["limits"][0]["retryAfterMs"], 334);
+        assert_eq!(check(&limiter, 4).await["retryAfter"], 2);
+    }
+
+    #[tokio::test]
+    async fn a_cost_that_never_fits_has_no_wait() {
+        let limiter = limiter(vec![bucket("api")], Unmatched::Allow);
+        let denied = check(&limiter, 5).await;
+        assert_eq!(denied["allowed"], false);
+        assert_eq!(denied["remaining"], 4);
+        for wait in [&denied["retryAfter"], &denied["retryAfterMs"], &denied["limits"][0]["retryAfterMs"]] {
+            assert_eq!(*wait, Value::Null);
+        }
+    }
+
+    #[tokio::test]
+    async fn where_nothing_limits_the_numbers_are_null() {
+        for (unmatched, allowed, wait) in
+            [(Unmatched::Allow, true, json!(0)), (Unmatched::Deny, false, Value::Null)]
+        {
+            assert_eq!(
+                check(&limiter(Vec::new(), unmatched), 1).await,
+                json!({
+                    "allowed": allowed, "limit": null, "remaining": null, "resetAt": null,
+                    "retryAfter": wait, "retryAfterMs": wait, "rule": null, "degraded": false, "limits": [],
+                })
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn the_longest_wait_speaks_and_a_shadow_only_reports() {
+        let mut shadow = window("tried", 0);
+        shadow.mode = Mode::Shadow;
+        let limiter = limiter(vec![bucket("api"), window("minute", 4), shadow], Unmatched::Allow);
+        let allowed = check(&limiter, 4).await;
+        assert_eq!(allowed["allowed"], true);
+        assert_eq!(allowed["limits"][2]["shadow"], true);
+        assert_eq!(allowed["limits"][2]["allowed"], false);
+
+        let denied = check(&limiter, 1).await;
+        assert_eq!(denied["rule"], "minute");
+        let in_order = denied["limits"].as_array().expect("a list").iter().map(|limit| &limit["rule"]);
+        assert_eq!(in_order.collect::<Vec<_>>(), ["api", "minute", "tried"]);
+    }
+
+    #[tokio::test]
+    async fn results_are_in_order() {
+        let limiter = limiter(vec![bucket("api")], Unmatched::Allow);
+        let mut decisions = Vec::new();
+        for _ in 0..2 {
+            decisions.push(limiter.check(&Request::new("r", "alice")).await.expect("valid"));
+        }
+        let results = serde_json::to_value(Results(&decisions)).expect("JSON");
+        assert_eq!(results["results"][0]["remaining"], 3);
+        assert_eq!(results["results"][1]["remaining"], 2);
+        assert_eq!(serde_json::to_string(&Results(&[])).expect("JSON"), r#"{"results":[]}"#);
+    }
+}

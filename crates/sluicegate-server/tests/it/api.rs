@@ -1,0 +1,221 @@
+//! The decision API of a server without a configuration: ten at once, one per second, for every identity.
+//!
+//! Where a test needs an identity with nothing left, it takes all ten at once and asks for all ten again: that
+//! is denied for ten seconds, whatever the machine is busy with.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::client::{Answer, ask, post, post_with};
+use crate::server::Server;
+
+const TOKEN: &str = "canary-token";
+
+fn check_of(identifier: &str, cost: u64) -> String {
+    json!({ "resource": "demo", "identifier": identifier, "cost": cost }).to_string()
+}
+
+fn with_token(api: SocketAddr, path: &str, body: &str) -> Answer {
+    post_with(api, path, &format!("authorization: Bearer {TOKEN}\r\n"), body)
+}
+
+fn names(value: &Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn allowed_is_200_with_exactly_the_promised_fields_and_headers() {
+    let server = Server::start(&[]);
+    let answer = post(server.address("api"), "/v1/check", r#"{"resource":"demo","identifier":"alice"}"#);
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    assert_eq!(answer.header("x-ratelimit-limit"), Some("10"));
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("9"));
+    assert_eq!(answer.header("ratelimit-policy"), Some("\"demo\";q=10;w=10"));
+    assert_eq!(answer.header("ratelimit"), Some("\"demo\";r=9;t=1"));
+    assert_eq!(answer.header("retry-after"), None);
+
+    let json = answer.json();
+    let reset_at = json["resetAt"].as_u64().expect("a time");
+    assert_eq!(answer.header("x-ratelimit-reset"), Some(reset_at.div_ceil(1_000).to_string().as_str()));
+    assert_eq!(
+        json,
+        json!({
+            "allowed": true, "limit": 10, "remaining": 9, "resetAt": reset_at, "retryAfter": 0, "retryAfterMs": 0,
+            "rule": "demo", "degraded": false,
+            "limits": [{
+                "rule": "demo", "algorithm": "token_bucket", "allowed": true, "limit": 10, "remaining": 9,
+                "resetAt": reset_at, "retryAfterMs": 0, "shadow": false,
+            }],
+        })
+    );
+}
+
+#[test]
+fn denied_is_429_with_the_same_wait_everywhere() {
+    let server = Server::start(&[]);
+    let api = server.address("api");
+    assert_eq!(post(api, "/v1/check", check_of("alice", 10)).status, 200);
+    let answer = post(api, "/v1/check", check_of("alice", 10));
+    assert_eq!(answer.status, 429);
+    let json = answer.json();
+    let (secs, millis) = (json["retryAfter"].as_u64().expect("s"), json["retryAfterMs"].as_u64().expect("ms"));
+    assert!((1..=10).contains(&secs) && millis <= 10_000, "{json}");
+    assert_eq!(secs, millis.div_ceil(1_000));
+    assert_eq!(json["limits"][0]["retryAfterMs"], millis);
+    assert_eq!(answer.header("retry-after"), Some(secs.to_string().as_str()));
+    let t = answer.header("ratelimit").and_then(|value| value.rsplit_once(";t="));
+    assert_eq!(t.map(|(_, t)| t), Some(secs.to_string().as_str()));
+}
+
+#[test]
+fn a_cost_that_never_fits_has_null_waits_and_no_retry_after() {
+    let server = Server::start(&[]);
+    for cost in [11, 4_294_967_295] {
+        let answer = post(server.address("api"), "/v1/check", check_of("alice", cost));
+        assert_eq!(answer.status, 429);
+        assert_eq!(answer.header("retry-after"), None);
+        let json = answer.json();
+        assert_eq!((&json["retryAfter"], &json["retryAfterMs"]), (&Value::Null, &Value::Null));
+        assert_eq!(json["remaining"], 10, "nothing was charged");
+    }
+}
+
+#[test]
+fn a_cost_of_zero_charges_nothing_and_is_always_allowed() {
+    let server = Server::start(&[]);
+    let api = server.address("api");
+    assert_eq!(post(api, "/v1/check", check_of("alice", 0)).json()["remaining"], 10);
+    post(api, "/v1/check", check_of("alice", 10));
+    assert_eq!(post(api, "/v1/check", check_of("alice", 0)).status, 200);
+}
+
+#[test]
+fn peek_changes_nothing_and_has_the_statuses_of_check() {
+    let server = Server::start(&[]);
+    let api = server.address("api");
+    for _ in 0..20 {
+        let answer = post(api, "/v1/peek", check_of("alice", 10));
+        assert_eq!((answer.status, &answer.json()["remaining"]), (200, &json!(10)));
+    }
+    post(api, "/v1/check", check_of("alice", 10));
+    let denied = post(api, "/v1/peek", check_of("alice", 10));
+    assert_eq!(denied.status, 429);
+    assert_eq!(denied.header("retry-after"), Some(denied.json()["retryAfter"].to_string().as_str()));
+    assert_eq!(names(&denied.json()), names(&post(api, "/v1/check", check_of("alice", 10)).json()));
+}
+
+#[test]
+fn refund_and_reset_need_the_token_and_give_back() {
+    let server = Server::start_with_token(TOKEN);
+    let api = server.address("api");
+    post(api, "/v1/check", check_of("alice", 10));
+    for path in ["/v1/refund", "/v1/reset"] {
+        let missing = post(api, path, check_of("alice", 10));
+        assert_eq!((missing.status, missing.header("www-authenticate")), (401, Some("Bearer")));
+        assert_eq!(post_with(api, path, "authorization: Bearer wrong\r\n", "{}").status, 401);
+    }
+    assert_eq!(post(api, "/v1/check", check_of("alice", 10)).status, 429, "nothing was given back");
+
+    let refunded = with_token(api, "/v1/refund", &check_of("alice", 10));
+    assert_eq!((refunded.status, &refunded.json()["remaining"]), (200, &json!(10)));
+    assert_eq!(refunded.header("x-ratelimit-remaining"), Some("10"));
+    assert_eq!(with_token(api, "/v1/refund", &check_of("alice", 4_294_967_295)).json()["remaining"], 10);
+
+    post(api, "/v1/check", check_of("alice", 10));
+    let reset = with_token(api, "/v1/reset", &check_of("alice", 1));
+    assert_eq!((reset.status, &reset.json()["remaining"]), (200, &json!(10)));
+    assert_eq!(post(api, "/v1/check", check_of("alice", 10)).status, 200);
+}
+
+#[test]
+fn without_a_configured_token_changes_are_403_with_the_remedy() {
+    let server = Server::start(&[]);
+    for path in ["/v1/refund", "/v1/reset"] {
+        let answer = with_token(server.address("api"), path, &check_of("alice", 1));
+        assert_eq!(answer.status, 403);
+        assert!(answer.body.contains("set SLUICEGATE_ADMIN_TOKEN"), "{}", answer.body);
+    }
+}
+
+#[test]
+fn a_batch_is_answered_in_order() {
+    let server = Server::start(&[]);
+    let checks: Vec<_> = (0..1_000)
+        .map(|index| json!({ "resource": "demo", "identifier": format!("user-{}", index % 2), "cost": index / 2 }))
+        .collect();
+    let answer = post(server.address("api"), "/v1/check/batch", json!({ "checks": checks }).to_string());
+    assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, None));
+    let json = answer.json();
+    let results = json["results"].as_array().expect("a list");
+    assert_eq!(results.len(), 1_000);
+    // Costs of 0, 1, 2, 3 and 4 make ten for each of the two; whatever is larger than what refilled is denied.
+    let allowed: Vec<_> = results.iter().map(|result| result["allowed"] == true).collect();
+    assert!(allowed[..10].iter().all(|allowed| *allowed));
+    assert!(!allowed[22..].iter().any(|allowed| *allowed), "more than ten never fits");
+    assert_eq!(names(&json), BTreeSet::from(["results"]));
+}
+
+#[test]
+fn a_bad_item_refuses_the_whole_batch_and_charges_nothing() {
+    let server = Server::start(&[]);
+    let api = server.address("api");
+    let good = json!({ "resource": "demo", "identifier": "alice" });
+    let bad = json!({ "resource": "demo", "identifier": "alice", "foo": 1 });
+    let answer = post(api, "/v1/check/batch", json!({ "checks": [good, good, good, bad] }).to_string());
+    assert_eq!((answer.status, &answer.json()["field"]), (400, &json!("checks[3].foo")));
+    let many = json!({ "checks": vec![good; 1_001] }).to_string();
+    assert_eq!(post(api, "/v1/check/batch", many).status, 400);
+    assert_eq!(post(api, "/v1/peek", check_of("alice", 1)).json()["remaining"], 10);
+}
+
+#[test]
+fn the_description_and_its_page_are_served() {
+    let server = Server::start(&[]);
+    let api = server.address("api");
+    assert_eq!(ask(api, "GET", "/openapi.json").json()["openapi"], "3.1.0");
+    let page = ask(api, "GET", "/docs");
+    assert_eq!((page.status, page.header("x-content-type-options")), (200, Some("nosniff")));
+    assert!(
+        page.header("content-security-policy").is_some_and(|policy| policy.starts_with("default-src 'none';"))
+    );
+    assert_eq!(ask(api, "HEAD", "/docs").body, "");
+    assert_eq!(ask(api, "GET", "/v1/check").header("allow"), Some("POST"));
+}
+
+/// Whatever they interleave to, no more passes than the bucket holds and refills meanwhile.
+#[test]
+fn clients_at_once_are_admitted_the_quota_and_no_more() {
+    const CLIENTS: usize = 64;
+    const CHECKS: usize = 25;
+    let server = Server::start(&[]);
+    let api = server.address("api");
+    let started = Instant::now();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let allowed = |_| post(api, "/v1/check", check_of("shared", 1)).status == 200;
+                (0..CHECKS).map(allowed).filter(|allowed| *allowed).count() as u64
+            })
+        })
+        .collect();
+    let admitted: u64 = clients.into_iter().map(|client| client.join().expect("a client")).sum();
+    let most = 10 + started.elapsed().as_secs() + 1;
+    assert!((10..=most).contains(&admitted), "{admitted} admitted, at most {most}");
+}
+
+#[test]
+fn what_was_decided_is_logged_at_the_end() {
+    let server = Server::start(&[]);
+    for cost in [10, 10, 11] {
+        post(server.address("api"), "/v1/check", check_of("alice", cost));
+    }
+    server.signal("TERM");
+    let ended = server.wait();
+    let stopped = ended.lines.iter().find(|line| line.contains("\"stopped\"")).expect("a last word");
+    assert!(stopped.contains("\"allowed\":1") && stopped.contains("\"denied\":2"), "{stopped}");
+}

@@ -1,0 +1,121 @@
+//! `sluicegate check` against a real server, and against what is none.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use serde_json::Value;
+
+use crate::server::{Server, sluicegate};
+
+/// Runs to the end: the exit code, stdout and stderr.
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let output = sluicegate(arguments).output().expect("the binary starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
+}
+
+/// Checks `alice` at `api`.
+fn check(api: &str, more: &[&str]) -> (i32, String, String) {
+    let who = ["check", "--resource", "demo", "--identifier", "alice", "--api", api];
+    run(&[&who, more].concat())
+}
+
+fn url(server: &Server) -> String {
+    format!("http://{}", server.address("api"))
+}
+
+#[test]
+fn the_exit_code_is_the_decision() {
+    let server = Server::start(&[]);
+    let api = url(&server);
+    let (code, stdout, stderr) = check(&api, &["--cost", "10"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(stdout.starts_with("allowed  demo  0 of 10 left, whole again in "), "{stdout}");
+
+    let (code, stdout, _) = check(&api, &["--cost", "10"]);
+    assert_eq!(code, 1);
+    assert!(stdout.starts_with("denied  demo  ") && stdout.contains(" of 10 left, try again in "), "{stdout}");
+
+    let (code, stdout, _) = check(&api, &["--cost", "11", "--tenant", "other"]);
+    assert_eq!((code, stdout.as_str()), (1, "denied  demo  10 of 10 left, a cost of 11 never fits\n"));
+}
+
+#[test]
+fn peek_looks_and_does_not_charge() {
+    let server = Server::start(&[]);
+    for _ in 0..3 {
+        let (code, stdout, _) = check(&url(&server), &["--peek", "--cost", "10"]);
+        assert_eq!((code, stdout.as_str()), (0, "allowed  demo  10 of 10 left, whole\n"));
+    }
+}
+
+#[test]
+fn json_is_the_servers_own_answer() {
+    let server = Server::start(&[]);
+    let (code, stdout, _) = check(&url(&server), &["--json"]);
+    assert_eq!(code, 0);
+    let answer: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((&answer["remaining"], &answer["rule"]), (&Value::from(9), &Value::from("demo")));
+}
+
+#[test]
+fn without_a_decision_the_exit_code_is_2_and_stdout_is_empty() {
+    let server = Server::start(&[]);
+    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let (api, gateway) = (url(&server), format!("http://{}", server.address("gateway")));
+    for (url, more, expected) in [
+        (format!("http://{nobody}"), &[][..], "is the server running there?"),
+        (api.clone(), &["--tier", "gold"], "answered 400 Bad Request: `tier` is \"gold\""),
+        (api.clone(), &["--tenant", ""], "answered 400 Bad Request: `tenant` is empty"),
+        (gateway, &[], "answered 404 Not Found: nothing is served at /v1/check"),
+        (api.replace("http", "https"), &[], "is https, which is not spoken here yet"),
+        ("127.0.0.1".to_owned(), &[], "does not start with http://"),
+    ] {
+        let (code, stdout, stderr) = check(&url, more);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{url}: {stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(expected), "{url}: {stderr}");
+    }
+}
+
+/// Somebody else's server on the port, and what it says.
+#[test]
+fn a_server_that_talks_nonsense_decides_nothing() {
+    for (said, expected) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\npong", "is no decision"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n{\"allowed\":false}", "is no decision"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 400\r\n\r\n{\"allowed\":true", "no HTTP answer"),
+        ("220 smtp.example ESMTP\r\n", "no HTTP answer"),
+        ("", "no HTTP answer"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let api = format!("http://{}", listener.local_addr().expect("bound"));
+        let peer = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut request = [0; 4_096];
+            let read = stream.read(&mut request).expect("a request");
+            assert!(request[..read].starts_with(b"POST /v1/check HTTP/1.1\r\n"));
+            stream.write_all(said.as_bytes()).expect("the client reads");
+        });
+        let (code, stdout, stderr) = check(&api, &[]);
+        peer.join().expect("the peer");
+        assert_eq!((code, stdout.as_str()), (2, ""), "{said:?}: {stderr}");
+        assert!(stderr.contains(expected), "{said:?}: {stderr}");
+    }
+}
+
+#[test]
+fn bad_arguments_are_2_and_the_servers_settings_have_no_say() {
+    for arguments in [
+        &["check", "--resource", "r"][..],
+        &["check", "--resource", "r", "--identifier", "i", "--cost", "-1"],
+        &["check", "--resource", "r", "--identifier", "i", "--cost", "4294967296"],
+        &["check", "--resource", "r", "--identifier", "i", "--store", "memory"],
+    ] {
+        assert_eq!(run(arguments).0, 2, "{arguments:?}");
+    }
+    // A token that no server would take must not look like a denial.
+    let server = Server::start(&[]);
+    let mut command = sluicegate(&["check", "--resource", "r", "--identifier", "i", "--api", &url(&server)]);
+    command.env("SLUICEGATE_ADMIN_TOKEN", "not a token");
+    assert_eq!(command.output().expect("the binary starts").status.code(), Some(0));
+}
