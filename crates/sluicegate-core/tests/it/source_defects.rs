@@ -3,7 +3,9 @@
 //! Five documents describe the system in pieces; taken literally, their code does not limit. The list has 68
 //! rows. A row is tested here if the pure core can show it, elsewhere if it takes a store or a server. Each
 //! test says what the document's text would do and asserts what is right. The numbers in the comments are the
-//! rows; this table says where each is tested, and with what the rest of it has to wait.
+//! rows; this table says where each is tested. "store" and "keys" are `crates/sluicegate/tests/it/`
+//! (`source_defects.rs` there), "server" is `crates/sluicegate-server/tests/it/`; "redis" has to wait for a store
+//! that is shared, and so has identity by token.
 //!
 //! | rows | what they are about | tested in |
 //! |---|---|---|
@@ -14,22 +16,22 @@
 //! | 23 | state that is kept for ever | here: every state has an end; the sweep: store |
 //! | 24 | a window of nothing | here |
 //! | 25 | many requests in one tick | here |
-//! | 26 | three calls instead of one | redis |
+//! | 26 | three calls instead of one | store; redis |
 //! | 27–31 | the sliding window's waits, edges and size | here; the bytes of an entry: store |
 //! | 32 | a counter without expiry | redis |
 //! | 33–38 | the fixed window's counting, edges and alignment | here; two real servers: redis |
 //! | 39 | clocks of the callers | redis |
 //! | 40 | a clock that is believed when it steps back | here |
-//! | 41–43 | read, then write; two keys for one bucket | redis |
+//! | 41–43 | read, then write; two keys for one bucket | store; redis |
 //! | 44 | eviction resets limits | store, redis |
 //! | 45 | timeouts that take the server down | server |
 //! | 46, 47 | availability that is claimed and not given | redis |
 //! | 48 | a damaged key as a bypass | here: a damaged state limits; error classes: redis |
 //! | 49 | a third way to fail | server |
-//! | 50 | several limits for one request | here: all or nothing; across keys: redis |
+//! | 50 | several limits for one request | here: all or nothing; across keys: store, redis |
 //! | 51 | four round trips | redis |
 //! | 52–54 | keys that collide | keys |
-//! | 55 | a rule that changes its algorithm | here; the key's type: redis |
+//! | 55 | a rule that changes its algorithm | here, store; the key's type: redis |
 //! | 56, 57 | braces in keys | keys |
 //! | 58–65 | identity, exemptions, headers, failure policy | server |
 //! | 66 | local limits that add up | store |

@@ -13,6 +13,7 @@
 mod api;
 mod check_cli;
 mod client;
+mod config;
 mod gateway;
 mod hostile;
 mod limits;

@@ -4,4 +4,5 @@
 mod conformance;
 mod limiter;
 mod memory;
+mod source_defects;
 mod support;
