@@ -104,7 +104,7 @@ fn a_server_decides_by_its_file() {
     let server = Server::start(&["--config", file.path()]);
     let ask = |identifier: &str, tier: Value| {
         let body = json!({ "resource": "pay.create", "identifier": identifier, "tier": tier });
-        post(server.address("api"), "/v1/check", &body.to_string())
+        post(server.address("api"), "/v1/check", body.to_string())
     };
     let statuses = |identifier, tier: Value| [(); 4].map(|()| ask(identifier, tier.clone()).status);
     assert_eq!(statuses("a", Value::Null), [200, 200, 429, 429]);
