@@ -21,6 +21,7 @@
 )]
 
 mod clocks;
+mod custom_algorithm;
 mod examples;
 mod exhaustive;
 mod harness;

@@ -96,10 +96,17 @@ impl MemoryStore {
     }
 
     /// See [`Store::charge`]; this store answers at once.
+    #[inline]
     pub fn charge_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
-        if let Some(verdict) = self.charge_in_place(charges, now) {
-            return smallvec![verdict];
+        match self.charge_in_place(charges, now) {
+            Some(verdict) => smallvec![verdict],
+            None => self.charge_the_long_way(charges, now),
         }
+    }
+
+    /// Out of line, so that the short way stays short.
+    #[inline(never)]
+    fn charge_the_long_way(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
         match self.charge_slots(charges, now, self.newcomers()) {
             Ok(verdicts) => verdicts,
             Err(Full) => self.charge_slots(charges, now, Newcomers::Overflow).unwrap_or_else(|Full| {

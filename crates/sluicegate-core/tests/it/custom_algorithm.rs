@@ -1,0 +1,85 @@
+//! The algorithm that `docs/custom-algorithm.md` adds, to the letter: it compiles, it works, and the page shows
+//! this very code.
+
+use sluicegate_core::verdict::{Outcome, Standing};
+use sluicegate_core::{Algorithm, Cost, Micros, Timestamp};
+
+/// At least `gap` between two requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spacing {
+    gap: Micros,
+}
+
+impl Algorithm for Spacing {
+    /// When the next request may come.
+    type State = Timestamp;
+    const NAME: &'static str = "spacing";
+
+    fn limit(&self) -> u64 {
+        1
+    }
+
+    fn window(&self) -> Micros {
+        self.gap
+    }
+
+    fn repair(&self, state: &Timestamp, now: Timestamp) -> Option<Timestamp> {
+        // No earlier request can have left more than one gap to wait.
+        let latest = now.plus(self.gap);
+        (*state > latest).then_some(latest)
+    }
+
+    fn outcome(&self, state: Option<&Timestamp>, cost: Cost, now: Timestamp) -> Outcome {
+        match state {
+            _ if cost.units() > 1 => Outcome::NeverAdmissible,
+            Some(next) if now < *next => Outcome::Denied { retry_after: next.since(now) },
+            _ => Outcome::Allowed,
+        }
+    }
+
+    fn charge(&self, _: Option<Timestamp>, _: Cost, now: Timestamp) -> Timestamp {
+        now.plus(self.gap)
+    }
+
+    fn refund(&self, _: Timestamp, _: Cost, now: Timestamp) -> Timestamp {
+        now
+    }
+
+    fn standing(&self, state: Option<&Timestamp>, now: Timestamp) -> Standing {
+        let reset_after = state.map_or(Micros::ZERO, |next| next.since(now));
+        Standing { remaining: u64::from(reset_after.is_zero()), reset_after }
+    }
+
+    fn kept_until(&self, state: &Timestamp) -> Timestamp {
+        *state
+    }
+}
+
+const START: Timestamp = Timestamp::now(1_705_312_800_000_000);
+
+#[test]
+fn the_example_limits_as_it_says() {
+    let spacing = Spacing { gap: Micros::from_secs(2) };
+    let (state, first) = spacing.decide(None, Cost::ONE, START);
+    assert_eq!((first.outcome, first.remaining), (Outcome::Allowed, 0));
+    let (state, early) = spacing.decide(state, Cost::ONE, START.plus(Micros::from_micros(1_999_999)));
+    assert_eq!(early.outcome, Outcome::Denied { retry_after: Micros::from_micros(1) });
+    let (_, later) = spacing.decide(state, Cost::ONE, START.plus(Micros::from_secs(2)));
+    assert_eq!(later.outcome, Outcome::Allowed);
+    let (_, never) = spacing.decide(None, Cost::new(2), START);
+    assert_eq!(never.outcome, Outcome::NeverAdmissible);
+    assert_eq!((spacing.limit(), spacing.window()), (1, Micros::from_secs(2)));
+    assert_eq!(spacing.refund(START.plus(Micros::from_secs(2)), Cost::ONE, START), START);
+    assert_eq!(spacing.kept_until(&START), START);
+    assert_eq!(Spacing::NAME, "spacing");
+}
+
+#[test]
+fn the_page_shows_this_code() {
+    let page = include_str!("../../../../docs/custom-algorithm.md");
+    let here = include_str!("custom_algorithm.rs");
+    let shown = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a code block");
+    // The page is inside the crate and so imports by other paths; all after the imports is the same.
+    let code = shown.split_once("/// At least `gap`").map(|(_, code)| code).expect("the type");
+    assert!(here.contains(code.trim_end()), "docs/custom-algorithm.md and this file differ");
+}
