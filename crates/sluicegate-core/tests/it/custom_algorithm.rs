@@ -1,5 +1,6 @@
 //! The algorithm that `docs/custom-algorithm.md` adds, to the letter: it compiles, it works, and the page shows
 //! this very code.
+#![allow(unreachable_pub, reason = "the code is the page's, to the letter")]
 
 use sluicegate_core::verdict::{Outcome, Standing};
 use sluicegate_core::{Algorithm, Cost, Micros, Timestamp};

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `properties` | over a million random operations a run against the exact model: the promises hold |
 //! | `exhaustive` | every state of small limits, and a corpus of extreme numbers: nothing panics |
+//! | `custom_algorithm` | the algorithm that the documentation adds, to the letter |
 //! | `examples` | tables that anyone can check by hand |
 //! | `clocks` | clocks that differ, step back or repeat a second: nobody gains, nobody waits for ever |
 //! | `regressions` | what the other modules found, each as the smallest story that shows it |
