@@ -177,7 +177,7 @@ fn product<L: Clone, R: Clone>(
 /// per microsecond and units at their largest, ten years to fill.
 fn extreme_buckets() -> Vec<Limit> {
     let units = [1, 3, UNITS_MAX - 1, UNITS_MAX];
-    let periods = [1, 2, 999_999_999_989, PERIOD_MAX - 1, PERIOD_MAX];
+    let periods = [1, 2, 1 << 32, 999_999_999_989, PERIOD_MAX - 1, PERIOD_MAX];
     let mut limits = Vec::new();
     for ((capacity, amount), period) in product(product([1, 2, 1 << 49, UNITS_MAX], units), periods) {
         for (credits, credit_ttl) in [(0, 1_000), (1, 1_000), (UNITS_MAX.saturating_sub(capacity), PERIOD_MAX)] {
