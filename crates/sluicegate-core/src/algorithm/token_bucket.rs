@@ -201,7 +201,8 @@ impl TokenBucket {
         let empty = now + self.full.micros;
         let repaired = (tat_micros > now + self.furthest.micros).then_some(empty);
         let tat = repaired.unwrap_or(tat_micros).max(now);
-        let wanted = tat + self.lasting(cost).micros;
+        // A cost far above the limit may last until the end of 64 bits.
+        let wanted = tat.saturating_add(self.lasting(cost).micros);
         if cost.units() <= self.limit() && wanted <= empty && !cost.is_zero() {
             return (Some(wanted), self.verdict_whole(Outcome::Allowed, wanted, empty, now));
         }

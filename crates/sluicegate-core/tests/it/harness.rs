@@ -100,6 +100,8 @@ impl Subject {
         let state = self.state.take();
         self.state = self.quota.refund(state.clone(), Cost::new(cost), self.timestamp());
         let after = self.remaining();
+        let own = self.state.as_ref().is_none_or(|state| self.is_own(state));
+        ensure!(own, "a refund kept the state of another algorithm: {:?}", self.state);
         ensure!(before <= after, "a refund of {cost} took something: {before} before, {after} after");
         ensure!(after <= self.quota.limit(), "a refund of {cost} minted: {after} left");
         ensure!(after - before <= u64::from(cost), "a refund of {cost} gave more: {before}, then {after}");
@@ -157,6 +159,10 @@ impl Run {
                 == (plain(verdict.outcome), verdict.remaining, verdict.reset_after.as_micros()),
             "I2 at {now} for {cost}: the core says {verdict:?}, the model {answer:?}"
         );
+        if let Some(State::TokenBucket(state)) = &self.subject.state {
+            // One value has one form, or two stores that agree would not look alike.
+            ensure!(state.tat_parts < state.parts_per_micro, "a whole microsecond in parts: {state:?}");
+        }
         if verdict.outcome.is_allowed() {
             self.watch.passed(now, &whole(u64::from(cost)), i128::from(cost));
         }

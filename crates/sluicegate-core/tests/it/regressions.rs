@@ -103,3 +103,13 @@ fn a_damaged_bucket_is_not_forgotten_before_it_is_full() {
     assert_eq!(quota.kept_until(state.as_ref().unwrap()), at(10));
     assert!(ask(&quota, &mut state, 3, at(3)).outcome.is_allowed());
 }
+
+/// What 2³² − 1 tokens last at one in 2³² µs just fits 64 bits, and an instant more no longer does: the sum was
+/// formed before the cost was found to be above the limit.
+#[test]
+fn a_cost_far_above_the_limit_overflows_nothing() {
+    let quota = Quota::from(TokenBucket::new(1, Rate::new(1, Micros::from_micros(1 << 32)).unwrap()).unwrap());
+    let mut state = None;
+    assert!(ask(&quota, &mut state, 1, at(0)).outcome.is_allowed());
+    assert_eq!(ask(&quota, &mut state, u32::MAX, at(0)).outcome, Outcome::NeverAdmissible);
+}

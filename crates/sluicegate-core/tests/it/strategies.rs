@@ -131,8 +131,10 @@ impl Plan {
             let now = if self.clock == Clock::Steady { now.max(run.subject().now) } else { now };
             run.set_clock(now);
             tally.repaired += u64::from(run.needs_repair());
-            let verdict = step.act.perform(&mut run, self.clock, &mut tally)?;
-            tally.count(verdict);
+            match step.act.perform(&mut run, self.clock, &mut tally)? {
+                Some(verdict) => tally.count(verdict),
+                None => tally.steps += 1,
+            }
         }
         run.verify_bound()?;
         Ok(tally)
@@ -140,14 +142,15 @@ impl Plan {
 }
 
 impl Act {
-    fn perform(&self, run: &mut Run, clock: Clock, tally: &mut Tally) -> Result<Verdict, String> {
-        match self {
+    fn perform(&self, run: &mut Run, clock: Clock, tally: &mut Tally) -> Result<Option<Verdict>, String> {
+        let verdict = match self {
             Self::Check(units) => run.check(units.resolve(run.subject())),
             Self::Refund(units) => run.refund(units.resolve(run.subject())),
             Self::Change(limit) => {
+                // Nobody asks at that moment: the next step finds the state as the old limit left it.
                 run.change(limit)?;
                 tally.changed += 1;
-                run.check(0)
+                return Ok(None);
             }
             Self::Drop => {
                 if clock == Clock::Steady {
@@ -155,7 +158,8 @@ impl Act {
                 }
                 run.check(0)
             }
-        }
+        };
+        verdict.map(Some)
     }
 }
 
