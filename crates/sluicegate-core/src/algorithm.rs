@@ -125,6 +125,13 @@ macro_rules! algorithms {
                 match self { $(Self::$name(_) => <$quota as Algorithm>::NAME,)+ }
             }
 
+            /// The place of this limit's algorithm in [`Quota::ALGORITHMS`].
+            #[must_use]
+            pub fn algorithm_index(&self) -> usize {
+                enum Index { $($name),+ }
+                match self { $(Self::$name(_) => Index::$name as usize,)+ }
+            }
+
             /// The most units that pass at once when the limit is whole.
             #[must_use]
             pub fn limit(&self) -> u64 {

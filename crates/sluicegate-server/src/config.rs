@@ -29,7 +29,7 @@ pub(crate) const LISTEN_KEYS: &[&str] = &["gateway", "api", "admin"];
 pub(crate) const HEADERS_KEYS: &[&str] = &["styles", "x_ratelimit_reset"];
 /// The stores this build knows.
 pub(crate) const STORES: &[&str] = &["memory"];
-/// The most keys the embedded store may be told to hold: a thousand million, about 45 GB.
+/// The most keys the embedded store may be told to hold: a thousand million, at least 45 GB.
 pub(crate) const MAX_KEYS_MAX: u64 = 1_000_000_000;
 
 /// The families of header fields that tell a client how it stands.

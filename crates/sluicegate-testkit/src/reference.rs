@@ -14,11 +14,12 @@ pub struct ReferenceStore {
     states: Mutex<States>,
 }
 
-/// By the key, spelled out, and the place of the limit under it.
-type States = HashMap<(String, usize), State>;
+/// By the key, spelled out, the place of the limit under it, and the algorithm.
+type States = HashMap<Place, State>;
+type Place = (String, usize, &'static str);
 
 struct Limit<'a> {
-    place: (String, usize),
+    place: Place,
     quota: &'a Quota,
     charge: &'a Charge<'a>,
 }
@@ -61,7 +62,7 @@ impl ReferenceStore {
     fn reset_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
         for charge in charges {
             let name = name(charge);
-            self.states().retain(|(key, _), _| *key != name);
+            self.states().retain(|(key, ..), _| *key != name);
         }
         self.peek_now(charges, now)
     }
@@ -73,13 +74,17 @@ fn name(charge: &Charge<'_>) -> String {
 
 fn limits<'a>(charges: &'a [Charge<'a>]) -> Vec<Limit<'a>> {
     let of_charge = |charge: &'a Charge<'a>| {
-        let limit = move |(index, quota)| Limit { place: (name(charge), index), quota, charge };
+        let limit = move |(index, quota): (usize, &'a Quota)| Limit {
+            place: (name(charge), index, quota.algorithm()),
+            quota,
+            charge,
+        };
         charge.quotas.iter().enumerate().map(limit)
     };
     charges.iter().flat_map(of_charge).collect()
 }
 
-fn keep(states: &mut States, place: &(String, usize), state: Option<State>) {
+fn keep(states: &mut States, place: &Place, state: Option<State>) {
     match state {
         Some(state) => states.insert(place.clone(), state),
         None => states.remove(place),

@@ -15,6 +15,9 @@ pub trait Clock: Send + Sync {
 /// known to some parts in a hundred thousand, so it is never off by more than a few microseconds.
 const TRUSTED_NANOS: u64 = 50_000_000;
 
+/// How long a look at the system's clock may take for its result to be trusted.
+const READING_NANOS_MAX: u64 = 5_000;
+
 /// The system's monotonic clock, set to the time of day once, when it is made: a time of day that is
 /// corrected later changes no decision.
 ///
@@ -54,10 +57,14 @@ impl SystemClock {
     /// Reads the system's clock and sets the anchor by it.
     #[cold]
     fn set(&self) -> u64 {
-        let (count, elapsed) = (self.counter.raw(), self.started.elapsed());
+        // Between two readings of the counter: if this thread was put aside meanwhile, the pair would not belong
+        // together, and the anchor is left to the next one.
+        let (before, elapsed, count) = (self.counter.raw(), self.started.elapsed(), self.counter.raw());
         let elapsed_micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         let micros = self.started_micros.saturating_add(elapsed_micros);
-        self.anchor.write(count, micros);
+        if self.counter.delta_as_nanos(before, count) < READING_NANOS_MAX {
+            self.anchor.write(count, micros);
+        }
         micros
     }
 }

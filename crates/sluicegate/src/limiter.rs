@@ -1,7 +1,7 @@
 //! The limiter: one request in, one decision out.
 //!
-//! Each call matches the rules, reads the clock once, asks the store once, and turns the verdicts into a
-//! [`Decision`]. There is one `await`, in the middle, and nothing is locked across it.
+//! Each call matches the rules, reads the clock once, asks the store once (a reset first forgets, then asks), and
+//! turns the verdicts into a [`Decision`]. Nothing is locked across an `await`.
 
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
@@ -10,6 +10,7 @@ use crate::observe::{NoObserver, Observer};
 use crate::rules::RuleSet;
 use crate::rules::matching::{Matched, UnknownTier};
 use crate::store::{Charge, Reply, Store, StoreError};
+use sluicegate_core::Cost;
 use std::fmt;
 use std::sync::Arc;
 
@@ -144,7 +145,9 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
             Action::Refund => self.store.refund(&charges, now).await?,
             Action::Reset => self.reset_own(&charges, now).await?,
         };
-        Ok(Decision::new(Arc::clone(&self.rules), applied, verdicts, now, any))
+        // A cost of nothing is always allowed, even where no rule matches.
+        let matched = any || request.cost.is_some_and(Cost::is_zero);
+        Ok(Decision::new(Arc::clone(&self.rules), applied, verdicts, now, matched))
     }
 
     async fn reset_own(

@@ -67,6 +67,12 @@ impl SlidingWindowState {
         self.entries.len()
     }
 
+    /// Bytes allocated for the entries.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+    }
+
     fn record(&mut self, at: Timestamp, units: u64) {
         // Units are bounded by the limit, which is far below 2³².
         let mut units = u32::try_from(units).unwrap_or(u32::MAX);
@@ -123,6 +129,7 @@ impl SlidingWindow {
             newest.at = newest.at.max(now);
         }
         state.record(now, cost.units());
+        Self::give_back_memory(&mut state);
         state
     }
 
@@ -137,6 +144,14 @@ impl SlidingWindow {
             }
             state.used -= u64::from(oldest.units);
             state.entries.pop_front();
+        }
+    }
+
+    /// Gives back the memory of a burst that is over, at a quarter of it so that it does not go back and forth.
+    fn give_back_memory(state: &mut SlidingWindowState) {
+        let needed = state.entries.len().max(4);
+        if state.entries.capacity() > 4 * needed {
+            state.entries.shrink_to(2 * needed);
         }
     }
 
@@ -196,6 +211,7 @@ impl Algorithm for SlidingWindow {
         let mut state = state.unwrap_or_default();
         self.drop_expired(&mut state, now);
         state.record(now, cost.units());
+        Self::give_back_memory(&mut state);
         state
     }
 
@@ -203,6 +219,7 @@ impl Algorithm for SlidingWindow {
         self.drop_expired(&mut state, now);
         // Whoever gives back has just taken: the newest units go first, as if they had never been asked for.
         state.forget_newest(cost.units());
+        Self::give_back_memory(&mut state);
         state
     }
 

@@ -21,9 +21,10 @@ pub struct KeySpace {
     seeds: &'static Seeds,
 }
 
-/// Two independent hash functions.
+/// Two independent hash functions, and where the digests of names start from. It must not be zero: the hash tells
+/// texts of different lengths apart by turning its start, and a turned zero is zero.
 #[derive(Debug)]
-struct Seeds(SharedSeed, SharedSeed);
+struct Seeds(SharedSeed, SharedSeed, Digest);
 
 /// Whose state it is: the parts that the rule counts by. All absent means everybody's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,16 +55,16 @@ pub(crate) struct Digest(pub(crate) u64, pub(crate) u64);
 
 /// The hash functions of this process, drawn from the system's randomness once per process.
 static SEEDS: LazyLock<Seeds> = LazyLock::new(|| {
-    let draw = || SharedSeed::from_u64(RandomState::new().hash_one("a hash of nothing is as random as its key"));
-    Seeds(draw(), draw())
+    let draw = || RandomState::new().hash_one("any text: the key of this hash is what is random");
+    Seeds(SharedSeed::from_u64(draw()), SharedSeed::from_u64(draw()), Digest(draw(), draw()))
 });
 
 impl KeySpace {
     /// The keys of the rule called `name`.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let nowhere = Self { name: name.into(), digest: Digest(0, 0), seeds: &SEEDS };
-        let digest = nowhere.digest_of(0, |hasher| hasher.write(name.as_bytes()));
+        let nowhere = Self { name: name.into(), digest: SEEDS.2, seeds: &SEEDS };
+        let digest = nowhere.digest_of(name.len() as u64, |hasher| hasher.write(name.as_bytes()));
         Self { digest, ..nowhere }
     }
 
@@ -210,6 +211,28 @@ mod tests {
         let digests: HashSet<Digest> =
             subjects.iter().map(|subject| Key { space: &space, subject: *subject }.digest()).collect();
         assert_eq!(digests.len(), subjects.len());
+    }
+
+    #[test]
+    fn no_two_names_of_rules_share_a_space() {
+        let letters = ["a", "b", "1", "2", ".", "-"];
+        let pairs = letters.iter().flat_map(|one| letters.iter().map(move |other| format!("{one}{other}")));
+        let stems: Vec<String> = pairs.chain(["payments", "login", "x"].map(str::to_owned)).collect();
+        let repeated = stems.iter().flat_map(|stem| (1..=20).map(move |times| stem.repeat(times)));
+        let cut = repeated.flat_map(|name| (1..=name.len().min(64)).map(move |end| name[..end].to_owned()));
+        let names: HashSet<String> = cut.collect();
+        let digests: HashSet<Digest> = names.iter().map(|name| KeySpace::new(name).digest).collect();
+        assert_eq!(digests.len(), names.len());
+    }
+
+    #[test]
+    fn no_two_identifiers_share_a_digest_however_alike_they_are() {
+        let space = KeySpace::new("rule");
+        let names: Vec<String> =
+            ["a", "ab", "1", "\0"].iter().flat_map(|stem| (1..=40).map(|n| stem.repeat(n))).collect();
+        let distinct: HashSet<&String> = names.iter().collect();
+        let digest = |name: &&String| Key { space: &space, subject: named(None, name) }.digest();
+        assert_eq!(distinct.iter().map(digest).collect::<HashSet<_>>().len(), distinct.len());
     }
 
     #[test]

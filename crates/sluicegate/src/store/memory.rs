@@ -31,8 +31,9 @@ use std::future::Future;
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct MemoryOptions {
-    /// The most keys it holds; newcomers beyond that share an overflow state per rule. Ten million by
-    /// default, about 450 MB when all are in use.
+    /// The most keys it holds, one per limit of an identity, and one more per entry in the log of a sliding
+    /// window; beyond that newcomers share an overflow state per rule. Ten million by default: about 450 MB of
+    /// token buckets and fixed windows, three times that of states that need more than a word.
     pub max_keys: usize,
     /// How many shards it is cut into. The default keeps the work of growing one shard to some ten thousand
     /// entries even at ten million keys, and all locks within a core's own cache.
@@ -107,13 +108,10 @@ impl MemoryStore {
     /// Out of line, so that the short way stays short.
     #[inline(never)]
     fn charge_the_long_way(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
-        match self.charge_slots(charges, now, self.newcomers()) {
-            Ok(verdicts) => verdicts,
-            Err(Full) => self.charge_slots(charges, now, Newcomers::Overflow).unwrap_or_else(|Full| {
-                // The overflow always has room.
-                self.peek_now(charges, now)
-            }),
-        }
+        self.charge_slots(charges, now, self.newcomers()).unwrap_or_else(|Full| {
+            // The overflow always has room, so the second answer is one; were it not, nothing would be charged.
+            self.charge_slots(charges, now, Newcomers::Overflow).unwrap_or_else(|Full| self.peek_now(charges, now))
+        })
     }
 
     /// See [`Store::peek`].
@@ -150,8 +148,9 @@ impl MemoryStore {
             let digest = charge.key.digest();
             let shard = shard_of(&mut locked, self.shard_index(digest));
             // The identity may have been under other limits before: all its states go.
-            for index in 0..LIMITS_PER_KEY_MAX {
-                self.release(shard.remove(digest.of_limit(index), self.born));
+            for place in 0..LIMITS_PER_KEY_MAX * Quota::ALGORITHMS.len() {
+                let digest = digest.of_limit(place % LIMITS_PER_KEY_MAX, place / LIMITS_PER_KEY_MAX);
+                self.release(shard.remove(digest, self.born));
             }
         }
         let outcomes = self.outcomes(&slots, &locked);
@@ -163,7 +162,7 @@ impl MemoryStore {
     fn charge_in_place(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Verdict> {
         let [charge] = charges else { return None };
         let [quota] = charge.quotas else { return None };
-        let digest = charge.key.digest();
+        let digest = charge.key.digest().of_limit(0, quota.algorithm_index());
         let at = quota.aligned(now, digest.1);
         let mut shard = self.shards[self.shard_index(digest)].0.lock();
         let word = shard.word(digest)?;

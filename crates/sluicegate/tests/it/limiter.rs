@@ -74,6 +74,35 @@ fn limits_come_from_the_exact_override_then_the_wildcard_then_the_tier_then_the_
 }
 
 #[test]
+fn going_back_and_forth_between_tiers_resets_nothing() {
+    let window = SlidingWindow::new(2, Micros::from_secs(3_600)).unwrap();
+    let mut rule = Rule::new("api", limits("api", 2));
+    rule.tiers = vec![("pro".into(), Limits::all("api", [(None, Quota::from(window))]))];
+    let limiter = limiter(vec![rule]);
+    let (own, pro) = (Request::new("r", "a"), Request::new("r", "a").tier("pro"));
+    let admitted =
+        (0..20).filter(|turn| check(&limiter, if turn % 2 == 0 { own } else { pro }).is_allowed()).count();
+    assert_eq!(admitted, 4, "two under each");
+    block_on(limiter.refund(&pro.cost(Cost::ZERO))).unwrap();
+    assert!(!check(&limiter, own).is_allowed(), "a refund under one tier forgot the other");
+}
+
+#[test]
+fn a_cost_of_nothing_is_allowed_even_where_nothing_matches() {
+    let rules = RuleSet::new(Vec::new(), Vec::new(), Unmatched::Deny).unwrap();
+    let limiter = Limiter::new(rules, MemoryStore::default(), ManualClock::at(START));
+    assert!(check(&limiter, Request::new("r", "a").cost(Cost::ZERO)).is_allowed());
+}
+
+#[test]
+fn rules_with_names_that_are_alike_are_strangers() {
+    for (one, other) in [("r1", "r11"), ("v2", "v22"), ("payments", "paymentspayments"), ("a", "aa")] {
+        let limiter = limiter(vec![Rule::new(one, limits(one, 3)), Rule::new(other, limits(other, 3))]);
+        assert_eq!(admitted(&limiter, Request::new("r", "a")), 3, "{one} and {other}");
+    }
+}
+
+#[test]
 fn an_unknown_tier_is_refused_and_the_known_ones_named() {
     let limiter = limiter(vec![Rule::new("api", limits("api", 1))]);
     let error = block_on(limiter.check(&Request::new("r", "a").tier("gold"))).unwrap_err();

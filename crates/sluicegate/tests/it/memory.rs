@@ -216,3 +216,42 @@ fn windows_aligned_by_key_start_at_different_instants() {
     assert!(resets.len() > 900, "only {} different instants", resets.len());
     assert!(resets.iter().all(|reset| *reset <= 60_000_000));
 }
+
+#[test]
+fn the_missing_limits_of_known_identities_do_not_break_the_cap() {
+    const CAP: usize = 400;
+    let second = TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap();
+    let quotas = [hourly(1_000), second.clone().into(), second.clone().into(), second.into()];
+    let (store, space) = (store(CAP), KeySpace::new("partial"));
+    let mut now = START;
+    for round in 0..20 {
+        for index in 0..CAP / 4 {
+            store.charge_now(&[unit(&space, &format!("{round}-{index}"), &quotas)], now);
+        }
+        // The short states go, the hourly ones stay, until those alone fill the store.
+        now = now.plus(Micros::from_secs(2));
+        store.sweep(now, store.steps_per_round());
+    }
+    for round in 0..20 {
+        for index in 0..CAP / 4 {
+            store.charge_now(&[unit(&space, &format!("{round}-{index}"), &quotas)], now);
+            assert!(store.used() <= CAP + quotas.len(), "{} of {CAP}", store.used());
+        }
+    }
+}
+
+#[test]
+fn a_burst_that_is_over_gives_its_memory_back() {
+    let (store, space) = (store(1_000_000), KeySpace::new("burst"));
+    let quotas = [SlidingWindow::new(10_000, Micros::from_secs(3)).unwrap().into()];
+    for step in 0..10_000_u64 {
+        assert!(is_allowed(&store, &space, "x", &quotas, START.plus(Micros::from_micros(step))));
+    }
+    assert!(store.allocated_bytes() > 160_000);
+    for step in 1..10_u64 {
+        is_allowed(&store, &space, "x", &quotas, START.plus(Micros::from_millis(1_500 * step)));
+    }
+    let empty = MemoryStore::new(MemoryOptions::default(), START).allocated_bytes();
+    let left = store.allocated_bytes() - empty;
+    assert!(left < 2_000, "{left} bytes for a log of a few entries");
+}

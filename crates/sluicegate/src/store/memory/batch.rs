@@ -6,9 +6,9 @@
 use super::shard::{Shard, log_entries};
 use super::{MemoryStore, sweep};
 use crate::store::key::Digest;
-use crate::store::{Charge, Verdicts};
+use crate::store::{Charge, LIMITS_PER_KEY_MAX, Verdicts};
 use crate::sync::{MutexGuard, Ordering};
-use sluicegate_core::decision::{Group, is_charged};
+use sluicegate_core::decision::{Group, is_allowed, is_charged};
 use sluicegate_core::{Outcome, Quota, State, Timestamp};
 use smallvec::SmallVec;
 
@@ -51,8 +51,15 @@ impl MemoryStore {
         let mut locked = self.lock(&slots);
         let outcomes = self.outcomes(&slots, &locked);
         let votes = || slots.iter().zip(&outcomes).map(|(slot, outcome)| (slot.group, *outcome));
-        let charged: SmallVec<[bool; 4]> =
-            slots.iter().map(|slot| !slot.charge.cost.is_zero() && is_charged(votes(), slot.group)).collect();
+        let is_allowed = is_allowed(votes());
+        let charged: SmallVec<[bool; 4]> = slots
+            .iter()
+            .map(|slot| match slot.group {
+                _ if slot.charge.cost.is_zero() || !is_allowed => false,
+                Group::Enforced => true,
+                Group::Shadow(_) => is_charged(votes(), slot.group),
+            })
+            .collect();
         self.make_room(&slots, &charged, &mut locked, now, newcomers)?;
         for (slot, charged) in slots.iter().zip(&charged) {
             let shard = shard_of(&mut locked, slot.shard);
@@ -168,13 +175,11 @@ impl MemoryStore {
         let mut slots = Slots::new();
         for charge in charges {
             let own = charge.key.digest();
-            let shared = match newcomers {
-                Newcomers::Own => false,
-                Newcomers::Overflow => self.is_newcomer(charge, own),
-            };
-            let digest = if shared { charge.key.overflow_digest() } else { own };
             for (index, quota) in charge.quotas.iter().enumerate() {
-                let digest = digest.of_limit(index);
+                let mut digest = own.of_limit(index, quota.algorithm_index());
+                if newcomers == Newcomers::Overflow && self.is_new(digest) {
+                    digest = charge.key.overflow_digest().of_limit(index, quota.algorithm_index());
+                }
                 let shard = self.shard_index(digest);
                 let at = quota.aligned(now, digest.1);
                 slots.push(Slot { quota, digest, shard, group: charge.group, at, charge });
@@ -183,10 +188,10 @@ impl MemoryStore {
         slots
     }
 
-    /// True if none of the charge's limits has a state of its own. All limits of a key share a shard.
-    fn is_newcomer(&self, charge: &Charge<'_>, own: Digest) -> bool {
-        let shard = self.shards[self.shard_index(own)].0.lock();
-        (0..charge.quotas.len()).all(|index| shard.state(own.of_limit(index), self.born).is_none())
+    /// True if there is no state under `digest`.
+    fn is_new(&self, digest: Digest) -> bool {
+        let shard = self.shards[self.shard_index(digest)].0.lock();
+        shard.state(digest, self.born).is_none()
     }
 
     /// Locks the shards of all slots, in ascending order.
@@ -199,10 +204,14 @@ impl MemoryStore {
 }
 
 impl Digest {
-    /// The digest of the limit at `index` of a key: another entry in the same shard.
-    pub(super) fn of_limit(self, index: usize) -> Self {
+    /// The digest of one limit of a key: another entry in the same shard. The algorithm is part of it, so that
+    /// an identity that goes back and forth between limits of two algorithms finds both states again, instead of
+    /// starting fresh each time.
+    #[inline]
+    pub(super) fn of_limit(self, index: usize, algorithm_index: usize) -> Self {
         const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-        Self(self.0.wrapping_add((index as u64).wrapping_mul(SPREAD)), self.1)
+        let place = algorithm_index * LIMITS_PER_KEY_MAX + index;
+        Self(self.0.wrapping_add((place as u64).wrapping_mul(SPREAD)), self.1)
     }
 }
 

@@ -128,8 +128,13 @@ impl Shard {
 
     /// Bytes allocated, as far as they can be told.
     pub(super) fn allocated_bytes(&self) -> usize {
+        let log = |wide: &Wide| match &wide.state {
+            State::SlidingWindow(log) => log.allocated_bytes(),
+            _ => 0,
+        };
         let wide = self.wide.as_ref().map_or(0, |wide| {
-            wide.states.capacity() * size_of::<Option<Wide>>() + wide.free.capacity() * size_of::<usize>()
+            let logs: usize = wide.states.iter().flatten().map(log).sum();
+            logs + wide.states.capacity() * size_of::<Option<Wide>>() + wide.free.capacity() * size_of::<usize>()
         });
         self.table.allocation_size() + wide
     }
