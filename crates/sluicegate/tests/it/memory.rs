@@ -99,12 +99,12 @@ fn room_comes_back_when_states_are_whole_again() {
     let (store, space) = (store(100), KeySpace::new("turnover"));
     let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
     for second in 0..50 {
-        let now = START.plus(Micros::from_secs(2 * second));
+        let now = START.plus(Micros::from_secs(3 * second));
         for index in 0..100 {
             let identifier = format!("{second}-{index}");
             assert!(is_allowed(&store, &space, &identifier, &quotas, now), "{identifier} found no room");
         }
-        store.sweep(now.plus(Micros::from_secs(2)), store.steps_per_round());
+        store.sweep(now.plus(Micros::from_secs(3)), store.steps_per_round());
         assert_eq!(store.used(), 0);
     }
 }
@@ -254,4 +254,14 @@ fn a_burst_that_is_over_gives_its_memory_back() {
     let empty = MemoryStore::new(MemoryOptions::default(), START).allocated_bytes();
     let left = store.allocated_bytes() - empty;
     assert!(left < 2_000, "{left} bytes for a log of a few entries");
+}
+
+#[test]
+fn a_request_that_comes_late_still_finds_its_state() {
+    let (store, space) = (store(1_000), KeySpace::new("late"));
+    let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
+    assert!(is_allowed(&store, &space, "x", &quotas, START));
+    // Somebody else sweeps a moment after the bucket is whole; this request read the clock a moment before.
+    store.sweep(START.plus(Micros::from_micros(1_000_010)), store.steps_per_round());
+    assert!(!is_allowed(&store, &space, "x", &quotas, START.plus(Micros::from_micros(999_990))));
 }

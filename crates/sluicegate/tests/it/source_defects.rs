@@ -33,7 +33,7 @@ fn an_identity_that_stays_away_leaves_nothing_behind() {
         assert!(passes(&store, unit(&space, &index.to_string(), &quotas)));
     }
     assert_eq!(store.used(), 1_000);
-    store.sweep(START.plus(Micros::from_secs(2)), store.steps_per_round());
+    store.sweep(START.plus(Micros::from_secs(3)), store.steps_per_round());
     assert_eq!(store.used(), 0);
 }
 

@@ -102,7 +102,7 @@ fn loom_sweeping_against_charging_loses_no_charge_and_no_count() {
         let store = store(100);
         let (space, quotas) = (KeySpace::new("swept"), [bucket(1)]);
         assert!(is_allowed(&store, &[charge(&space, "x", &quotas)], NOW));
-        let later = NOW.plus(Micros::from_secs(2));
+        let later = NOW.plus(Micros::from_secs(3));
         let sweeper = {
             let store = Arc::clone(&store);
             thread::spawn(move || store.sweep(later, 2))

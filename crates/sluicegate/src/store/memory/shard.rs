@@ -3,12 +3,16 @@
 use super::packed::{Packed, Unpacked};
 use crate::store::key::Digest;
 use hashbrown::HashTable;
-use sluicegate_core::{State, Timestamp};
+use sluicegate_core::{Micros, State, Timestamp};
 use std::borrow::Cow;
 
 /// How many entries a nearly empty shard may have for its memory to be given back at once: few enough to be
 /// moved while it is locked.
 const SHRINK_ENTRIES_MAX: usize = 32;
+
+/// How long a state is kept beyond the last instant at which it matters: a request may have read the clock a
+/// moment ago and still be waiting for the lock.
+const LATE_MAX: Micros = Micros::from_secs(1);
 
 /// A part of the table, behind one lock.
 #[derive(Debug, Default)]
@@ -145,7 +149,7 @@ impl Shard {
             Unpacked::Wide(index) => self.wide(index).map(|wide| wide.kept_until),
             Unpacked::State(_) => packed.kept_until(born),
         };
-        if kept_until.is_some_and(|kept_until| now <= kept_until) {
+        if kept_until.is_some_and(|kept_until| now <= kept_until.plus(LATE_MAX)) {
             return 0;
         }
         let Ok(entry) = self.table.get_bucket_entry(bucket) else { return 0 };
