@@ -24,7 +24,7 @@ use crate::http::Routers;
 use crate::http::health::{Health, Readiness};
 use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
 use crate::settings::{self, Env, Flags, Listen, Settings};
-use crate::shutdown::{Shutdown, StopSignals};
+use crate::shutdown::{Shutdown, Signals};
 use crate::sweeper::Sweeper;
 use crate::telemetry;
 use crate::telemetry::tally::Totals;
@@ -85,7 +85,7 @@ async fn serve(
         connections_max,
         "starting"
     );
-    let signals = StopSignals::install()?;
+    let signals = Signals::install()?;
     let announcement = Announcement::of(&[&gateway, &api, &admin]);
 
     let options = |drain| ListenerOptions { drain, connections_max, ..ListenerOptions::default() };
