@@ -105,11 +105,18 @@ fn seconds(wait: Micros) -> String {
     }
 }
 
-/// What a problem document says, or else the start of the body.
+/// What a problem document says, that the store failed, or else the start of the body.
 fn detail(text: &str) -> String {
     #[derive(Deserialize)]
     struct Problem {
         detail: String,
+    }
+    #[derive(Deserialize)]
+    struct Refusal {
+        degraded: bool,
+    }
+    if let Ok(Refusal { degraded: true }) = serde_json::from_str(text) {
+        return "its store could not decide; try again later".to_owned();
     }
     match serde_json::from_str::<Problem>(text) {
         Ok(problem) => shown(&problem.detail),
@@ -208,6 +215,11 @@ mod tests {
         for (status, body, expected) in [
             (400, json!({ "detail": "`cost` is -1" }), "the server answered 400 Bad Request: `cost` is -1"),
             (503, json!({ "allowed": false }), "the server answered 503 Service Unavailable: {\"allowed\":false}"),
+            (
+                503,
+                json!({ "allowed": false, "degraded": true }),
+                "503 Service Unavailable: its store could not decide; try again later",
+            ),
             (200, json!({ "allowed": true }), "is no decision: missing field `limits`"),
             (200, json!("pong"), "is no decision: invalid type"),
             (429, answer(), "is no decision: `allowed` is true"),
