@@ -118,8 +118,11 @@ impl Activity {
         self.lock().draining_since.get_or_insert_with(Instant::now);
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        self.lock().draining_since.is_some()
+    /// Whether an answer given now is the last one of an HTTP/1 connection: the listener drains, or the rest
+    /// of the request is in the way of the next one.
+    pub(super) fn is_last_answer(&self) -> bool {
+        let state = self.lock();
+        state.draining_since.is_some() || state.is_body_unread
     }
 
     /// The peer has been told that the connection closes.
