@@ -82,7 +82,7 @@ fn owner(key: &[u8], keys: &[ApiKey]) -> Option<&'static str> {
 }
 
 fn unauthorized() -> Problem {
-    let detail = "the API key is not known here; send one key that is in `X-API-Key`, or leave the header out";
+    let detail = "the API key is not known; send `X-API-Key` once with a key that exists, or leave the header out";
     // RFC 9110 wants a challenge with every 401; keys in a header of their own have no registered scheme.
     let challenge = HeaderValue::from_static("ApiKey realm=\"sluicegate\"");
     Problem::new(StatusCode::UNAUTHORIZED, detail).header(header::WWW_AUTHENTICATE, challenge)
