@@ -85,12 +85,6 @@ impl Problem {
         self.0.quota_exceeded = Some(QuotaExceeded { violated_policies, retry_after });
         self
     }
-
-    /// The status this will be answered with.
-    #[cfg_attr(not(test), expect(dead_code, reason = "first used where a problem is mapped to gRPC"))]
-    pub(crate) fn status(&self) -> StatusCode {
-        self.0.status
-    }
 }
 
 impl IntoResponse for Problem {
@@ -195,7 +189,6 @@ mod tests {
         let problem = Problem::new(StatusCode::BAD_REQUEST, "cost is -1; give 0 to 4294967295")
             .field("cost")
             .header(header::RETRY_AFTER, HeaderValue::from_static("3"));
-        assert_eq!(problem.status(), StatusCode::BAD_REQUEST);
 
         let (status, headers, body) = parts(problem.into_response()).await;
 

@@ -102,6 +102,7 @@ fn counted_address(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use axum::http::Request;
+    use axum::response::IntoResponse as _;
 
     use super::*;
 
@@ -112,7 +113,7 @@ mod tests {
         for key in keys {
             head.headers.append(API_KEY, HeaderValue::from_bytes(key).expect("valid"));
         }
-        identify(&head, DEMO_KEYS).map_err(|problem| problem.status())
+        identify(&head, DEMO_KEYS).map_err(|problem| problem.into_response().status())
     }
 
     #[test]
@@ -164,6 +165,6 @@ mod tests {
     fn without_an_address_nobody_is_let_in() {
         let head = Request::new(()).into_parts().0;
         let refused = identify(&head, DEMO_KEYS).expect_err("no address");
-        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(refused.into_response().status(), StatusCode::INTERNAL_SERVER_ERROR);
     }
 }
