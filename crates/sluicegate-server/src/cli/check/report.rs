@@ -11,7 +11,7 @@ use super::client::{Undecided, shown};
 /// What of an answer is told. A newer server may say more.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Verdict {
+pub(super) struct Answer {
     pub(super) allowed: bool,
     limit: Option<u64>,
     remaining: Option<u64>,
@@ -32,7 +32,7 @@ struct Limit {
     shadow: bool,
 }
 
-impl Verdict {
+impl Answer {
     /// Reads an answer; only 200 and 429 are decisions.
     pub(super) fn read(status: StatusCode, text: &str, api: &str) -> Result<Self, Undecided> {
         let is_allowed = match status {
@@ -41,12 +41,12 @@ impl Verdict {
             _ => return Err(Undecided::Refused { status, detail: detail(text) }),
         };
         let unintelligible = |reason| Undecided::Unintelligible { api: shown(api), status, reason };
-        let verdict: Self =
+        let answer: Self =
             serde_json::from_str(text).map_err(|error| unintelligible(shown(&error.to_string())))?;
-        if verdict.allowed != is_allowed {
-            return Err(unintelligible(format!("`allowed` is {}", verdict.allowed)));
+        if answer.allowed != is_allowed {
+            return Err(unintelligible(format!("`allowed` is {}", answer.allowed)));
         }
-        Ok(verdict)
+        Ok(answer)
     }
 
     /// One line for the decision, and one per limit where there are several.
@@ -148,8 +148,8 @@ mod tests {
         })
     }
 
-    fn read(status: u16, body: &Value) -> Result<Verdict, Undecided> {
-        Verdict::read(StatusCode::from_u16(status).expect("a status"), &body.to_string(), API)
+    fn read(status: u16, body: &Value) -> Result<Answer, Undecided> {
+        Answer::read(StatusCode::from_u16(status).expect("a status"), &body.to_string(), API)
     }
 
     #[track_caller]
