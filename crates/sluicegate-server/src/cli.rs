@@ -51,13 +51,13 @@ struct ServeArgs {
     /// Where state lives: memory (default: memory) [env: SLUICEGATE_STORE]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Reverse proxy (default: 127.0.0.1:8080) [env: SLUICEGATE_GATEWAY]
+    /// Demo application (default: 127.0.0.1:8080) [env: SLUICEGATE_GATEWAY]
     #[arg(long, value_name = "ADDR|off")]
     gateway: Option<String>,
     /// Decision API (default: 127.0.0.1:8081) [env: SLUICEGATE_API]
     #[arg(long, value_name = "ADDR|off")]
     api: Option<String>,
-    /// Health, metrics and administration (default: 127.0.0.1:8082) [env: SLUICEGATE_ADMIN]
+    /// Health (default: 127.0.0.1:8082) [env: SLUICEGATE_ADMIN]
     ///
     /// An address that other machines can reach needs a token in SLUICEGATE_ADMIN_TOKEN.
     #[arg(long, value_name = "ADDR|off")]

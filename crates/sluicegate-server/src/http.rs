@@ -36,11 +36,11 @@ use health::Health;
 /// What each listener serves.
 #[derive(Debug)]
 pub(crate) struct Routers {
-    /// The reverse proxy or the demo application.
+    /// The demo application.
     pub(crate) gateway: Router,
     /// The decision API.
     pub(crate) api: Router,
-    /// Health, metrics, dashboard and administration.
+    /// Health.
     pub(crate) admin: Router,
 }
 

@@ -1,8 +1,13 @@
-//! Every error answer of the server: a problem document as RFC 9457 describes it.
+//! The error answers of the server: problem documents as RFC 9457 describes them.
 //!
-//! One builder, [`Problem`], makes `{"type","title","status","detail"}` with an optional `field`,
-//! and is the only way errors leave the server, so that a client parses one shape whatever went
-//! wrong; a denial of the gateway adds which policies it is for and the wait. It also provides the answers for unknown paths and methods ([`with_fallbacks`]).
+//! One builder, [`Problem`], makes `{"type","title","status","detail"}` with an optional `field`, so
+//! that a client parses one shape whatever went wrong; a denial of the gateway adds which policies
+//! it is for and the wait. It also provides the answers for unknown paths and methods
+//! ([`with_fallbacks`]).
+//!
+//! Two kinds of errors do not come from here: what check and peek answer in the form of a decision
+//! ([`crate::respond`]), and the 400 and 431 with an empty body that hyper itself gives to a head
+//! it cannot parse or hold.
 //!
 //! It does not decide which status fits; the caller does.
 
@@ -79,12 +84,6 @@ impl Problem {
     pub(crate) fn quota_exceeded(mut self, violated_policies: Vec<String>, retry_after: Option<u64>) -> Self {
         self.0.quota_exceeded = Some(QuotaExceeded { violated_policies, retry_after });
         self
-    }
-
-    /// The status this will be answered with.
-    #[cfg_attr(not(test), expect(dead_code, reason = "first used where a problem is mapped to gRPC"))]
-    pub(crate) fn status(&self) -> StatusCode {
-        self.0.status
     }
 }
 
@@ -190,7 +189,6 @@ mod tests {
         let problem = Problem::new(StatusCode::BAD_REQUEST, "cost is -1; give 0 to 4294967295")
             .field("cost")
             .header(header::RETRY_AFTER, HeaderValue::from_static("3"));
-        assert_eq!(problem.status(), StatusCode::BAD_REQUEST);
 
         let (status, headers, body) = parts(problem.into_response()).await;
 

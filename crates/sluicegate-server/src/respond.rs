@@ -1,11 +1,11 @@
 //! The one table from a decision, or the failure to make one, to status, headers and body.
 //!
-//! | outcome | check, peek | refund, reset | gateway |
+//! | outcome | check, peek | batch, refund, reset | gateway |
 //! |---|---|---|---|
 //! | allowed | 200 and the decision | 200 and the decision | the application's answer |
 //! | denied | 429 and the decision | 200 and the decision | 429, a problem |
 //! | the request is malformed | 400, a problem that names the field | the same | the same |
-//! | the store could not decide | 503, a problem | the same | the same |
+//! | the store could not decide | 503 and a refusal in the form of a decision | 503, a problem | the same |
 //!
 //! All but the last two carry the rate-limit headers, and only 429 and 503 tell to wait.
 
@@ -25,13 +25,21 @@ use crate::wire::request::Malformed;
 
 /// What a client is told to wait when the store cannot decide: long enough to take the pressure off, short
 /// enough not to be noticed once it is back.
-const STORE_FAILED_RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+const STORE_FAILED_RETRY_AFTER_SECS: u64 = 1;
 
 const NO_STORE: (HeaderName, HeaderValue) = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 
-/// A decision as check and peek answer it.
-pub(crate) fn decision(decision: &Decision, options: HeaderOptions) -> Response {
-    answer(status(decision), decision, options)
+/// What came of a check or a peek. A client reads one shape whether or not the store could decide.
+pub(crate) fn decided(outcome: Result<Decision, CheckError>, options: HeaderOptions) -> Result<Response, Problem> {
+    match outcome {
+        Ok(decision) => Ok(answer(status(&decision), &decision, options)),
+        Err(CheckError::Store(_)) => {
+            let retry_after = (header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER_SECS.into());
+            let refusal = Json(Answer::undecided(STORE_FAILED_RETRY_AFTER_SECS));
+            Ok((StatusCode::SERVICE_UNAVAILABLE, [NO_STORE, retry_after], refusal).into_response())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// How things stand after a refund or a reset. That they were done is not in doubt, so it is always 200.
@@ -105,7 +113,8 @@ impl From<Malformed> for Problem {
 /// Nothing of the reason is told: it may name hosts. The limiter's observer hears of every one.
 fn store_failed() -> Problem {
     let detail = "Service temporarily unavailable (rate limiter backend error)";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).header(header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER)
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        .header(header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER_SECS.into())
 }
 
 fn status(decision: &Decision) -> StatusCode {

@@ -65,11 +65,11 @@ pub(crate) struct FileSettings {
 pub(crate) struct Settings {
     /// Where state lives.
     pub(crate) store: StoreUrl,
-    /// The reverse proxy.
+    /// The demo application.
     pub(crate) gateway: Listen,
     /// The decision API.
     pub(crate) api: Listen,
-    /// Health, metrics and administration.
+    /// Health.
     pub(crate) admin: Listen,
     /// What changes need; without one there are no changes.
     pub(crate) admin_token: Option<Secret>,

@@ -3,6 +3,8 @@
 //! The first SIGTERM or SIGINT begins the drain: readiness goes off, then [`Shutdown::drain`] is
 //! cancelled. A second one cancels [`Shutdown::at_once`]: whoever sends it does not want to wait.
 //! Neither token is ever un-cancelled.
+//!
+//! SIGHUP stops nothing: it asks for a reload, which this build does not have, so it is only logged.
 
 use std::io;
 
@@ -41,25 +43,38 @@ impl Shutdown {
     }
 }
 
-/// The signals that stop the server, caught from the moment this exists.
+/// The signals that the server understands, caught from the moment this exists.
 #[derive(Debug)]
-pub(crate) struct StopSignals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
-impl StopSignals {
+impl Signals {
     /// Installs the handlers. Before this, a signal ends the process at once.
     pub(crate) fn install() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
-    /// Turns signals into steps of `shutdown` until there are no more steps.
+    /// Turns stop signals into steps of `shutdown` until there are no more steps.
     pub(crate) async fn forward(mut self, shutdown: Shutdown, health: Health) {
         while !shutdown.at_once.is_cancelled() {
             let signal = tokio::select! {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
+                _ = self.hangup.recv() => {
+                    tracing::warn!(
+                        signal = "SIGHUP",
+                        "reloading is not part of this build; the configuration in use stays, \
+                         restart the server to change it"
+                    );
+                    continue;
+                }
             };
             tracing::info!(signal, "stopping");
             shutdown.step(&health);

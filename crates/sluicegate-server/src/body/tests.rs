@@ -1,6 +1,7 @@
 //! Bounds on bodies, with pieces that the test feeds by hand and paused time.
 
 use axum::body::to_bytes;
+use axum::response::IntoResponse as _;
 use http_body_util::Full;
 use tokio::sync::mpsc;
 
@@ -51,7 +52,7 @@ fn fed_request() -> (mpsc::Sender<&'static str>, Request, BodyWatch) {
 }
 
 fn refusal(request: Request) -> StatusCode {
-    limit(request, &LIMITS).expect_err("over a bound").status()
+    limit(request, &LIMITS).expect_err("over a bound").into_response().status()
 }
 
 #[tokio::test]
@@ -69,7 +70,7 @@ async fn one_byte_more_without_a_claimed_length_is_413() {
     sender.send("x").await.expect("room");
     // The sender stays open: the refusal does not wait for the end of the body.
     let problem = read(request.into_body()).await.expect_err("too long");
-    assert_eq!(problem.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(problem.into_response().status(), StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(watch.fault(), Some(BodyFault::TooLarge { max: 10 }));
     drop(sender);
 }
@@ -101,7 +102,7 @@ async fn a_silent_body_is_408_after_the_idle_time() {
     let (sender, request, watch) = fed_request();
     let started = Instant::now();
     let problem = read(request.into_body()).await.expect_err("too slow");
-    assert_eq!(problem.status(), StatusCode::REQUEST_TIMEOUT);
+    assert_eq!(problem.into_response().status(), StatusCode::REQUEST_TIMEOUT);
     assert_eq!(started.elapsed().as_secs(), 10);
     assert_eq!(watch.fault(), Some(BodyFault::TooSlow));
     drop(sender);
@@ -118,7 +119,7 @@ async fn a_trickling_body_is_408_after_the_whole_time() {
         }
     });
     let problem = read(request.into_body()).await.expect_err("too slow");
-    assert_eq!(problem.status(), StatusCode::REQUEST_TIMEOUT);
+    assert_eq!(problem.into_response().status(), StatusCode::REQUEST_TIMEOUT);
     assert_eq!(started.elapsed().as_secs(), 30);
     trickle.abort();
 }
@@ -157,7 +158,7 @@ async fn a_broken_body_is_400() {
     assert_eq!(read(request.into_body()).await.expect("readable"), "");
 
     let problem = read(Body::new(Broken)).await.expect_err("broken");
-    assert_eq!(problem.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(problem.into_response().status(), StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use sluicegate::clock::{Clock as _, SystemClock};
 
 use client::{Endpoint, Undecided};
-use report::Verdict;
+use report::Answer;
 
 /// The exit code of a denial.
 const DENIED: u8 = 1;
@@ -66,15 +66,15 @@ struct Question<'a> {
 pub(super) fn run(args: &CheckArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.map_err(Undecided::from).and_then(|runtime| runtime.block_on(ask(args))) {
-        Ok((verdict, text)) => {
+        Ok((answer, text)) => {
             let mut output = std::io::stdout().lock();
             // A reader that has gone away changes nothing about the decision.
             let _ = if args.json {
                 writeln!(output, "{}", text.trim_end())
             } else {
-                write!(output, "{}", verdict.describe(args.cost, SystemClock::new().now()))
+                write!(output, "{}", answer.describe(args.cost, SystemClock::new().now()))
             };
-            if verdict.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) }
+            if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) }
         }
         Err(undecided) => {
             let _ = writeln!(std::io::stderr(), "error: {undecided}");
@@ -83,7 +83,7 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
     }
 }
 
-async fn ask(args: &CheckArgs) -> Result<(Verdict, String), Undecided> {
+async fn ask(args: &CheckArgs) -> Result<(Answer, String), Undecided> {
     let endpoint = Endpoint::parse(&args.api)?;
     let question = Question {
         resource: &args.resource,
@@ -96,6 +96,6 @@ async fn ask(args: &CheckArgs) -> Result<(Verdict, String), Undecided> {
     let body = serde_json::to_vec(&question).unwrap_or_default();
     let path = if args.peek { "/v1/peek" } else { "/v1/check" };
     let (status, text) = endpoint.post(path, body).await?;
-    let verdict = Verdict::read(status, &text, &args.api)?;
-    Ok((verdict, text))
+    let answer = Answer::read(status, &text, &args.api)?;
+    Ok((answer, text))
 }

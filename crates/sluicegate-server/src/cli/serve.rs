@@ -24,7 +24,7 @@ use crate::http::Routers;
 use crate::http::health::{Health, Readiness};
 use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
 use crate::settings::{self, Env, Flags, Listen, Settings};
-use crate::shutdown::{Shutdown, StopSignals};
+use crate::shutdown::{Shutdown, Signals};
 use crate::sweeper::Sweeper;
 use crate::telemetry;
 use crate::telemetry::tally::Totals;
@@ -44,7 +44,9 @@ struct ListenerLost;
 /// Serves until told to stop.
 pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     telemetry::init(env.log())?;
-    let config = match settings::config_path(flags, env) {
+    let path = settings::config_path(flags, env);
+    let is_demo = path.is_none();
+    let config = match path {
         Some(path) => load::config(path, env.variables())?,
         None => Config::demo().map_err(LoadError::Mistakes)?,
     };
@@ -57,7 +59,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let outcome = runtime.block_on(serve(&settings, routers, &health, &shutdown));
+    let outcome = runtime.block_on(serve(&settings, is_demo, routers, &health, &shutdown));
     drop(sweeper);
     let Totals { allowed, denied, store_failures } = app.totals();
     tracing::info!(allowed, denied, store_failures, "stopped");
@@ -69,6 +71,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
 /// Binds, announces, serves and drains.
 async fn serve(
     settings: &Settings,
+    is_demo: bool,
     routers: Routers,
     health: &Health,
     shutdown: &Shutdown,
@@ -85,8 +88,8 @@ async fn serve(
         connections_max,
         "starting"
     );
-    let signals = StopSignals::install()?;
-    let announcement = Announcement::of(&[&gateway, &api, &admin]);
+    let signals = Signals::install()?;
+    let announcement = Announcement::of(&[&gateway, &api, &admin], is_demo);
 
     let options = |drain| ListenerOptions { drain, connections_max, ..ListenerOptions::default() };
     let mut traffic = JoinSet::new();
@@ -156,12 +159,15 @@ async fn connections_cut(mut listeners: JoinSet<Drained>) -> usize {
 /// What is printed before `ready`.
 struct Announcement {
     listening: Vec<(&'static str, SocketAddr)>,
+    /// Whether the built-in configuration is in use, so that it is known what there is to try.
+    is_demo: bool,
 }
 
 impl Announcement {
-    fn of(bound: &[&Bound]) -> Self {
+    fn of(bound: &[&Bound], is_demo: bool) -> Self {
         let listeners = bound.iter().filter_map(|bound| bound.as_ref());
-        Self { listening: listeners.map(|(listener, _)| (listener.name(), listener.address())).collect() }
+        let listening = listeners.map(|(listener, _)| (listener.name(), listener.address())).collect();
+        Self { listening, is_demo }
     }
 
     fn print(&self) {
@@ -180,9 +186,14 @@ impl Announcement {
             found.map(|(_, address)| Reachable(*address))
         };
         let gateway = at("gateway")
+            .filter(|_| self.is_demo)
             .map(|address| format!("try: curl -i -H 'X-API-Key: demo-key' http://{address}/api/ping"));
         let api = at("api").map(|address| {
-            let body = r#"{"resource":"demo","identifier":"alice"}"#;
+            let body = if self.is_demo {
+                r#"{"resource":"demo","identifier":"alice"}"#
+            } else {
+                r#"{"resource":"RESOURCE","identifier":"IDENTIFIER"}"#
+            };
             format!("try: curl -s http://{address}/v1/check -H 'content-type: application/json' -d '{body}'")
         });
         let hints: Vec<_> = gateway.into_iter().chain(api).collect();
@@ -220,9 +231,13 @@ fn print_line(line: &str) {
 mod tests {
     use super::*;
 
-    fn hints(listening: &[(&'static str, &str)]) -> Vec<String> {
+    fn announcement(listening: &[(&'static str, &str)], is_demo: bool) -> Announcement {
         let parsed = listening.iter().map(|(name, address)| (*name, address.parse().expect("an address")));
-        Announcement { listening: parsed.collect() }.hints()
+        Announcement { listening: parsed.collect(), is_demo }
+    }
+
+    fn hints(listening: &[(&'static str, &str)]) -> Vec<String> {
+        announcement(listening, true).hints()
     }
 
     #[test]
@@ -235,6 +250,14 @@ mod tests {
         ] {
             assert_eq!(hints(&[("gateway", bound)]), [ping(reachable)]);
         }
+    }
+
+    #[test]
+    fn with_a_file_the_hints_assume_nothing_of_what_is_in_it() {
+        let hints = |listening: &[_]| announcement(listening, false).hints();
+        let check = r#"try: curl -s http://127.0.0.1:2/v1/check -H 'content-type: application/json' -d '{"resource":"RESOURCE","identifier":"IDENTIFIER"}'"#;
+        assert_eq!(hints(&[("gateway", "127.0.0.1:1"), ("api", "127.0.0.1:2")]), [check]);
+        assert!(hints(&[("gateway", "127.0.0.1:1")]).is_empty());
     }
 
     #[test]

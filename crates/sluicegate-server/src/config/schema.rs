@@ -133,9 +133,9 @@ fn memory_property(key: &str) -> Value {
 
 fn listen_property(key: &str) -> Value {
     match key {
-        "gateway" => described("address", "The reverse proxy.", &["127.0.0.1:8080", "off"]),
+        "gateway" => described("address", "The demo application.", &["127.0.0.1:8080", "off"]),
         "api" => described("address", "The decision API.", &["127.0.0.1:8081", "off"]),
-        "admin" => described("address", "Health, metrics and administration.", &["127.0.0.1:8082", "off"]),
+        "admin" => described("address", "Health.", &["127.0.0.1:8082", "off"]),
         _ => unknown(),
     }
 }

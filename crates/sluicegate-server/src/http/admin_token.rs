@@ -39,6 +39,8 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use axum::response::IntoResponse as _;
+
     use super::*;
 
     fn status(token: Option<&str>, authorization: &[&str]) -> u16 {
@@ -49,7 +51,7 @@ mod tests {
         }
         match require(token.as_ref(), &headers) {
             Ok(()) => 200,
-            Err(problem) => problem.status().as_u16(),
+            Err(problem) => problem.into_response().status().as_u16(),
         }
     }
 

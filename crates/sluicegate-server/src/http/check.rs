@@ -26,8 +26,7 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 5] {
 async fn check(State(app): State<App>, request: Request) -> Result<Response, Problem> {
     let body = json_body::read(request).await?;
     let check = wire::request::check(&body)?;
-    let decision = app.limiter().check(&check.request()).await?;
-    Ok(respond::decision(&decision, app.headers()))
+    respond::decided(app.limiter().check(&check.request()).await, app.headers())
 }
 
 async fn batch(State(app): State<App>, request: Request) -> Result<Response, Problem> {
@@ -47,8 +46,7 @@ async fn batch(State(app): State<App>, request: Request) -> Result<Response, Pro
 async fn peek(State(app): State<App>, request: Request) -> Result<Response, Problem> {
     let body = json_body::read(request).await?;
     let check = wire::request::check(&body)?;
-    let decision = app.limiter().peek(&check.request()).await?;
-    Ok(respond::decision(&decision, app.headers()))
+    respond::decided(app.limiter().peek(&check.request()).await, app.headers())
 }
 
 async fn refund(State(app): State<App>, request: Request) -> Result<Response, Problem> {

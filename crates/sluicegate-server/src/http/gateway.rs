@@ -22,11 +22,11 @@ use crate::respond;
 const WELCOME: &str = "\
 This is Sluicegate's demo application.
 
-GET /api/ping answers {\"message\":\"pong\"} ten times at once, then once per second:
+GET /api/ping answers {\"message\":\"pong\"} as long as the configured rules let it pass, and 429 when they do not:
 
   curl -i -H 'X-API-Key: demo-key' http://THIS-HOST/api/ping
 
-Without a key it counts by address. A key that does not exist is 401.
+Without a key you are known by your address. A key that does not exist is 401.
 ";
 
 /// The demo application.

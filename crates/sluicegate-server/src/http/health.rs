@@ -2,8 +2,9 @@
 //!
 //! `/livez` answers 200 as long as the process can answer at all; restarting helps only where it
 //! does not. `/readyz` (and `/healthz`, the same) says whether traffic should be sent here: 200
-//! with `{"status":"ready","degraded":…}`, or 503 while starting and from the moment a shutdown
-//! begins. Stopping is final: nothing makes a stopping server ready again.
+//! with `{"status":"ready","degraded":false}`, or 503 while starting and from the moment a shutdown
+//! begins. Stopping is final: nothing makes a stopping server ready again. `degraded` is always
+//! false: it is about a store that is down, and the embedded one cannot be.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,20 +17,16 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
 
-/// Whether this server should be sent traffic.
+/// Whether this server should be sent traffic, in the order in which it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Readiness {
-    /// Not every listener accepts yet, or no rules were ever loaded.
+    /// Not every listener accepts yet.
     Starting = 0,
     /// Decides as configured.
     Ready = 1,
-    /// The store is down; open and local rules still answer.
-    Degraded = 2,
-    /// The store is down and every rule is closed.
-    Unavailable = 3,
     /// Shutting down.
-    Stopping = 4,
+    Stopping = 2,
 }
 
 impl Readiness {
@@ -37,8 +34,6 @@ impl Readiness {
         match code {
             0 => Self::Starting,
             1 => Self::Ready,
-            2 => Self::Degraded,
-            3 => Self::Unavailable,
             _ => Self::Stopping,
         }
     }
@@ -46,8 +41,7 @@ impl Readiness {
     fn status(self) -> &'static str {
         match self {
             Self::Starting => "starting",
-            Self::Ready | Self::Degraded => "ready",
-            Self::Unavailable => "unavailable",
+            Self::Ready => "ready",
             Self::Stopping => "stopping",
         }
     }
@@ -58,12 +52,9 @@ impl Readiness {
 pub(crate) struct Health(Arc<AtomicU8>);
 
 impl Health {
-    /// Takes note of a change. Once [`Readiness::Stopping`], it stays so.
+    /// Takes note of a change. There is no way back: once [`Readiness::Stopping`], it stays so.
     pub(crate) fn set(&self, readiness: Readiness) {
-        // A maximum would not do: ready and degraded follow each other in both directions.
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
-            (current != Readiness::Stopping as u8).then_some(readiness as u8)
-        });
+        self.0.fetch_max(readiness as u8, Ordering::AcqRel);
     }
 
     /// What holds now.
@@ -98,12 +89,10 @@ async fn livez() -> Response {
 async fn readyz(State(health): State<Health>) -> Response {
     let readiness = health.readiness();
     let status = match readiness {
-        Readiness::Ready | Readiness::Degraded => StatusCode::OK,
-        Readiness::Starting | Readiness::Unavailable | Readiness::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        Readiness::Ready => StatusCode::OK,
+        Readiness::Starting | Readiness::Stopping => StatusCode::SERVICE_UNAVAILABLE,
     };
-    // Unavailable is past degraded: both mean that the store is down.
-    let degraded = matches!(readiness, Readiness::Degraded | Readiness::Unavailable);
-    uncached(status, Report { status: readiness.status(), degraded })
+    uncached(status, Report { status: readiness.status(), degraded: false })
 }
 
 /// A probe that is answered from a cache probes the cache.
@@ -131,18 +120,13 @@ mod tests {
 
     #[tokio::test]
     async fn each_readiness_has_its_answer() {
-        use Readiness::{Degraded, Ready, Starting, Stopping, Unavailable};
+        use Readiness::{Ready, Starting, Stopping};
         let health = Health::default();
-        for (readiness, code, status, degraded) in [
-            (Starting, 503, "starting", false),
-            (Ready, 200, "ready", false),
-            (Degraded, 200, "ready", true),
-            (Unavailable, 503, "unavailable", true),
-            (Ready, 200, "ready", false),
-            (Stopping, 503, "stopping", false),
-        ] {
+        for (readiness, code, status) in
+            [(Starting, 503, "starting"), (Ready, 200, "ready"), (Stopping, 503, "stopping")]
+        {
             health.set(readiness);
-            let expected = (code, json!({ "status": status, "degraded": degraded }));
+            let expected = (code, json!({ "status": status, "degraded": false }));
             assert_eq!(ask(&health, "/readyz").await, expected, "{readiness:?}");
             assert_eq!(ask(&health, "/healthz").await, expected, "{readiness:?}");
         }

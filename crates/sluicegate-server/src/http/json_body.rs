@@ -39,6 +39,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
+    use axum::response::IntoResponse as _;
 
     use super::*;
 
@@ -50,7 +51,7 @@ mod tests {
         match require_json(&headers) {
             Ok(()) => true,
             Err(problem) => {
-                assert_eq!(problem.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+                assert_eq!(problem.into_response().status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
                 false
             }
         }

@@ -32,7 +32,7 @@ pub(super) enum Phase {
 
 /// What to do about a connection whose deadline may have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Due {
     /// Look again then.
     Wait(Instant),
     /// Tell the peer, and give it the close grace.
@@ -118,8 +118,11 @@ impl Activity {
         self.lock().draining_since.get_or_insert_with(Instant::now);
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        self.lock().draining_since.is_some()
+    /// Whether an answer given now is the last one of an HTTP/1 connection: the listener drains, or the rest
+    /// of the request is in the way of the next one.
+    pub(super) fn is_last_answer(&self) -> bool {
+        let state = self.lock();
+        state.draining_since.is_some() || state.is_body_unread
     }
 
     /// The peer has been told that the connection closes.
@@ -151,25 +154,25 @@ impl Activity {
     }
 
     /// What is due at `now`.
-    pub(super) fn verdict(&self, now: Instant) -> Verdict {
+    pub(super) fn due(&self, now: Instant) -> Due {
         let state = self.lock();
         let options = &*self.options;
         if state.resets.count > options.resets_per_second_max {
-            return Verdict::Cut("it gave up too many requests in a second");
+            return Due::Cut("it gave up too many requests in a second");
         }
         if state.phase == Phase::Busy {
             // The latest moment at which an idle connection could be due, were it idle from now on.
-            return Verdict::Wait(now + options.keep_alive_idle);
+            return Due::Wait(now + options.keep_alive_idle);
         }
         let deadline = state.deadline(options);
         if now < deadline {
-            return Verdict::Wait(deadline);
+            return Due::Wait(deadline);
         }
         match state.phase {
-            Phase::Connected => Verdict::Cut("it sent nothing"),
-            Phase::Head | Phase::Busy => Verdict::Cut("it did not finish a request's head"),
-            Phase::Idle if state.closing_since.is_some() => Verdict::Cut("it did not close"),
-            Phase::Idle => Verdict::Close,
+            Phase::Connected => Due::Cut("it sent nothing"),
+            Phase::Head | Phase::Busy => Due::Cut("it did not finish a request's head"),
+            Phase::Idle if state.closing_since.is_some() => Due::Cut("it did not close"),
+            Phase::Idle => Due::Close,
         }
     }
 

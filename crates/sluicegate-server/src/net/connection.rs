@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::activity::{Activity, Verdict};
+use super::activity::{Activity, Due};
 use super::io::WatchedIo;
 use super::options::ListenerOptions;
 use super::service;
@@ -91,13 +91,13 @@ impl Connections {
                 deadline = poll_fn(|_| activity.due_before(armed)) => {
                     timer.as_mut().reset(deadline);
                 }
-                () = timer.as_mut() => match activity.verdict(Instant::now()) {
-                    Verdict::Wait(deadline) => timer.as_mut().reset(deadline),
-                    Verdict::Close => {
+                () = timer.as_mut() => match activity.due(Instant::now()) {
+                    Due::Wait(deadline) => timer.as_mut().reset(deadline),
+                    Due::Close => {
                         activity.closing();
                         connection.as_mut().graceful_shutdown();
                     }
-                    Verdict::Cut(reason) => {
+                    Due::Cut(reason) => {
                         tracing::debug!(%peer, reason, "a connection was cut");
                         return;
                     }

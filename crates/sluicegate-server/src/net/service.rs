@@ -1,7 +1,8 @@
 //! From hyper's request to our answer, on one connection.
 //!
 //! Adds the peer's address, keeps the request counted as in flight until its answer is completely
-//! handed over, and says `Connection: close` once the listener drains.
+//! handed over, and says `Connection: close` once the listener drains or when the answer came
+//! before the request's body was read.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -44,7 +45,9 @@ pub(super) async fn answer(
 
     let mut response = http::answer(router, request, &options.request).await;
 
-    if is_http1 && activity.is_draining() {
+    // Without the word hyper would close after some of these answers and not after others, depending on how much
+    // of the body happens to have arrived; a client that sends its next request meanwhile would lose it.
+    if is_http1 && activity.is_last_answer() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     in_flight.answered();

@@ -4,6 +4,7 @@ use serde_json::json;
 use sluicegate::clock::ManualClock;
 use sluicegate::core::{Cost, Timestamp};
 use sluicegate::rules::{Mode, Rule, RuleSet, Unmatched};
+use sluicegate::store::StoreError;
 use sluicegate::{Limiter, MemoryStore, Request};
 
 use super::*;
@@ -19,6 +20,10 @@ fn limiter(rules: Vec<Rule>, unmatched: Unmatched) -> TestLimiter {
 
 async fn decide(limiter: &TestLimiter, cost: u32) -> Decision {
     limiter.check(&Request::new("r", "alice").cost(Cost::new(cost))).await.expect("valid")
+}
+
+async fn decided_reply(limiter: &TestLimiter, cost: u32, options: HeaderOptions) -> Reply {
+    reply(decided(Ok(decide(limiter, cost).await), options).expect("a decision")).await
 }
 
 fn all() -> HeaderOptions {
@@ -41,7 +46,7 @@ fn limits_of(reply: &Reply) -> Vec<(&'static str, &str)> {
 #[tokio::test]
 async fn allowed_is_200_with_headers_and_no_wait() {
     let limiter = limiter(vec![hourly("api", 2)], Unmatched::Allow);
-    let allowed = reply(decision(&decide(&limiter, 1).await, all())).await;
+    let allowed = decided_reply(&limiter, 1, all()).await;
     assert_eq!(allowed.status, 200);
     assert_eq!(allowed.header("content-type"), "application/json");
     assert_eq!(allowed.header("cache-control"), "no-store");
@@ -61,7 +66,7 @@ async fn allowed_is_200_with_headers_and_no_wait() {
 async fn denied_is_429_and_the_wait_is_the_same_everywhere() {
     let limiter = limiter(vec![hourly("api", 2)], Unmatched::Allow);
     decide(&limiter, 2).await;
-    let denied = reply(decision(&decide(&limiter, 1).await, all())).await;
+    let denied = decided_reply(&limiter, 1, all()).await;
     assert_eq!(denied.status, 429);
     assert_eq!(denied.header("retry-after"), "3600");
     assert_eq!(denied.header("ratelimit"), "\"api\";r=0;t=3600");
@@ -71,7 +76,7 @@ async fn denied_is_429_and_the_wait_is_the_same_everywhere() {
 #[tokio::test]
 async fn what_never_fits_is_429_without_a_wait() {
     let limiter = limiter(vec![hourly("api", 2)], Unmatched::Allow);
-    let denied = reply(decision(&decide(&limiter, 3).await, all())).await;
+    let denied = decided_reply(&limiter, 3, all()).await;
     assert_eq!(denied.status, 429);
     assert_eq!(denied.headers.get("retry-after"), None);
     assert_eq!(denied.json()["retryAfter"], serde_json::Value::Null);
@@ -91,14 +96,14 @@ async fn a_standing_is_200_even_when_nothing_is_left() {
 #[tokio::test]
 async fn where_nothing_limits_there_are_no_headers() {
     let free = limiter(Vec::new(), Unmatched::Allow);
-    assert_eq!(limits_of(&reply(decision(&decide(&free, 1).await, all())).await), []);
+    assert_eq!(limits_of(&decided_reply(&free, 1, all()).await), []);
 }
 
 #[tokio::test]
 async fn styles_can_be_chosen() {
     let limiter = limiter(vec![hourly("api", 2)], Unmatched::Allow);
     let options = HeaderOptions { ietf: false, ..all() };
-    let allowed = reply(decision(&decide(&limiter, 1).await, options)).await;
+    let allowed = decided_reply(&limiter, 1, options).await;
     assert_eq!(limits_of(&allowed).len(), 3);
 }
 
@@ -140,12 +145,34 @@ async fn a_request_that_no_rule_covers_is_denied_without_a_quota() {
     assert_eq!(problem.json().get("violated-policies"), None);
 }
 
+fn store_error() -> CheckError {
+    StoreError::new("canary-host refused the connection").into()
+}
+
 #[tokio::test]
-async fn a_store_that_could_not_decide_is_503_and_says_when_to_come_again() {
-    let problem = reply(store_failed().into_response()).await;
+async fn a_check_that_the_store_could_not_decide_is_503_in_the_form_of_a_decision() {
+    let undecided = reply(decided(Err(store_error()), all()).expect("an answer")).await;
+    assert_eq!(undecided.status, 503);
+    assert_eq!(undecided.header("content-type"), "application/json");
+    assert_eq!(undecided.header("cache-control"), "no-store");
+    assert_eq!(limits_of(&undecided), [("retry-after", "1")]);
+    assert_eq!(
+        undecided.json(),
+        json!({
+            "allowed": false, "limit": null, "remaining": null, "resetAt": null, "retryAfter": 1,
+            "retryAfterMs": 1_000, "rule": null, "degraded": true, "limits": [],
+        })
+    );
+}
+
+#[tokio::test]
+async fn elsewhere_a_store_that_could_not_decide_is_a_503_problem_that_says_when_to_come_again() {
+    let problem = reply(Problem::from(store_error()).into_response()).await;
     assert_eq!(problem.status, 503);
+    assert_eq!(problem.header("content-type"), "application/problem+json");
     assert_eq!(problem.header("retry-after"), "1");
     assert_eq!(problem.json()["detail"], "Service temporarily unavailable (rate limiter backend error)");
+    assert!(!problem.body.contains("canary"), "{}", problem.body);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! The top level speaks for the tightest limit; `limits` has them all. What does not apply is null: the numbers
 //! where nothing limits, the waits where waiting does not help. Waits are rounded up, so that nobody who obeys
-//! them comes too early.
+//! them comes too early. Where the store could not decide there is the same form with nothing known.
 
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
@@ -42,9 +42,26 @@ impl<'d> From<&'d Decision> for Answer<'d> {
             retry_after,
             retry_after_ms,
             rule: tightest.map(|report| report.rule),
-            // The embedded store cannot fail, so nothing is ever decided without it.
+            // There is no decision without the store in this build.
             degraded: false,
-            limits: Limits(decision),
+            limits: Limits(Some(decision)),
+        }
+    }
+}
+
+impl Answer<'_> {
+    /// The refusal where the store could not decide; it may be back after `retry_after` seconds.
+    pub(crate) fn undecided(retry_after: u64) -> Self {
+        Self {
+            allowed: false,
+            limit: None,
+            remaining: None,
+            reset_at: None,
+            retry_after: Some(retry_after),
+            retry_after_ms: Some(retry_after.saturating_mul(1_000)),
+            rule: None,
+            degraded: true,
+            limits: Limits(None),
         }
     }
 }
@@ -66,13 +83,15 @@ impl Serialize for Results<'_> {
     }
 }
 
-/// Every limit of a decision, written one by one without a list in between.
-struct Limits<'d>(&'d Decision);
+/// Every limit of a decision, if there is one, written one by one without a list in between.
+struct Limits<'d>(Option<&'d Decision>);
 
 impl Serialize for Limits<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let now = self.0.now();
-        serializer.collect_seq(self.0.limits().map(|report| Limit::new(&report, now)))
+        serializer.collect_seq(self.0.into_iter().flat_map(|decision| {
+            let now = decision.now();
+            decision.limits().map(move |report| Limit::new(&report, now))
+        }))
     }
 }
 

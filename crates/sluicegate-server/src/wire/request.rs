@@ -26,6 +26,12 @@ const SHOWN_CHARS_MAX: usize = 64;
 /// The fields of a check, in the order of [`RawFields`].
 const FIELDS: [&str; 5] = ["tenant", "resource", "identifier", "cost", "tier"];
 
+/// A body that `/v1/check` and its like take, for refusals.
+const CHECK_EXAMPLE: &str = r#"{"resource":"demo","identifier":"alice"}"#;
+
+/// A body that `/v1/check/batch` takes, for refusals.
+const BATCH_EXAMPLE: &str = r#"{"checks":[{"resource":"demo","identifier":"alice"}]}"#;
+
 /// One check as it was sent. Text without escapes is borrowed from the body.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Check<'b> {
@@ -61,25 +67,26 @@ pub(crate) struct Malformed {
 
 /// Reads the body of a single check.
 pub(crate) fn check(body: &[u8]) -> Result<Check<'_>, Malformed> {
-    read(body, |deserializer, trace| CheckReader(trace).deserialize(deserializer))
+    read(body, CHECK_EXAMPLE, |deserializer, trace| CheckReader(trace).deserialize(deserializer))
 }
 
 /// Reads the body of a batch, `{"checks":[…]}`.
 pub(crate) fn batch(body: &[u8]) -> Result<Vec<Check<'_>>, Malformed> {
-    read(body, |deserializer, trace| BatchReader(trace).deserialize(deserializer))
+    read(body, BATCH_EXAMPLE, |deserializer, trace| BatchReader(trace).deserialize(deserializer))
 }
 
 type BodyReader<'b> = serde_json::Deserializer<serde_json::de::SliceRead<'b>>;
 
 fn read<'b, T>(
     body: &'b [u8],
+    example: &str,
     read: impl FnOnce(&mut BodyReader<'b>, &mut Trace) -> serde_json::Result<T>,
 ) -> Result<T, Malformed> {
     let mut trace = Trace::default();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let value = read(&mut deserializer, &mut trace);
     let whole = value.and_then(|value| deserializer.end().map(|()| value));
-    whole.map_err(|error| trace.explain(&error, body))
+    whole.map_err(|error| trace.explain(&error, body, example))
 }
 
 /// Where in the body the reader is, and what it refused there. serde's errors have no room for either.
@@ -118,13 +125,13 @@ impl Trace {
         E::custom("refused")
     }
 
-    /// What to tell the caller when reading stopped with `error`.
-    fn explain(self, error: &serde_json::Error, body: &[u8]) -> Malformed {
+    /// What to tell the caller when reading stopped with `error`; `example` is a body that would do.
+    fn explain(self, error: &serde_json::Error, body: &[u8], example: &str) -> Malformed {
         let place = self.place();
         if let Some(refused) = self.refused {
             return refused;
         }
-        let remedy = r#"send for example {"resource":"demo","identifier":"alice"}"#;
+        let remedy = format!("send for example {example}");
         let detail = match (&place, error.classify()) {
             // serde's own message would repeat the value in full here.
             (Some(place), Category::Data) if place == "checks" => {

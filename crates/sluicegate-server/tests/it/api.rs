@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::client::{Answer, ask, post, post_with};
+use crate::client::{Answer, Connection, ask, post, post_with};
 use crate::server::Server;
 
 const TOKEN: &str = "canary-token";
@@ -218,4 +218,21 @@ fn what_was_decided_is_logged_at_the_end() {
     let ended = server.wait();
     let stopped = ended.lines.iter().find(|line| line.contains("\"stopped\"")).expect("a last word");
     assert!(stopped.contains("\"allowed\":1") && stopped.contains("\"denied\":2"), "{stopped}");
+}
+
+/// Refused by the head alone, so the body is never read.
+#[test]
+fn a_refusal_before_the_body_was_read_says_that_the_connection_closes() {
+    let (closed, open) = (Server::start(&[]), Server::start_with_token(TOKEN));
+    for (server, path, content_type, status) in [
+        (&closed, "/v1/reset", "application/json", 403),
+        (&open, "/v1/reset", "application/json", 401),
+        (&open, "/v1/check", "text/plain", 415),
+    ] {
+        let mut connection = Connection::open(server.address("api"));
+        let head = format!("POST {path} HTTP/1.1\r\nhost: t\r\ncontent-type: {content_type}\r\n");
+        connection.send(format!("{head}content-length: 10\r\n\r\n0123"));
+        let answer = connection.answer();
+        assert_eq!((answer.status, answer.header("connection")), (status, Some("close")), "{path}");
+    }
 }

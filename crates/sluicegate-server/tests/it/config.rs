@@ -102,6 +102,8 @@ fn the_schema_is_json_that_names_every_top_level_key() {
 fn a_server_decides_by_its_file() {
     let file = ConfigFile::new("serve", GOOD);
     let server = Server::start(&["--config", file.path()]);
+    let hints: Vec<_> = server.lines_to_ready().iter().filter(|line| line.starts_with("try: ")).collect();
+    assert!(hints.len() == 1 && hints[0].contains("/v1/check") && !hints[0].contains("demo"), "{hints:?}");
     let ask = |identifier: &str, tier: Value| {
         let body = json!({ "resource": "pay.create", "identifier": identifier, "tier": tier });
         post(server.address("api"), "/v1/check", body.to_string())

@@ -87,7 +87,7 @@ impl Server {
     fn next_line(&mut self) -> String {
         let line = match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => line,
-            Err(error) => panic!("no `ready` ({error}); stderr so far: {:#?}", self.seen),
+            Err(error) => panic!("not the line waited for ({error}); stderr so far: {:#?}", self.seen),
         };
         if let ["listening", name, address] = line.split(' ').collect::<Vec<_>>()[..] {
             let address = address.parse().expect("an address after `listening`");
@@ -95,6 +95,16 @@ impl Server {
         }
         self.seen.push(line.clone());
         line
+    }
+
+    /// Reads stderr up to the first line that contains `text`, and returns that line.
+    pub(crate) fn wait_for_line(&mut self, text: &str) -> String {
+        loop {
+            let line = self.next_line();
+            if line.contains(text) {
+                return line;
+            }
+        }
     }
 
     /// Where a listener listens.

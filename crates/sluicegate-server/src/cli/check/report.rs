@@ -11,7 +11,7 @@ use super::client::{Undecided, shown};
 /// What of an answer is told. A newer server may say more.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Verdict {
+pub(super) struct Answer {
     pub(super) allowed: bool,
     limit: Option<u64>,
     remaining: Option<u64>,
@@ -32,7 +32,7 @@ struct Limit {
     shadow: bool,
 }
 
-impl Verdict {
+impl Answer {
     /// Reads an answer; only 200 and 429 are decisions.
     pub(super) fn read(status: StatusCode, text: &str, api: &str) -> Result<Self, Undecided> {
         let is_allowed = match status {
@@ -41,12 +41,12 @@ impl Verdict {
             _ => return Err(Undecided::Refused { status, detail: detail(text) }),
         };
         let unintelligible = |reason| Undecided::Unintelligible { api: shown(api), status, reason };
-        let verdict: Self =
+        let answer: Self =
             serde_json::from_str(text).map_err(|error| unintelligible(shown(&error.to_string())))?;
-        if verdict.allowed != is_allowed {
-            return Err(unintelligible(format!("`allowed` is {}", verdict.allowed)));
+        if answer.allowed != is_allowed {
+            return Err(unintelligible(format!("`allowed` is {}", answer.allowed)));
         }
-        Ok(verdict)
+        Ok(answer)
     }
 
     /// One line for the decision, and one per limit where there are several.
@@ -105,11 +105,18 @@ fn seconds(wait: Micros) -> String {
     }
 }
 
-/// What a problem document says, or else the start of the body.
+/// What a problem document says, that the store failed, or else the start of the body.
 fn detail(text: &str) -> String {
     #[derive(Deserialize)]
     struct Problem {
         detail: String,
+    }
+    #[derive(Deserialize)]
+    struct Refusal {
+        degraded: bool,
+    }
+    if let Ok(Refusal { degraded: true }) = serde_json::from_str(text) {
+        return "its store could not decide; try again later".to_owned();
     }
     match serde_json::from_str::<Problem>(text) {
         Ok(problem) => shown(&problem.detail),
@@ -141,8 +148,8 @@ mod tests {
         })
     }
 
-    fn read(status: u16, body: &Value) -> Result<Verdict, Undecided> {
-        Verdict::read(StatusCode::from_u16(status).expect("a status"), &body.to_string(), API)
+    fn read(status: u16, body: &Value) -> Result<Answer, Undecided> {
+        Answer::read(StatusCode::from_u16(status).expect("a status"), &body.to_string(), API)
     }
 
     #[track_caller]
@@ -208,6 +215,11 @@ mod tests {
         for (status, body, expected) in [
             (400, json!({ "detail": "`cost` is -1" }), "the server answered 400 Bad Request: `cost` is -1"),
             (503, json!({ "allowed": false }), "the server answered 503 Service Unavailable: {\"allowed\":false}"),
+            (
+                503,
+                json!({ "allowed": false, "degraded": true }),
+                "503 Service Unavailable: its store could not decide; try again later",
+            ),
             (200, json!({ "allowed": true }), "is no decision: missing field `limits`"),
             (200, json!("pong"), "is no decision: invalid type"),
             (429, answer(), "is no decision: `allowed` is true"),

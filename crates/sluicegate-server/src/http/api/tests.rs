@@ -3,13 +3,18 @@
 use std::collections::BTreeSet;
 
 use axum::Router;
+use axum::response::IntoResponse as _;
 use serde_json::{Map, Value};
+use sluicegate::CheckError;
+use sluicegate::headers::HeaderOptions;
 use sluicegate::rules::{RuleSet, Unmatched};
+use sluicegate::store::StoreError;
 
 use super::*;
 use crate::app::AppOptions;
 use crate::http::Routers;
 use crate::http::health::Health;
+use crate::respond;
 use crate::secret::Secret;
 use crate::testing::{self, Reply, TOKEN, hourly};
 
@@ -116,7 +121,7 @@ fn assert_described(document: &Value, operation: &Value, reply: &Reply) {
     for (name, header) in response["headers"].as_object().into_iter().flatten() {
         assert!(resolve(document, header)["description"].is_string(), "{name}");
         // The only header that may be absent: there is none when waiting does not help.
-        let is_optional = name == "Retry-After" && reply.json()["retryAfter"].is_null();
+        let is_optional = name == "Retry-After" && reply.json().get("retryAfter").is_some_and(Value::is_null);
         assert_eq!(reply.header(name).is_empty(), is_optional, "{name} in {reply:?}");
     }
 }
@@ -227,6 +232,24 @@ async fn refusals_that_need_no_body_are_described() {
             assert_eq!(reply.status == expected, needs_token, "{path} {reply:?}");
             assert_described(&document, operation, &reply);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_could_not_decide_is_described() {
+    let document = document();
+    for (path, _, operation) in operations(&document).into_iter().filter(|(_, method, _)| method == "POST") {
+        let failed = CheckError::from(StoreError::new("gone"));
+        let response = match path {
+            "/v1/check" | "/v1/peek" => respond::decided(Err(failed), HeaderOptions::default()),
+            _ => Err(failed.into()),
+        };
+        let reply = testing::reply(response.into_response()).await;
+        assert_eq!(reply.status, 503);
+        assert_described(&document, operation, &reply);
+        let described = resolve(&document, &operation["responses"]["503"]);
+        let content = &described["content"][reply.header("content-type")];
+        assert_eq!(content["examples"]["store"]["value"], reply.json(), "{path}");
     }
 }
 

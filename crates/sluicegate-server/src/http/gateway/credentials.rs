@@ -82,7 +82,7 @@ fn owner(key: &[u8], keys: &[ApiKey]) -> Option<&'static str> {
 }
 
 fn unauthorized() -> Problem {
-    let detail = "the API key is not known here; send one key that is in `X-API-Key`, or leave the header out";
+    let detail = "the API key is not known; send `X-API-Key` once with a key that exists, or leave the header out";
     // RFC 9110 wants a challenge with every 401; keys in a header of their own have no registered scheme.
     let challenge = HeaderValue::from_static("ApiKey realm=\"sluicegate\"");
     Problem::new(StatusCode::UNAUTHORIZED, detail).header(header::WWW_AUTHENTICATE, challenge)
@@ -102,6 +102,7 @@ fn counted_address(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use axum::http::Request;
+    use axum::response::IntoResponse as _;
 
     use super::*;
 
@@ -112,7 +113,7 @@ mod tests {
         for key in keys {
             head.headers.append(API_KEY, HeaderValue::from_bytes(key).expect("valid"));
         }
-        identify(&head, DEMO_KEYS).map_err(|problem| problem.status())
+        identify(&head, DEMO_KEYS).map_err(|problem| problem.into_response().status())
     }
 
     #[test]
@@ -164,6 +165,6 @@ mod tests {
     fn without_an_address_nobody_is_let_in() {
         let head = Request::new(()).into_parts().0;
         let refused = identify(&head, DEMO_KEYS).expect_err("no address");
-        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(refused.into_response().status(), StatusCode::INTERNAL_SERVER_ERROR);
     }
 }

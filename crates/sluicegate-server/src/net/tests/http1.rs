@@ -140,9 +140,36 @@ async fn a_refused_body_may_be_sent_to_its_end() {
 async fn a_refused_body_that_never_comes_is_not_waited_for() {
     let mut client = Client::connect();
     client.send("POST /ignore HTTP/1.1\r\nhost: t\r\ncontent-length: 1000\r\n\r\n").await;
-    client.read_until("unread").await;
+    let answer = client.read_until("unread").await;
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
     client.served.await.expect("the task ends");
     assert_about(client.opened.elapsed(), 2_000);
+}
+
+/// Whether the body has arrived already is a matter of luck, so it makes no difference.
+#[tokio::test(start_paused = true)]
+async fn an_answer_before_the_body_was_read_says_that_the_connection_closes() {
+    for body in ["", "0123", "0123456789"] {
+        let mut client = Client::connect();
+        client.send(&format!("POST /ignore HTTP/1.1\r\nhost: t\r\ncontent-length: 10\r\n\r\n{body}")).await;
+        let (answer, elapsed) = client.read_to_end().await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+        assert_about(elapsed, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_after_the_body_was_read_keeps_the_connection() {
+    let mut client = Client::connect();
+    for _ in 0..2 {
+        client.send("POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 4\r\n\r\nbody").await;
+        let answer = client.read_until("body").await;
+        assert!(!answer.contains("connection:"), "{answer}");
+        client.send("POST /ignore HTTP/1.1\r\nhost: t\r\ncontent-length: 0\r\n\r\n").await;
+        let answer = client.read_until("unread").await;
+        assert!(!answer.contains("connection:"), "{answer}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

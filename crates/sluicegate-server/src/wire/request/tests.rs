@@ -124,6 +124,21 @@ fn what_is_not_an_object_is_refused_without_repeating_it() {
 }
 
 #[test]
+fn the_example_of_a_refusal_is_a_body_that_would_be_taken() {
+    let example = |detail: &str| detail.split_once("send for example ").map(|(_, example)| example.to_owned());
+    for body in ["", "[]", "5", "{", "{]", "nul", r#"{"resource":"r","identifier":"i"} x"#, r#"{"resource":}"#] {
+        let detail = check(body.as_bytes()).expect_err(body).detail;
+        let example = example(&detail).unwrap_or_else(|| panic!("no example: {detail}"));
+        assert!(check(example.as_bytes()).is_ok(), "{detail}");
+    }
+    for body in ["", "[]", "5", "{", "{]", "nul", r#"{"checks":[]} x"#, r#"{"checks":[5]}"#, r#"{"checks":[{]}"#] {
+        let detail = batch(body.as_bytes()).expect_err(body).detail;
+        let example = example(&detail).unwrap_or_else(|| panic!("no example: {detail}"));
+        assert!(batch(example.as_bytes()).is_ok(), "{detail}");
+    }
+}
+
+#[test]
 fn what_is_not_json_says_where() {
     let (_, detail) = refused(r#"{"resource":"r","identifier":"i"} x"#);
     assert!(detail.starts_with("the body is not JSON (trailing characters at line 1 column 35)"), "{detail}");
