@@ -5,7 +5,6 @@ use sluicegate::core::decision::is_charged;
 use sluicegate::core::{Outcome, Quota, State, Timestamp};
 use sluicegate::store::{Charge, Reply, Store, StoreError, Verdicts};
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The plainest store.
@@ -108,35 +107,19 @@ fn verdicts(states: &States, limits: &[Limit<'_>], outcomes: &[Outcome], now: Ti
 }
 
 impl Store for ReferenceStore {
-    fn charge(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
-        std::future::ready(Ok(Reply { now, verdicts: self.charge_now(charges, now) }))
+    async fn charge(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+        Ok(Reply { now, verdicts: self.charge_now(charges, now) })
     }
 
-    fn peek(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
-        std::future::ready(Ok(Reply { now, verdicts: self.peek_now(charges, now) }))
+    async fn peek(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+        Ok(Reply { now, verdicts: self.peek_now(charges, now) })
     }
 
-    fn refund(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
-        std::future::ready(Ok(Reply { now, verdicts: self.refund_now(charges, now) }))
+    async fn refund(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+        Ok(Reply { now, verdicts: self.refund_now(charges, now) })
     }
 
-    fn reset(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
-        std::future::ready(Ok(Reply { now, verdicts: self.reset_now(charges, now) }))
+    async fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+        Ok(Reply { now, verdicts: self.reset_now(charges, now) })
     }
 }

@@ -25,7 +25,6 @@ use packed::Packed;
 use shard::{Shard, log_entries};
 use sluicegate_core::{Algorithm, Quota, Timestamp, Verdict};
 use smallvec::smallvec;
-use std::future::Future;
 
 /// How a [`MemoryStore`] is sized.
 #[derive(Clone, Copy, Debug)]
@@ -221,36 +220,20 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn charge(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
-        std::future::ready(Ok(Reply { now, verdicts: self.charge_now(charges, now) }))
+    async fn charge(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+        Ok(Reply { now, verdicts: self.charge_now(charges, now) })
     }
 
-    fn peek(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
-        std::future::ready(Ok(Reply { now, verdicts: self.peek_now(charges, now) }))
+    async fn peek(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+        Ok(Reply { now, verdicts: self.peek_now(charges, now) })
     }
 
-    fn refund(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
-        std::future::ready(Ok(Reply { now, verdicts: self.refund_now(charges, now) }))
+    async fn refund(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+        Ok(Reply { now, verdicts: self.refund_now(charges, now) })
     }
 
-    fn reset(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
-        std::future::ready(Ok(Reply { now, verdicts: self.reset_now(charges, now) }))
+    async fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+        Ok(Reply { now, verdicts: self.reset_now(charges, now) })
     }
 
     fn tracked_keys(&self) -> Option<u64> {
