@@ -107,6 +107,10 @@ impl MemoryStore {
     /// Out of line, so that the short way stays short.
     #[inline(never)]
     fn charge_the_long_way(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        if !self.has_room() {
+            // Somebody may embed the store without a sweeper: one step each, before any lock is held.
+            self.sweep(now, 1);
+        }
         self.charge_slots(charges, now, self.newcomers()).unwrap_or_else(|Full| {
             // The overflow always has room, so the second answer is one; were it not, nothing would be charged.
             self.charge_slots(charges, now, Newcomers::Overflow).unwrap_or_else(|Full| self.peek_now(charges, now))

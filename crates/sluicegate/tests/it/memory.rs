@@ -265,3 +265,17 @@ fn a_request_that_comes_late_still_finds_its_state() {
     store.sweep(START.plus(Micros::from_micros(1_000_010)), store.steps_per_round());
     assert!(!is_allowed(&store, &space, "x", &quotas, START.plus(Micros::from_micros(999_990))));
 }
+
+#[test]
+fn a_full_store_makes_room_by_itself_when_nobody_sweeps() {
+    let (store, space) = (store(64), KeySpace::new("unswept"));
+    let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
+    for index in 0..64 {
+        assert!(is_allowed(&store, &space, &format!("old-{index}"), &quotas, START));
+    }
+    // All of them are whole again; each newcomer looks at a part of the table until there is room.
+    let later = START.plus(Micros::from_secs(10));
+    let admitted =
+        (0..2_000).filter(|index| is_allowed(&store, &space, &format!("new-{index}"), &quotas, later)).count();
+    assert!(admitted >= 64, "only {admitted} found room in a store of 64");
+}
