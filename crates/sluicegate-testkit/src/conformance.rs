@@ -9,9 +9,13 @@ use sluicegate::core::{
 };
 use sluicegate::store::{Charge, Key, KeySpace, Store, Subject, Verdicts};
 use sluicegate::{Identity, identity::DEFAULT_TENANT};
+use std::time::Duration;
 
 /// A moment in January 2024, not at any boundary.
 pub const START: Timestamp = Timestamp::now(1_705_312_800_123_456);
+
+/// What a test lets a store take: enough that a busy machine is no fault.
+pub const DEADLINE: Duration = Duration::from_secs(20);
 
 /// One operation on a store, drawn at random by the caller.
 #[derive(Clone, Copy, Debug)]
@@ -67,10 +71,10 @@ pub async fn agrees_with_reference<S: Store>(store: &S, operations: &[Operation]
 
 async fn run<S: Store>(store: &S, kind: OperationKind, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
     let reply = match kind {
-        OperationKind::Charge => store.charge(charges, now).await,
-        OperationKind::Peek => store.peek(charges, now).await,
-        OperationKind::Refund => store.refund(charges, now).await,
-        OperationKind::Reset => store.reset(charges, now).await,
+        OperationKind::Charge => store.charge(charges, now, DEADLINE).await,
+        OperationKind::Peek => store.peek(charges, now, DEADLINE).await,
+        OperationKind::Refund => store.refund(charges, now, DEADLINE).await,
+        OperationKind::Reset => store.reset(charges, now, DEADLINE).await,
     };
     answered(reply)
 }
@@ -154,11 +158,11 @@ fn one<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota], cost: 
 }
 
 async fn charge<S: Store>(store: &S, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
-    answered(store.charge(charges, now).await)
+    answered(store.charge(charges, now, DEADLINE).await)
 }
 
 async fn peek<S: Store>(store: &S, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
-    answered(store.peek(charges, now).await)
+    answered(store.peek(charges, now, DEADLINE).await)
 }
 
 fn remaining(verdicts: &Verdicts) -> Vec<u64> {
@@ -236,11 +240,11 @@ async fn a_refund_gives_back_but_never_above_whole<S: Store>(store: &S) {
         valid(FixedWindow::new(10, MINUTE, Align::Epoch)).into(),
     ];
     charge(store, &[one(&space, "x", &quotas, 6)], START).await;
-    let back = answered(store.refund(&[one(&space, "x", &quotas, 4)], START).await);
+    let back = answered(store.refund(&[one(&space, "x", &quotas, 4)], START, DEADLINE).await);
     assert_eq!(remaining(&back), [8, 8, 8, 8]);
-    let more = answered(store.refund(&[one(&space, "x", &quotas, 4_000_000_000)], START).await);
+    let more = answered(store.refund(&[one(&space, "x", &quotas, 4_000_000_000)], START, DEADLINE).await);
     assert_eq!(remaining(&more), [10, 10, 10, 10]);
-    let stranger = answered(store.refund(&[one(&space, "y", &quotas, 5)], START).await);
+    let stranger = answered(store.refund(&[one(&space, "y", &quotas, 5)], START, DEADLINE).await);
     assert_eq!(remaining(&stranger), [10, 10, 10, 10]);
 }
 
@@ -249,7 +253,7 @@ async fn a_reset_forgets<S: Store>(store: &S) {
     let quotas = [bucket(10, 1, MINUTE), valid(SlidingWindow::new(10, MINUTE)).into()];
     charge(store, &[one(&space, "x", &quotas, 6)], START).await;
     charge(store, &[one(&space, "y", &quotas, 6)], START).await;
-    let fresh = answered(store.reset(&[one(&space, "x", &quotas, 1)], START).await);
+    let fresh = answered(store.reset(&[one(&space, "x", &quotas, 1)], START, DEADLINE).await);
     assert_eq!(remaining(&fresh), [10, 10]);
     assert_eq!(remaining(&peek(store, &[one(&space, "y", &quotas, 1)], START).await), [4, 4]);
 }

@@ -6,6 +6,7 @@ use sluicegate::core::{Outcome, Quota, State, Timestamp};
 use sluicegate::store::{Charge, Reply, Store, StoreError, Verdicts};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The plainest store.
 #[derive(Debug, Default)]
@@ -107,19 +108,19 @@ fn verdicts(states: &States, limits: &[Limit<'_>], outcomes: &[Outcome], now: Ti
 }
 
 impl Store for ReferenceStore {
-    async fn charge(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+    async fn charge(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
         Ok(Reply { now, verdicts: self.charge_now(charges, now) })
     }
 
-    async fn peek(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
         Ok(Reply { now, verdicts: self.peek_now(charges, now) })
     }
 
-    async fn refund(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+    async fn refund(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
         Ok(Reply { now, verdicts: self.refund_now(charges, now) })
     }
 
-    async fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+    async fn reset(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
         Ok(Reply { now, verdicts: self.reset_now(charges, now) })
     }
 }

@@ -13,6 +13,10 @@ use crate::store::{Charge, Reply, Store, StoreError};
 use sluicegate_core::Cost;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a store may take to answer unless a rule says otherwise: inside Envoy's default of 20 ms.
+pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(15);
 
 /// Decides requests by rules, with state in a store.
 ///
@@ -140,9 +144,9 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let Matched { charges, applied, any } = self.matched(request)?;
         let now = self.clock.now();
         let Reply { now, verdicts } = match action {
-            Action::Charge => self.store.charge(&charges, now).await?,
-            Action::Peek => self.store.peek(&charges, now).await?,
-            Action::Refund => self.store.refund(&charges, now).await?,
+            Action::Charge => self.store.charge(&charges, now, DEADLINE_DEFAULT).await?,
+            Action::Peek => self.store.peek(&charges, now, DEADLINE_DEFAULT).await?,
+            Action::Refund => self.store.refund(&charges, now, DEADLINE_DEFAULT).await?,
             Action::Reset => self.reset_own(&charges, now).await?,
         };
         // A cost of nothing is always allowed, even where no rule matches.
@@ -157,8 +161,8 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     ) -> Result<Reply, StoreError> {
         let is_own = |charge: &&Charge<'_>| charge.key.subject.identity.is_some();
         let own: Vec<Charge<'_>> = charges.iter().filter(is_own).copied().collect();
-        self.store.reset(&own, now).await?;
-        self.store.peek(charges, now).await
+        self.store.reset(&own, now, DEADLINE_DEFAULT).await?;
+        self.store.peek(charges, now, DEADLINE_DEFAULT).await
     }
 
     fn matched<'a>(&'a self, request: &Request<'a>) -> Result<Matched<'a>, CheckError> {

@@ -15,6 +15,7 @@ use sluicegate_core::{Cost, Quota, Timestamp, Verdict};
 use smallvec::SmallVec;
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
 
 /// The most limits that one key may have.
 pub const LIMITS_PER_KEY_MAX: usize = 16;
@@ -49,12 +50,16 @@ pub struct Reply {
 ///
 /// `now` is the caller's clock. A store that is shared by several servers has a clock of its own and decides
 /// by that; either way the reply says which instant was meant.
+///
+/// `deadline` is how long the answer may take. A store that cannot answer in time says so, and then does its best
+/// that nothing is charged later either.
 pub trait Store: Send + Sync {
     /// Charges all enforced limits, or none: see [`sluicegate_core::decision`] for what is charged when.
     fn charge(
         &self,
         charges: &[Charge<'_>],
         now: Timestamp,
+        deadline: Duration,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
     /// What [`Store::charge`] would say, without writing anything: what remains is what is left now.
@@ -62,6 +67,7 @@ pub trait Store: Send + Sync {
         &self,
         charges: &[Charge<'_>],
         now: Timestamp,
+        deadline: Duration,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
     /// Gives the costs back, never above whole, then answers as [`Store::peek`].
@@ -69,6 +75,7 @@ pub trait Store: Send + Sync {
         &self,
         charges: &[Charge<'_>],
         now: Timestamp,
+        deadline: Duration,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
     /// Forgets the state of all keys, then answers as [`Store::peek`].
@@ -76,6 +83,7 @@ pub trait Store: Send + Sync {
         &self,
         charges: &[Charge<'_>],
         now: Timestamp,
+        deadline: Duration,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
     /// How many keys the store holds, as far as it can tell cheaply.
@@ -84,25 +92,86 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// A store that could not decide.
+/// A store that could not decide. What that means for the request is up to the rules, not to the store.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StoreError {
+    /// What kind of trouble it is.
+    pub class: ErrorClass,
     /// What happened.
     pub message: String,
+}
+
+/// Kinds of trouble with a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorClass {
+    /// No answer within the deadline. Whether anything was charged is unknown.
+    Timeout,
+    /// No connection, or it broke.
+    Connection,
+    /// The server is up but cannot serve: it loads, has lost its primary or its replicas, or cannot save.
+    Unusable,
+    /// The server is a replica now.
+    ReadOnly,
+    /// The server is busy with a script of somebody's.
+    Busy,
+    /// The server has no memory left.
+    Full,
+    /// The server refuses our name, password or rights.
+    Refused,
+    /// The circuit breaker is open: the server failed a moment ago and was not asked.
+    Open,
+    /// Too many calls are under way already.
+    Overloaded,
+    /// The server said something that makes no sense here.
+    Protocol,
+}
+
+impl ErrorClass {
+    /// All classes.
+    pub const ALL: [Self; 10] = [
+        Self::Timeout,
+        Self::Connection,
+        Self::Unusable,
+        Self::ReadOnly,
+        Self::Busy,
+        Self::Full,
+        Self::Refused,
+        Self::Open,
+        Self::Overloaded,
+        Self::Protocol,
+    ];
+
+    /// The name in logs and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Connection => "connection",
+            Self::Unusable => "unusable",
+            Self::ReadOnly => "read_only",
+            Self::Busy => "busy",
+            Self::Full => "full",
+            Self::Refused => "refused",
+            Self::Open => "open",
+            Self::Overloaded => "overloaded",
+            Self::Protocol => "protocol",
+        }
+    }
 }
 
 impl StoreError {
     /// An error that says what happened.
     #[must_use]
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+    pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
+        Self { class, message: message.into() }
     }
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "the store could not decide: {}", self.message)
+        write!(formatter, "the store could not decide ({}): {}", self.class.name(), self.message)
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use sluicegate::clock::ManualClock;
 use sluicegate::core::{Cost, Timestamp};
 use sluicegate::rules::{Mode, Rule, RuleSet, Unmatched};
-use sluicegate::store::StoreError;
+use sluicegate::store::{ErrorClass, StoreError};
 use sluicegate::{Limiter, MemoryStore, Request};
 
 use super::*;
@@ -146,7 +146,7 @@ async fn a_request_that_no_rule_covers_is_denied_without_a_quota() {
 }
 
 fn store_error() -> CheckError {
-    StoreError::new("canary-host refused the connection").into()
+    StoreError::new(ErrorClass::Connection, "canary-host refused the connection").into()
 }
 
 #[tokio::test]

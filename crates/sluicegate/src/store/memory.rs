@@ -25,6 +25,7 @@ use packed::Packed;
 use shard::{Shard, log_entries};
 use sluicegate_core::{Algorithm, Quota, Timestamp, Verdict};
 use smallvec::smallvec;
+use std::time::Duration;
 
 /// How a [`MemoryStore`] is sized.
 #[derive(Clone, Copy, Debug)]
@@ -224,19 +225,19 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    async fn charge(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+    async fn charge(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
         Ok(Reply { now, verdicts: self.charge_now(charges, now) })
     }
 
-    async fn peek(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
         Ok(Reply { now, verdicts: self.peek_now(charges, now) })
     }
 
-    async fn refund(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+    async fn refund(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
         Ok(Reply { now, verdicts: self.refund_now(charges, now) })
     }
 
-    async fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Reply, StoreError> {
+    async fn reset(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
         Ok(Reply { now, verdicts: self.reset_now(charges, now) })
     }
 

@@ -5,7 +5,7 @@ use sluicegate::MemoryStore;
 use sluicegate::core::{Align, FixedWindow, Micros, Quota, Rate, SlidingWindow, Timestamp, TokenBucket};
 use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::{KeySpace, Store};
-use sluicegate_testkit::conformance::START;
+use sluicegate_testkit::conformance::{DEADLINE, START};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -209,7 +209,8 @@ fn windows_aligned_by_key_start_at_different_instants() {
     let quotas = [FixedWindow::new(1, Micros::from_secs(60), Align::Key).unwrap().into()];
     let reset_after = |index: u32| {
         let identifier = index.to_string();
-        let verdicts = block_on(store.charge(&[unit(&space, &identifier, &quotas)], START)).unwrap().verdicts;
+        let verdicts =
+            block_on(store.charge(&[unit(&space, &identifier, &quotas)], START, DEADLINE)).unwrap().verdicts;
         verdicts[0].reset_after.as_micros()
     };
     let resets: std::collections::HashSet<u64> = (0..1_000).map(reset_after).collect();

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use sluicegate::CheckError;
 use sluicegate::headers::HeaderOptions;
 use sluicegate::rules::{RuleSet, Unmatched};
-use sluicegate::store::StoreError;
+use sluicegate::store::{ErrorClass, StoreError};
 
 use super::*;
 use crate::app::AppOptions;
@@ -239,7 +239,7 @@ async fn refusals_that_need_no_body_are_described() {
 async fn a_store_that_could_not_decide_is_described() {
     let document = document();
     for (path, _, operation) in operations(&document).into_iter().filter(|(_, method, _)| method == "POST") {
-        let failed = CheckError::from(StoreError::new("gone"));
+        let failed = CheckError::from(StoreError::new(ErrorClass::Connection, "gone"));
         let response = match path {
             "/v1/check" | "/v1/peek" => respond::decided(Err(failed), HeaderOptions::default()),
             _ => Err(failed.into()),
