@@ -6,6 +6,8 @@
 
 pub mod key;
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 pub use key::{Key, KeySpace, Subject};
 pub use memory::MemoryStore;

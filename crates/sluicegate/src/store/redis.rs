@@ -1,0 +1,3 @@
+//! The shared store: state in Redis or Valkey, one atomic script call per decision.
+
+mod call;
