@@ -1,7 +1,6 @@
 //! The limiters that are compared, behind one question. Each reads its own clock, as in real use, and has a
 //! limit so large that everything is allowed.
 
-use crate::workload::KEY_BYTES;
 use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use sluicegate::clock::{Clock, SystemClock};
@@ -23,8 +22,9 @@ pub(crate) const NAMES: [&str; 3] = ["sluicegate", "governor", "throttlecrab"];
 
 /// A limiter that can be asked.
 pub(crate) trait Contender: Sync {
-    /// True if a request of this key passes.
-    fn is_allowed(&self, key: &str) -> bool;
+    /// True if a request of this key passes. It is a `String` because one peer can only be asked with what it keeps.
+    #[expect(clippy::ptr_arg, reason = "what the peer takes")]
+    fn is_allowed(&self, key: &String) -> bool;
 }
 
 /// A fresh contender by name.
@@ -59,7 +59,7 @@ impl Ours {
 
 impl Contender for Ours {
     #[inline]
-    fn is_allowed(&self, key: &str) -> bool {
+    fn is_allowed(&self, key: &String) -> bool {
         let subject = Subject { tenant: None, identity: Some(Identity::Named(key)), address: None };
         let charge = Charge {
             key: Key { space: &self.space, subject },
@@ -73,7 +73,7 @@ impl Contender for Ours {
 }
 
 struct Governor {
-    limiter: governor::RateLimiter<[u8; KEY_BYTES], DashMapStateStore<[u8; KEY_BYTES]>, DefaultClock>,
+    limiter: governor::RateLimiter<String, DashMapStateStore<String>, DefaultClock>,
 }
 
 impl Governor {
@@ -86,9 +86,8 @@ impl Governor {
 
 impl Contender for Governor {
     #[inline]
-    fn is_allowed(&self, key: &str) -> bool {
-        // A key of fixed size is the best case for this peer: nothing is allocated or followed.
-        <&[u8; KEY_BYTES]>::try_from(key.as_bytes()).is_ok_and(|key| self.limiter.check_key(key).is_ok())
+    fn is_allowed(&self, key: &String) -> bool {
+        self.limiter.check_key(key).is_ok()
     }
 }
 
@@ -106,7 +105,7 @@ impl Throttlecrab {
 impl Contender for Throttlecrab {
     #[inline]
     #[expect(clippy::disallowed_methods, reason = "this peer is given the time of day at every call")]
-    fn is_allowed(&self, key: &str) -> bool {
+    fn is_allowed(&self, key: &String) -> bool {
         let (burst, period) = (i64::from(BURST), PERIOD_SECS as i64);
         let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
         limiter.rate_limit(key, burst, 1, period, 1, SystemTime::now()).is_ok_and(|(allowed, _)| allowed)

@@ -59,7 +59,7 @@ fn measure(name: &str, workload: &Workload, threads: usize, decisions: usize) ->
                 let (barrier, core) = (&barrier, cores.get(thread % cores.len().max(1)).copied());
                 scope.spawn(move || {
                     core.map(core_affinity::set_for_current);
-                    let start = thread * workload.order.len() / threads;
+                    let start = thread * workload.requests.len() / threads;
                     barrier.wait();
                     ask(contender, workload, start, decisions)
                 })

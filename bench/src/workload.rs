@@ -1,66 +1,49 @@
 //! Keys and the order in which they are asked for. Everything is drawn before the clock starts.
 
-/// The length of every key.
-pub(crate) const KEY_BYTES: usize = 24;
-/// How many decisions the order covers before it repeats.
-const ORDER_LENGTH: usize = 1 << 20;
+/// How many requests there are before they repeat.
+const REQUESTS: usize = 1 << 20;
 
 /// One workload.
 pub(crate) struct Workload {
     /// What the table calls it.
     pub(crate) name: &'static str,
     /// The keys.
-    pub(crate) keys: Keys,
-    /// Which key comes when.
-    pub(crate) order: Vec<u32>,
+    pub(crate) keys: Vec<String>,
+    /// What is asked for, one after the other. Each request has a text of its own, which lies where the processor
+    /// expects it: a server has just read it from a connection.
+    pub(crate) requests: Vec<String>,
 }
 
 /// One key; 100,000 keys evenly; a million keys, few of them often.
 pub(crate) fn all() -> [Workload; 3] {
     [
-        Workload { name: "hot key", keys: keys(1), order: vec![0; ORDER_LENGTH] },
-        Workload { name: "100 k uniform", keys: keys(100_000), order: uniform(100_000) },
-        Workload { name: "1 M Zipf", keys: keys(1_000_000), order: zipf(1_000_000) },
+        workload("hot key", 1, vec![0; REQUESTS]),
+        workload("100 k uniform", 100_000, uniform(100_000)),
+        workload("1 M Zipf", 1_000_000, zipf(1_000_000)),
     ]
+}
+
+fn workload(name: &'static str, count: usize, order: Vec<u32>) -> Workload {
+    let keys = keys(count);
+    let requests = order.iter().map(|index| keys[*index as usize].clone()).collect();
+    Workload { name, keys, requests }
 }
 
 impl Workload {
     /// The key asked for at `step`.
-    pub(crate) fn key(&self, step: usize) -> &str {
-        self.keys.get(self.order[step % ORDER_LENGTH] as usize)
-    }
-}
-
-/// Many keys side by side in one text.
-pub(crate) struct Keys {
-    text: String,
-}
-
-impl Keys {
-    /// The key at `index`.
-    pub(crate) fn get(&self, index: usize) -> &str {
-        &self.text[index * KEY_BYTES..(index + 1) * KEY_BYTES]
-    }
-
-    /// How many keys there are.
-    pub(crate) fn len(&self) -> usize {
-        self.text.len() / KEY_BYTES
-    }
-
-    /// All keys.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        (0..self.len()).map(|index| self.get(index))
+    pub(crate) fn key(&self, step: usize) -> &String {
+        &self.requests[step % REQUESTS]
     }
 }
 
 /// `count` keys of 24 bytes.
-pub(crate) fn keys(count: usize) -> Keys {
-    Keys { text: (0..count).map(|index| format!("user:{index:019}")).collect() }
+pub(crate) fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|index| format!("user:{index:019}")).collect()
 }
 
 fn uniform(count: u32) -> Vec<u32> {
     let mut random = Random(0x2545_F491_4F6C_DD1D);
-    (0..ORDER_LENGTH).map(|_| (random.next() % u64::from(count)) as u32).collect()
+    (0..REQUESTS).map(|_| (random.next() % u64::from(count)) as u32).collect()
 }
 
 /// Zipf with exponent 1, by the inverse of the harmonic sum.
@@ -72,7 +55,7 @@ fn zipf(count: u32) -> Vec<u32> {
         ((uniform * scale).exp() as u32 - 1).min(count - 1)
     };
     // Ranks are scattered over the table, as identities are.
-    (0..ORDER_LENGTH).map(draw).map(|rank| (u64::from(rank) * 7_919 % u64::from(count)) as u32).collect()
+    (0..REQUESTS).map(draw).map(|rank| (u64::from(rank) * 7_919 % u64::from(count)) as u32).collect()
 }
 
 /// xorshift: the same sequence in every run.
