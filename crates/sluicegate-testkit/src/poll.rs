@@ -10,7 +10,7 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The first answer that is there, or a panic saying `what` did not happen within about `limit`.
-pub(crate) fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let questions = limit.as_millis().div_ceil(PAUSE.as_millis()).max(1);
     for _ in 0..questions {
         if let Some(answer) = ask() {
@@ -22,6 +22,6 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Opt
 }
 
 /// Like [`until`], for a question with yes and no as its answers.
-pub(crate) fn until_true(what: &str, limit: Duration, mut ask: impl FnMut() -> bool) {
+pub fn until_true(what: &str, limit: Duration, mut ask: impl FnMut() -> bool) {
     until(what, limit, || ask().then_some(()));
 }
