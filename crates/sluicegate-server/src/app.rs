@@ -8,7 +8,7 @@ use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::headers::HeaderOptions;
 use sluicegate::rules::RuleSet;
 use sluicegate::store::memory::MemoryOptions;
-use sluicegate::{Limiter, MemoryStore};
+use sluicegate::{Instances, Limiter, MemoryStore};
 
 use crate::secret::Secret;
 use crate::telemetry::tally::{Tally, Totals};
@@ -46,8 +46,10 @@ impl App {
         let AppOptions { rules, memory, headers, admin_token } = options;
         let clock = SystemClock::new();
         let store = MemoryStore::new(memory, clock.now());
-        let limiter = Arc::new(Limiter::new(rules, store, clock).observed(Arc::new(Tally::default())));
-        Self(Arc::new(Shared { limiter, headers, admin_token }))
+        let limiter = Limiter::new(rules, store, clock)
+            .observed(Arc::new(Tally::default()))
+            .with_fallback(memory, Instances::default());
+        Self(Arc::new(Shared { limiter: Arc::new(limiter), headers, admin_token }))
     }
 
     /// Who decides.

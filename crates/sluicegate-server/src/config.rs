@@ -26,7 +26,7 @@ pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
 /// The keys of `listen`.
 pub(crate) const LISTEN_KEYS: &[&str] = &["gateway", "api", "admin"];
 /// The keys of `headers`.
-pub(crate) const HEADERS_KEYS: &[&str] = &["styles", "x_ratelimit_reset"];
+pub(crate) const HEADERS_KEYS: &[&str] = &["styles", "x_ratelimit_reset", "degraded"];
 /// The stores this build knows.
 pub(crate) const STORES: &[&str] = &["memory"];
 /// The most keys the embedded store may be told to hold: a thousand million, at least 45 GB.
@@ -176,8 +176,9 @@ fn read_headers(reader: &Reader<'_>) -> Option<HeaderOptions> {
     let section = reader.section(HEADERS_KEYS)?;
     let default = HeaderOptions::default();
     let reset = section.optional("x_ratelimit_reset", default.reset, |reset| reset.choice(RESETS));
+    let degraded = section.optional("degraded", default.degraded, Reader::boolean);
     let options = section.optional("styles", default, read_styles);
-    Some(HeaderOptions { reset: reset?, ..options? })
+    Some(HeaderOptions { reset: reset?, degraded: degraded?, ..options? })
 }
 
 fn read_styles(reader: &Reader<'_>) -> Option<HeaderOptions> {
@@ -186,6 +187,6 @@ fn read_styles(reader: &Reader<'_>) -> Option<HeaderOptions> {
     Some(HeaderOptions {
         x_ratelimit: styles.contains(&Style::XRateLimit),
         ietf: styles.contains(&Style::Ietf),
-        reset: ResetStyle::default(),
+        ..HeaderOptions::default()
     })
 }

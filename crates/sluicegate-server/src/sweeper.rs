@@ -32,13 +32,17 @@ pub(crate) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Starts to sweep the limiter's store.
+    /// Starts to sweep the limiter's store, and what it keeps for the time without one.
     pub(crate) fn start(limiter: Arc<ServerLimiter>) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let thread = Builder::new().name("sweeper".to_owned()).spawn(move || {
-            let mut slices = Slices::default();
+            let (mut slices, mut local_slices) = (Slices::default(), Slices::default());
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                slices.sweep_next(limiter.store(), limiter.clock().now());
+                let now = limiter.clock().now();
+                slices.sweep_next(limiter.store(), now);
+                if let Some(local) = limiter.local_store() {
+                    local_slices.sweep_next(local, now);
+                }
             }
         })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })

@@ -1,13 +1,15 @@
 //! What the tests of several crates share. Never shipped.
 //!
 //! [`model`] is a second opinion on every algorithm, [`mod@reference`] a store too simple to be wrong,
-//! [`conformance`] what every store must do. With the feature `servers` there are also real servers to run
-//! against: `redis_server` starts one, and it dies with the test that owns it; `fault_proxy` breaks connections.
+//! [`conformance`] what every store must do, [`faulty_store`] a store that fails when it is told to. With the feature
+//! `servers` there are also real servers to run against: `redis_server` starts one, and it dies with the test that owns
+//! it; `fault_proxy` breaks connections.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 pub mod conformance;
 #[cfg(feature = "servers")]
 pub mod fault_proxy;
+pub mod faulty_store;
 pub mod model;
 #[cfg(feature = "servers")]
 pub mod poll;

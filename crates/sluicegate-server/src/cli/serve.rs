@@ -61,8 +61,8 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(serve(&settings, is_demo, routers, &health, &shutdown));
     drop(sweeper);
-    let Totals { allowed, denied, store_failures } = app.totals();
-    tracing::info!(allowed, denied, store_failures, "stopped");
+    let Totals { allowed, denied, undecided, degraded, store_failures } = app.totals();
+    tracing::info!(allowed, denied, undecided, degraded, store_failures, "stopped");
     // What is still running was cut on purpose; nothing waits for it.
     runtime.shutdown_background();
     outcome

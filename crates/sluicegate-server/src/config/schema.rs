@@ -12,7 +12,7 @@ use sluicegate::core::{FixedWindow, SlidingCounter, SlidingWindow, TokenBucket};
 use sluicegate::rules::file::limit::{
     ALIGNS, FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS, UNLIMITED,
 };
-use sluicegate::rules::file::rule::{MATCH_KEYS, MODES, OVERRIDE_KEYS, PARTS, RULE_KEYS};
+use sluicegate::rules::file::rule::{MATCH_KEYS, MODES, OVERRIDE_KEYS, PARTS, POLICIES, RULE_KEYS};
 use sluicegate::rules::file::value::{LABEL_BYTES_MAX, PATTERN_BYTES_MAX, UNITS};
 use sluicegate::rules::file::{self, TIERS_MAX, UNMATCHED};
 use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
@@ -152,6 +152,11 @@ fn headers_property(key: &str) -> Value {
         "x_ratelimit_reset" => {
             words("X-RateLimit-Reset in seconds since 1970, or in seconds from now.", RESETS, "epoch")
         }
+        "degraded" => json!({
+            "description": "Whether X-RateLimit-Degraded says that the store had no part in an answer.",
+            "anyOf": [{ "enum": [true, false, "true", "false"] }, reference("variable")],
+            "default": false,
+        }),
         _ => unknown(),
     }
 }
@@ -240,6 +245,13 @@ fn rule_property(key: &str) -> Value {
             "default": [],
         }),
         "mode" => words("enforce decides; shadow counts and reports, and never denies.", MODES, "enforce"),
+        "on_store_failure" => words(
+            "When the store does not answer: open has no objection, closed refuses, local goes by this server's \
+             share of the limits.",
+            POLICIES,
+            "open",
+        ),
+        "deadline" => described("duration", "How long the store may take, 1ms to 10s.", &["15ms"]),
         "cost" => integer("What a request costs that does not say.", 0, u32::MAX.into(), &[1]),
         _ => unknown(),
     }

@@ -36,7 +36,7 @@ fn every_key_of_a_server_is_read() {
         "store: memory
 memory: { max_keys: 1000 }
 listen: { gateway: off, api: 0.0.0.0:0, admin: '[::1]:8082' }
-headers: { styles: [ietf], x_ratelimit_reset: delta }
+headers: { styles: [ietf], x_ratelimit_reset: delta, degraded: true }
 unmatched: deny
 rules: []",
     );
@@ -49,7 +49,8 @@ rules: []",
     };
     assert_eq!(config.settings, settings);
     assert_eq!(config.memory.max_keys, 1_000);
-    assert_eq!(config.headers, HeaderOptions { x_ratelimit: false, ietf: true, reset: ResetStyle::Delta });
+    let headers = HeaderOptions { x_ratelimit: false, ietf: true, reset: ResetStyle::Delta, degraded: true };
+    assert_eq!(config.headers, headers);
     assert_eq!(config.rules.unmatched(), Unmatched::Deny);
 }
 
@@ -58,7 +59,8 @@ fn what_is_left_out_has_its_default() {
     let config = good("rules: []");
     assert_eq!(config.settings, FileSettings::default());
     assert_eq!(config.memory.max_keys, 10_000_000);
-    assert_eq!(config.headers, HeaderOptions { x_ratelimit: true, ietf: true, reset: ResetStyle::Epoch });
+    let headers = HeaderOptions { x_ratelimit: true, ietf: true, reset: ResetStyle::Epoch, degraded: false };
+    assert_eq!(config.headers, headers);
     assert_eq!(good("memory: {}\nlisten: {}\nheaders: {}\nrules: []").headers, HeaderOptions::default());
     let none = good("headers: { styles: [] }\nrules: []").headers;
     assert!(!none.x_ratelimit && !none.ietf);
@@ -111,14 +113,22 @@ fn every_problem_with_a_key_of_a_server_is_told() {
         ],
     );
     check(
-        "headers: { styles: [x-ratelimit, ieft, x-ratelimit], x_ratelimit_reset: epoche, degraded: false }",
+        "headers: { styles: [x-ratelimit, ieft, x-ratelimit], x_ratelimit_reset: epoche, degrade: 5 }",
         &[
             "1:34: headers.styles[1]: unknown value (value ieft): did you mean ietf? use x-ratelimit or ietf",
             "1:40: headers.styles[2]: named twice, first at 1:21 (value x-ratelimit): name it once",
             "1:73: headers.x_ratelimit_reset: unknown value (value epoche): did you mean epoch? use epoch or delta",
-            "1:81: headers.degraded: unknown key: the keys here are: styles, x_ratelimit_reset",
+            "1:81: headers.degrade: unknown key: did you mean degraded? \
+             the keys here are: styles, x_ratelimit_reset, degraded",
         ],
     );
+    for value in ["yes", "1", "True"] {
+        let problem = format!("1:22: headers.degraded: unknown value (value {value}): use true or false");
+        let problem = problem.replace("(value True): use", "(value True): did you mean true? use");
+        check(&format!("headers: {{ degraded: {value} }}"), &[&problem]);
+    }
+    check("headers: { degraded: }", &["1:20: headers.degraded: no value: use true or false"]);
+    check("headers: { degraded: [] }", &["1:22: headers.degraded: not a word but a list: use true or false"]);
     let list = "write a list, for example [x-ratelimit, ietf], or [] for no header fields";
     check("headers: { styles: ietf }", &[&format!("1:20: headers.styles: not a list (value ietf): {list}")]);
 }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests report by panicking")]
 
 mod conformance;
+mod failure_properties;
+mod failures;
 mod limiter;
 mod memory;
 mod source_defects;

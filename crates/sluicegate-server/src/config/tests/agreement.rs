@@ -98,7 +98,7 @@ const FULL: &str = r#"
 store: memory
 memory: { max_keys: 1000 }
 listen: { gateway: 127.0.0.1:8080, api: off, admin: "[::1]:0" }
-headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch }
+headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
 tiers: [free, pro]
 unmatched: allow
 rules:
@@ -113,6 +113,8 @@ rules:
     tiers: { pro: unlimited, free: [ { algorithm: fixed_window, limit: 5, window: 1min } ] }
     overrides: [ { identifier: vip-*, limits: unlimited } ]
     mode: shadow
+    on_store_failure: closed
+    deadline: 15ms
     cost: 1
   - { name: other, per: ip, limits: unlimited }
 "#;
