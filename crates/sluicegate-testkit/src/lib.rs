@@ -2,7 +2,8 @@
 //!
 //! [`model`] is a second opinion on every algorithm, [`mod@reference`] a store too simple to be wrong,
 //! [`conformance`] what every store must do. With the feature `servers` there are also real servers to run
-//! against: `redis_server` starts one, and it dies with the test that owns it; `fault_proxy` breaks connections.
+//! against: `redis_server` starts one, `redis_cluster` and `redis_sentinel` several, and they die with the test
+//! that owns them; `fault_proxy` breaks the connections to them.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 pub mod conformance;
@@ -11,6 +12,10 @@ pub mod fault_proxy;
 pub mod model;
 #[cfg(feature = "servers")]
 pub mod poll;
+#[cfg(feature = "servers")]
+pub mod redis_cluster;
+#[cfg(feature = "servers")]
+pub mod redis_sentinel;
 #[cfg(feature = "servers")]
 pub mod redis_server;
 pub mod reference;
