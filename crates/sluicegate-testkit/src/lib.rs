@@ -2,8 +2,8 @@
 //!
 //! [`model`] is a second opinion on every algorithm, [`mod@reference`] a store too simple to be wrong,
 //! [`conformance`] what every store must do, [`faulty_store`] a store that fails when it is told to. With the feature
-//! `servers` there are also real servers to run against: `redis_server` starts one, and it dies with the test that owns
-//! it; `fault_proxy` breaks connections.
+//! `servers` there are also real servers to run against: `redis_server` starts one, `redis_cluster` and
+//! `redis_sentinel` several, and they die with the test that owns them; `fault_proxy` breaks connections.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 pub mod conformance;
@@ -13,6 +13,10 @@ pub mod faulty_store;
 pub mod model;
 #[cfg(feature = "servers")]
 pub mod poll;
+#[cfg(feature = "servers")]
+pub mod redis_cluster;
+#[cfg(feature = "servers")]
+pub mod redis_sentinel;
 #[cfg(feature = "servers")]
 pub mod redis_server;
 pub mod reference;

@@ -23,12 +23,12 @@ use tempfile::TempDir;
 
 pub use certificates::{Certificates, ClientCertificates};
 pub use options::Options;
-pub(crate) use options::Role;
+pub(crate) use options::{ADMINISTRATOR, ANY_PASSWORD, Role};
 pub(crate) use port::free as free_port;
 pub use program::Program;
 
 use crate::poll;
-use options::{ACCESS_CONTROL_FILE, ADMINISTRATION_SOCKET, ADMINISTRATOR};
+use options::{ACCESS_CONTROL_FILE, ADMINISTRATION_SOCKET};
 use process::Process;
 
 /// How long a server may take to answer its first question; a busy machine needs a fraction of it.
@@ -113,6 +113,11 @@ impl RedisServer {
         self.running(Process::id)
     }
 
+    /// Whether it was neither killed nor paused.
+    pub fn is_running(&self) -> bool {
+        self.process.lock().as_ref().is_some_and(|process| !process.is_paused())
+    }
+
     /// Processor time it has used since its last start.
     pub fn processor_time(&self) -> Duration {
         self.running(Process::processor_time)
@@ -188,6 +193,19 @@ impl RedisServer {
         command.query(&mut self.connection()?)
     }
 
+    /// A connection with all rights, for many commands in a row. Killing the server ends it.
+    pub fn connection(&self) -> RedisResult<Connection> {
+        let address = ConnectionAddr::Unix(self.path(ADMINISTRATION_SOCKET));
+        let mut settings = RedisConnectionInfo::default();
+        if self.options.role != Role::Sentinel {
+            settings = settings.set_username(ADMINISTRATOR).set_password(ANY_PASSWORD);
+        }
+        let client = Client::open(address.into_connection_info()?.set_redis_settings(settings))?;
+        let connection = client.get_connection_with_timeout(COMMAND_LIMIT)?;
+        connection.set_read_timeout(Some(COMMAND_LIMIT))?;
+        Ok(connection)
+    }
+
     /// One field of `INFO`, for instance `master_link_status`; `None` where the server does not have it.
     pub fn info(&self, field: &str) -> Option<String> {
         let report: String = self.command(&["INFO", "everything"]);
@@ -219,18 +237,6 @@ impl RedisServer {
             }
             self.try_command::<String>(&["PING"]).is_ok().then_some(Start::Ready)
         })
-    }
-
-    fn connection(&self) -> RedisResult<Connection> {
-        let address = ConnectionAddr::Unix(self.path(ADMINISTRATION_SOCKET));
-        let mut settings = RedisConnectionInfo::default();
-        if self.options.role != Role::Sentinel {
-            settings = settings.set_username(ADMINISTRATOR).set_password("none is needed");
-        }
-        let client = Client::open(address.into_connection_info()?.set_redis_settings(settings))?;
-        let connection = client.get_connection_with_timeout(COMMAND_LIMIT)?;
-        connection.set_read_timeout(Some(COMMAND_LIMIT))?;
-        Ok(connection)
     }
 
     /// Removes everything but what describes the server itself.

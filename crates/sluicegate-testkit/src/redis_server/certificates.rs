@@ -89,6 +89,8 @@ fn write_all(folder: &Path, last_year_of_server: i32) -> Result<(), Box<dyn std:
     fs::write(folder.join("authority.crt"), authority.pem())?;
 
     let mut server = named("server", ExtendedKeyUsagePurpose::ServerAuth);
+    // The nodes of a cluster are also each other's clients.
+    server.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
     server.not_after = date_time_ymd(last_year_of_server, 1, 1);
     server.subject_alt_names =
         vec![SanType::DnsName("localhost".try_into()?), SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST))];

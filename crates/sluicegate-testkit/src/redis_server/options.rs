@@ -5,11 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::certificates::{Certificates, ClientCertificates};
+use super::port::free as free_port;
 use super::program::Program;
 
 /// The user as which the test kit gives its own commands. It has no password and may do everything, so that a
 /// test can change passwords and rights without losing the reins.
-pub(super) const ADMINISTRATOR: &str = "testkit";
+pub(crate) const ADMINISTRATOR: &str = "testkit";
+/// The administrator's password: every one is right.
+pub(crate) const ANY_PASSWORD: &str = "any";
 const ADMINISTRATOR_RIGHTS: &str = "on nopass ~* &* +@all";
 
 /// The socket of the test kit's own commands: never TLS, never behind a proxy.
@@ -74,6 +77,10 @@ impl Options {
         self.set("replicaof", &format!("127.0.0.1 {port}"))
     }
 
+    pub(crate) fn program(&self) -> Program {
+        self.program
+    }
+
     pub(crate) fn role(mut self, role: Role) -> Self {
         self.role = role;
         self
@@ -123,14 +130,23 @@ impl Options {
         file.line("tls-cert-file", &quoted(&certificates.server()));
         file.line("tls-key-file", &quoted(&certificates.server_key()));
         file.line("tls-auth-clients", asked);
+        file.line("tls-replication", "yes");
+        if self.role == Role::ClusterNode {
+            file.line("tls-cluster", "yes");
+        }
     }
 
     fn keep_nothing(&self, file: &mut Lines) {
         file.line("save", "\"\"");
         // By default a primary waits five seconds for further replicas before it serves the first.
         file.line("repl-diskless-sync-delay", "0");
+        // Replication goes on whatever a test does to the passwords.
+        file.line("masteruser", ADMINISTRATOR);
+        file.line("masterauth", ANY_PASSWORD);
         if self.role == Role::ClusterNode {
             file.line("cluster-enabled", "yes");
+            // The default, ten thousand above the other port, may be taken or not exist.
+            file.line("cluster-port", &free_port().to_string());
         }
     }
 

@@ -43,7 +43,11 @@ impl Process {
     /// Stops the process where it is, and returns when it really stands still.
     pub(super) fn pause(&self) {
         self.signal(Signal::STOP);
-        poll::until_true("a stopped process", Duration::from_secs(10), || self.state() == Some('T'));
+        poll::until_true("a stopped process", Duration::from_secs(10), || self.is_paused());
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.state() == Some('T')
     }
 
     pub(super) fn resume(&self) {

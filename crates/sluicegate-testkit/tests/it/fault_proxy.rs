@@ -141,8 +141,8 @@ fn one_byte_at_a_time_still_adds_up() {
     let mut stream = answered(&proxy);
     let before = received(&server);
     proxy.set(Mode::OneByte);
-    stream.write_all(&PING.repeat(20)).unwrap();
-    expect(&mut stream, &PONG.repeat(20));
+    stream.write_all(&PING.repeat(50)).unwrap();
+    expect(&mut stream, &PONG.repeat(50));
     assert!(received(&server) - before > 20, "the server read the requests in few pieces");
 }
 

@@ -65,9 +65,22 @@ struct Shared {
     probe_key: Mutex<Option<String>>,
     /// Told when the probe should not wait any longer.
     probe_now: Notify,
+    /// What the last probe found.
+    proof: watch::Sender<Proof>,
     loading: AtomicBool,
     used: AtomicBool,
     counters: Counters,
+}
+
+/// What is known about the server of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// It was not asked yet.
+    None,
+    /// It can be used.
+    Good,
+    /// It cannot be used.
+    Bad,
 }
 
 /// What became of a call on one server.
@@ -110,6 +123,7 @@ impl Node {
             last_trouble: Mutex::new(None),
             probe_key: Mutex::new(probe_key),
             probe_now: Notify::new(),
+            proof: watch::Sender::new(Proof::None),
             loading: AtomicBool::new(false),
             used: AtomicBool::new(true),
             counters: Counters::default(),
@@ -145,7 +159,8 @@ impl Node {
     /// Why the server cannot be used; nothing if it can.
     pub(super) fn trouble(&self) -> Option<(ErrorClass, String)> {
         let connected = self.shared.lanes.iter().all(|lane| lane.borrow().is_some());
-        if connected && self.shared.breaker.phase() != Phase::Open {
+        let proven = *self.shared.proof.borrow() != Proof::Bad && self.shared.breaker.phase() != Phase::Open;
+        if connected && proven {
             return None;
         }
         let last = self.shared.last_trouble.lock().clone();
@@ -156,11 +171,12 @@ impl Node {
         )
     }
 
-    /// Returns when there is a connection, or at the deadline.
-    pub(super) async fn connected(&self, deadline: Instant) {
+    /// Returns when there is a connection and the server was tried, or at the deadline.
+    pub(super) async fn tried(&self, deadline: Instant) {
         for lane in &self.shared.lanes {
             _ = timeout_at(deadline, lane.subscribe().wait_for(Option::is_some)).await;
         }
+        _ = timeout_at(deadline, self.shared.proof.subscribe().wait_for(|proof| *proof != Proof::None)).await;
     }
 
     /// Asks something that no caller waits for, if there is a connection.
@@ -350,3 +366,6 @@ fn command(call: &Call<'_>, form: Form, deadline_micros: u64, nonce: u64) -> Cmd
     command.arg(call.keys.len()).arg(call.keys).arg(deadline_micros).arg(nonce).arg(call.arguments);
     command
 }
+
+#[cfg(test)]
+mod tests;

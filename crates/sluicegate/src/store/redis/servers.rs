@@ -134,7 +134,7 @@ impl Servers {
         let deadline = Instant::now() + within;
         self.topology.known(deadline).await;
         for node in self.topology.nodes().unwrap_or_default() {
-            node.connected(deadline).await;
+            node.tried(deadline).await;
         }
         self.health().first_trouble().map_or(Ok(()), |(class, why)| Err(StoreError::new(class, why)))
     }

@@ -5,7 +5,7 @@ use super::super::error::{Ran, Trouble};
 use super::super::link::Link;
 use super::super::pause::{Backoff, Heard};
 use super::super::server_clock::ServerClock;
-use super::{Shared, count};
+use super::{Proof, Shared, count};
 use crate::store::redis::dialer::Driver;
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value};
@@ -36,6 +36,7 @@ pub(super) async fn keep_connected(shared: Arc<Shared>, lane: usize) {
 
 async fn serve(shared: &Shared, lane: usize, link: Arc<Link>, driver: Driver) {
     count(&shared.counters.connected);
+    shared.proof.send_replace(Proof::None);
     shared.lanes[lane].send_replace(Some(Arc::clone(&link)));
     shared.probe_now.notify_one();
     let how = tokio::select! {

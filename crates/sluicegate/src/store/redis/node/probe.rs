@@ -1,23 +1,23 @@
 //! Finds out, without any caller's help, whether a server is well.
 //!
-//! While calls pass, a ping now and then notices a connection that died in silence. While the breaker is open, a
-//! probe also runs a script that writes: only a primary that can really be used says yes to that.
+//! While all is well, a ping now and then notices a connection that died in silence. On a new connection, and while
+//! the breaker is open, a probe runs a script that writes: only a primary that can really be used says yes to that.
 
 use super::super::super::ErrorClass;
 use super::super::breaker::{Change, Phase};
 use super::super::error::{Blame, Ran, Trouble};
 use super::super::link::Link;
 use super::super::pause::jittered;
-use super::{Ordering, Shared};
+use super::{Ordering, Proof, Shared};
 use redis::{Cmd, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// How often a server is asked while it is well.
-const PAUSE_CLOSED: Duration = Duration::from_secs(1);
+const PAUSE_PROVEN: Duration = Duration::from_secs(1);
 /// How often a server is asked while it is not.
-const PAUSE_OPEN: Duration = Duration::from_millis(100);
+const PAUSE_UNPROVEN: Duration = Duration::from_millis(100);
 /// How soon it is asked again at the earliest, whatever happens.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// So many probes in a row without an answer, and the connection is given up.
@@ -33,34 +33,42 @@ return ARGV[1]";
 pub(super) async fn probe(shared: Arc<Shared>) {
     let mut silence = vec![0; shared.lanes.len()];
     loop {
-        let pause = if shared.breaker.phase() == Phase::Closed { PAUSE_CLOSED } else { PAUSE_OPEN };
         sleep(PAUSE_MIN).await;
         tokio::select! {
-            () = sleep(jittered(pause)) => {}
+            () = sleep(jittered(if is_proven(&shared) { PAUSE_PROVEN } else { PAUSE_UNPROVEN })) => {}
             () = shared.probe_now.notified() => {}
         }
+        let mut proof = Proof::None;
         for (lane, silence) in shared.lanes.iter().zip(&mut silence) {
-            let Some(link) = lane.borrow().clone() else {
-                *silence = 0;
-                continue;
-            };
+            let Some(link) = lane.borrow().clone() else { continue };
             load_scripts(&shared, &link).await;
             let result = examine(&shared, &link).await;
-            *silence = if matches!(&result, Err(trouble) if trouble.class == ErrorClass::Timeout) {
-                *silence + 1
-            } else {
-                0
-            };
-            if *silence >= SILENCE_MAX {
-                *silence = 0;
-                link.break_off();
-            }
-            note(&shared, result);
+            listen(&link, &result, silence);
+            proof = if note(&shared, result) && proof != Proof::Bad { Proof::Good } else { Proof::Bad };
+        }
+        if proof != Proof::None {
+            shared.proof.send_replace(proof);
         }
     }
 }
 
-fn note(shared: &Shared, result: Result<(), Trouble>) {
+/// Whether calls pass, and the server was last found well.
+fn is_proven(shared: &Shared) -> bool {
+    shared.breaker.phase() == Phase::Closed && *shared.proof.borrow() == Proof::Good
+}
+
+/// Gives a connection up that says nothing.
+fn listen(link: &Link, result: &Result<(), Trouble>, silence: &mut u32) {
+    let silent = matches!(result, Err(trouble) if trouble.class == ErrorClass::Timeout);
+    *silence = if silent { *silence + 1 } else { 0 };
+    if *silence >= SILENCE_MAX {
+        *silence = 0;
+        link.break_off();
+    }
+}
+
+/// Tells the breaker what a probe found, and returns whether it was good.
+fn note(shared: &Shared, result: Result<(), Trouble>) -> bool {
     let now_ms = shared.now_ms(Instant::now());
     match result {
         Err(trouble) if trouble.blame == Blame::Server => {
@@ -70,8 +78,12 @@ fn note(shared: &Shared, result: Result<(), Trouble>) {
             } else {
                 *shared.last_trouble.lock() = Some((trouble.class, trouble.message));
             }
+            false
         }
-        _ => _ = shared.breaker.probed(now_ms, true),
+        _ => {
+            shared.breaker.probed(now_ms, true);
+            true
+        }
     }
 }
 
@@ -89,7 +101,7 @@ async fn load_scripts(shared: &Shared, link: &Link) {
 
 async fn examine(shared: &Shared, link: &Link) -> Result<(), Trouble> {
     let nonce = shared.numbers.fetch_add(1, Ordering::Relaxed).to_string();
-    let key = shared.probe_key.lock().clone().filter(|_| shared.breaker.phase() != Phase::Closed);
+    let key = shared.probe_key.lock().clone().filter(|_| !is_proven(shared));
     let mut command = Cmd::new();
     match key {
         Some(key) => command.arg("EVAL").arg(WRITE).arg(1).arg(key).arg(&nonce),
