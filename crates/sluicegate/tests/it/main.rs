@@ -3,6 +3,12 @@
 
 mod conformance;
 mod limiter;
+#[cfg(feature = "redis")]
+mod lua_parity;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis_server;
+#[cfg(feature = "redis")]
+mod redis_store;
 mod source_defects;
 mod support;
