@@ -130,6 +130,18 @@ impl TokenBucket {
         self.parts_per_micro
     }
 
+    /// p: how many of these parts a token lasts.
+    #[must_use]
+    pub const fn parts_per_token(&self) -> u64 {
+        self.parts_per_token
+    }
+
+    /// How long earned credits are remembered.
+    #[must_use]
+    pub const fn credit_ttl(&self) -> Micros {
+        self.credit_ttl
+    }
+
     #[inline]
     fn lasting(&self, cost: Cost) -> Span {
         if cost == Cost::ONE {

@@ -5,6 +5,12 @@ mod conformance;
 mod failure_properties;
 mod failures;
 mod limiter;
+#[cfg(feature = "redis")]
+mod lua_parity;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis_server;
+#[cfg(feature = "redis")]
+mod redis_store;
 mod source_defects;
 mod support;

@@ -7,10 +7,11 @@ use super::dialer::Dialer;
 use super::error::{Ran, Trouble};
 use super::node::{Common, Node};
 use super::options::{OptionsError, RedisOptions, ServerNames};
+use super::topology::Topology;
 use super::topology::cluster::Cluster;
 use super::topology::sentinel::Sentinel;
 use super::topology::slots::slot_of;
-use super::topology::{PROBE_KEY, Topology};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The servers of a store. Connections and tasks end when this is dropped.
-pub(super) struct Servers {
+pub struct Servers {
     topology: Topology,
 }
 
@@ -61,9 +62,15 @@ pub(super) struct Counts {
     pub(super) overloaded: u64,
 }
 
+impl fmt::Debug for Servers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Servers").field("health", &self.health()).finish()
+    }
+}
+
 impl Servers {
     /// Starts to connect, on the current runtime, and waits for nothing. Servers are made to know the scripts.
-    pub(super) fn start(options: &RedisOptions, scripts: &[&Script]) -> Result<Self, OptionsError> {
+    pub(super) fn start(options: &RedisOptions, prefix: &str, scripts: &[&Script]) -> Result<Self, OptionsError> {
         let (database, primary_only) = match &options.servers {
             ServerNames::Single { database, .. } => (*database, false),
             ServerNames::Sentinel { database, .. } => (*database, true),
@@ -72,6 +79,7 @@ impl Servers {
         let common = Arc::new(Common {
             dialer: Dialer::for_servers(options, database)?,
             primary_only,
+            prefix: prefix.to_owned(),
             connections: options.connections,
             in_flight_max: options.in_flight_max,
             read_timeout: options.read_timeout,
@@ -80,7 +88,8 @@ impl Servers {
         });
         let topology = match options.servers.clone() {
             ServerNames::Single { address, .. } => {
-                Topology::Single(Arc::new(Node::start(address, common, Some(PROBE_KEY.to_owned()))))
+                let probe_key = common.probe_key(0);
+                Topology::Single(Arc::new(Node::start(address, common, Some(probe_key))))
             }
             ServerNames::Sentinel { sentinels, service, .. } => {
                 let dialer = Dialer::for_sentinels(options)?;
@@ -156,7 +165,7 @@ impl Health {
         self.first_trouble().is_none()
     }
 
-    fn first_trouble(&self) -> Option<(ErrorClass, String)> {
+    pub(super) fn first_trouble(&self) -> Option<(ErrorClass, String)> {
         self.trouble.clone().or_else(|| self.servers.iter().find_map(|server| server.trouble.clone()))
     }
 }

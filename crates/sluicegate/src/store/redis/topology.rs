@@ -14,9 +14,6 @@ use sentinel::Sentinel;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// A key that the probe may write where any server takes any key.
-pub(super) const PROBE_KEY: &str = "sg:probe:{0}";
-
 /// Which servers there are.
 pub(super) enum Topology {
     /// One server.

@@ -146,7 +146,7 @@ impl Map {
         for Range { first, last, primary } in ranges {
             owners[usize::from(*first)..=usize::from(*last)].fill(Some(self.node(primary)));
         }
-        name_probe_keys(&owners);
+        name_probe_keys(&owners, &self.common);
         *self.owners.write() = owners;
         // A server without slots is kept as long as calls are sent there: slots may be moving to it.
         let needed = |address: &Address| ranges.iter().any(|range| range.primary == *address);
@@ -157,7 +157,7 @@ impl Map {
 }
 
 /// Finds a key for each server's probe that lies in a slot of its own.
-fn name_probe_keys(owners: &[Option<Arc<Node>>]) {
+fn name_probe_keys(owners: &[Option<Arc<Node>>], common: &Common) {
     let mut nameless: Vec<&Arc<Node>> = Vec::new();
     for owner in owners.iter().flatten() {
         if !nameless.iter().rev().any(|node| Arc::ptr_eq(node, owner)) {
@@ -168,7 +168,7 @@ fn name_probe_keys(owners: &[Option<Arc<Node>>]) {
         if nameless.is_empty() {
             return;
         }
-        let key = format!("sg:probe:{{{number}}}");
+        let key = common.probe_key(number);
         let Some(owner) = &owners[usize::from(slot_of(key.as_bytes()))] else { continue };
         if let Some(index) = nameless.iter().position(|node| Arc::ptr_eq(node, owner)) {
             nameless.swap_remove(index).set_probe_key(key);
