@@ -11,17 +11,18 @@ use sluicegate::store::memory::MemoryOptions;
 use sluicegate::{Instances, Limiter, MemoryStore};
 
 use crate::secret::Secret;
+use crate::store::ServerStore;
 use crate::telemetry::tally::{Tally, Totals};
 
 /// The limiter of this server.
-pub(crate) type ServerLimiter = Limiter<MemoryStore, SystemClock, Arc<Tally>>;
+pub(crate) type ServerLimiter = Limiter<ServerStore, SystemClock, Arc<Tally>>;
 
 /// What an [`App`] is made from.
 #[derive(Debug, Default)]
 pub(crate) struct AppOptions {
     /// What applies to whom.
     pub(crate) rules: RuleSet,
-    /// How much the store may hold.
+    /// How much this process may hold.
     pub(crate) memory: MemoryOptions,
     /// How answers are written.
     pub(crate) headers: HeaderOptions,
@@ -41,14 +42,25 @@ struct Shared {
 }
 
 impl App {
-    /// An app with nothing counted yet.
+    /// An app with a store in this process and nothing counted yet.
+    #[cfg(test)]
     pub(crate) fn new(options: AppOptions) -> Self {
-        let AppOptions { rules, memory, headers, admin_token } = options;
         let clock = SystemClock::new();
-        let store = MemoryStore::new(memory, clock.now());
+        let store = ServerStore::Memory(MemoryStore::new(options.memory, clock.now()));
+        Self::with_store(options, store, clock, Instances::default())
+    }
+
+    /// An app with this store, which it shares with so many instances.
+    pub(crate) fn with_store(
+        options: AppOptions,
+        store: ServerStore,
+        clock: SystemClock,
+        instances: Instances,
+    ) -> Self {
+        let AppOptions { rules, memory, headers, admin_token } = options;
         let limiter = Limiter::new(rules, store, clock)
             .observed(Arc::new(Tally::default()))
-            .with_fallback(memory, Instances::default());
+            .with_fallback(memory, instances);
         Self(Arc::new(Shared { limiter: Arc::new(limiter), headers, admin_token }))
     }
 

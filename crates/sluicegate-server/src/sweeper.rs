@@ -39,7 +39,9 @@ impl Sweeper {
             let (mut slices, mut local_slices) = (Slices::default(), Slices::default());
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 let now = limiter.clock().now();
-                slices.sweep_next(limiter.store(), now);
+                if let Some(store) = limiter.store().memory() {
+                    slices.sweep_next(store, now);
+                }
                 if let Some(local) = limiter.local_store() {
                     local_slices.sweep_next(local, now);
                 }
@@ -104,14 +106,18 @@ mod tests {
             let identifier = format!("user-{key}");
             assert!(app.limiter().check(&Request::new("r", &identifier)).await.expect("valid").is_allowed());
         }
-        assert_eq!(app.limiter().store().used(), KEYS);
+        assert_eq!(store_of(&app).used(), KEYS);
         app
+    }
+
+    fn store_of(app: &App) -> &MemoryStore {
+        app.limiter().store().memory().expect("the store is in this process")
     }
 
     #[tokio::test]
     async fn one_round_frees_all_that_matters_no_longer_and_nothing_else() {
         let app = used_app().await;
-        let (store, now) = (app.limiter().store(), app.limiter().clock().now());
+        let (store, now) = (store_of(&app), app.limiter().clock().now());
         let mut slices = Slices::default();
         for _ in 0..Slices::PER_ROUND {
             slices.sweep_next(store, now);

@@ -141,6 +141,25 @@ impl RedisOptions {
     }
 }
 
+/// The URL, without name and password.
+impl fmt::Display for RedisOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.encrypted { "rediss" } else { "redis" };
+        let listed =
+            |addresses: &[Address]| addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(",");
+        let database = |number: u16| if number == 0 { String::new() } else { format!("/{number}") };
+        match &self.servers {
+            ServerNames::Single { address, database: number } => {
+                write!(formatter, "{scheme}://{address}{}", database(*number))
+            }
+            ServerNames::Sentinel { sentinels, service, database: number } => {
+                write!(formatter, "{scheme}+sentinel://{}/{service}{}", listed(sentinels), database(*number))
+            }
+            ServerNames::Cluster { seeds } => write!(formatter, "{scheme}+cluster://{}", listed(seeds)),
+        }
+    }
+}
+
 impl FromStr for RedisOptions {
     type Err = OptionsError;
 
