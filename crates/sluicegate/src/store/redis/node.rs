@@ -68,7 +68,7 @@ struct Shared {
     /// What the last probe found.
     proof: watch::Sender<Proof>,
     loading: AtomicBool,
-    used: AtomicBool,
+    asked: AtomicBool,
     counters: Counters,
 }
 
@@ -125,7 +125,7 @@ impl Node {
             probe_now: Notify::new(),
             proof: watch::Sender::new(Proof::None),
             loading: AtomicBool::new(false),
-            used: AtomicBool::new(true),
+            asked: AtomicBool::new(false),
             counters: Counters::default(),
         });
         let mut tasks = JoinSet::new();
@@ -151,9 +151,9 @@ impl Node {
         *self.shared.probe_key.lock() = Some(key);
     }
 
-    /// Whether it was called since this was last asked.
-    pub(super) fn take_used(&self) -> bool {
-        self.shared.used.swap(false, Ordering::Relaxed)
+    /// Whether owners of slots have sent calls here since this was last asked.
+    pub(super) fn take_asked(&self) -> bool {
+        self.shared.asked.swap(false, Ordering::Relaxed)
     }
 
     /// Why the server cannot be used; nothing if it can.
@@ -193,7 +193,9 @@ impl Node {
         if !shared.breaker.admits(shared.now_ms(Instant::now()), number) {
             return Err(shared.open());
         }
-        shared.used.store(true, Ordering::Relaxed);
+        if asking {
+            shared.asked.store(true, Ordering::Relaxed);
+        }
         let result = shared.deliver(call, number, deadline, asking).await;
         shared.record(&result);
         result.map_err(|trouble| trouble.at(&shared.address))

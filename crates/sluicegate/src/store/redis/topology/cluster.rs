@@ -148,9 +148,9 @@ impl Map {
         }
         name_probe_keys(&owners);
         *self.owners.write() = owners;
-        // A server without slots is kept as long as calls are sent there: slots may be moving to it.
+        // A server without slots is kept as long as owners send calls there: slots are moving to it.
         let needed = |address: &Address| ranges.iter().any(|range| range.primary == *address);
-        self.nodes.lock().retain(|address, node| needed(address) || node.take_used());
+        self.nodes.lock().retain(|address, node| needed(address) || node.take_asked());
         *self.last_trouble.lock() = None;
         self.known.send_replace(true);
     }
