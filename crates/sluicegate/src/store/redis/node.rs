@@ -57,8 +57,10 @@ struct Shared {
     lanes: Vec<watch::Sender<Option<Arc<Link>>>>,
     breaker: Breaker,
     started: Instant,
-    /// Numbers calls, so that no two on a connection have the same nonce.
+    /// Numbers calls, so that the breaker can let every so many pass.
     numbers: AtomicU64,
+    /// Numbers messages, so that no two on a connection have the same nonce.
+    nonces: AtomicU64,
     /// Why there is no connection.
     last_trouble: Mutex<Option<(ErrorClass, String)>>,
     /// A key that the probe may write.
@@ -119,7 +121,8 @@ impl Node {
             lanes,
             breaker: Breaker::default(),
             started: Instant::now(),
-            numbers: AtomicU64::new(fastrand::u64(..u64::from(u32::MAX))),
+            numbers: AtomicU64::new(0),
+            nonces: AtomicU64::new(fastrand::u64(..u64::from(u32::MAX))),
             last_trouble: Mutex::new(None),
             probe_key: Mutex::new(probe_key),
             probe_now: Notify::new(),
@@ -250,7 +253,7 @@ impl Shared {
         deadline: Instant,
         asking: bool,
     ) -> Result<Attempt, Trouble> {
-        let nonce = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let nonce = self.nonces.fetch_add(1, Ordering::Relaxed);
         let message = Message::new(command(call, form, link.clock.at(deadline), nonce), asking);
         let sent = Instant::now();
         let value = link.ask(&message, deadline).await?;

@@ -131,14 +131,7 @@ impl Map {
     }
 
     fn primaries(&self) -> Vec<Arc<Node>> {
-        let mut primaries: Vec<Arc<Node>> = Vec::new();
-        for owner in self.owners.read().iter().flatten() {
-            // Slots of one server lie next to one another, mostly.
-            if !primaries.iter().rev().any(|node| Arc::ptr_eq(node, owner)) {
-                primaries.push(Arc::clone(owner));
-            }
-        }
-        primaries
+        distinct(&self.owners.read())
     }
 
     fn take(&self, ranges: &[Range]) {
@@ -156,14 +149,21 @@ impl Map {
     }
 }
 
-/// Finds a key for each server's probe that lies in a slot of its own.
-fn name_probe_keys(owners: &[Option<Arc<Node>>]) {
-    let mut nameless: Vec<&Arc<Node>> = Vec::new();
+/// Every server once.
+fn distinct(owners: &[Option<Arc<Node>>]) -> Vec<Arc<Node>> {
+    let mut nodes: Vec<Arc<Node>> = Vec::new();
     for owner in owners.iter().flatten() {
-        if !nameless.iter().rev().any(|node| Arc::ptr_eq(node, owner)) {
-            nameless.push(owner);
+        // Slots of one server lie next to one another, mostly.
+        if !nodes.iter().rev().any(|node| Arc::ptr_eq(node, owner)) {
+            nodes.push(Arc::clone(owner));
         }
     }
+    nodes
+}
+
+/// Finds a key for each server's probe that lies in a slot of its own.
+fn name_probe_keys(owners: &[Option<Arc<Node>>]) {
+    let mut nameless = distinct(owners);
     for number in 0..PROBE_KEYS_MAX {
         if nameless.is_empty() {
             return;
