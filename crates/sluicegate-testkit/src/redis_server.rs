@@ -175,7 +175,9 @@ impl RedisServer {
     pub fn wait_until_ready(&self) {
         match self.first_answer() {
             Start::Ready => {}
-            Start::PortTaken => panic!("port {} was taken while the server was away", self.port),
+            Start::PortTaken => {
+                panic!("port {} was taken while the server was away; its log:\n{}", self.port, self.log())
+            }
             Start::Failed(how) => panic!("the server {how}; its log:\n{}", self.log()),
         }
     }
