@@ -16,6 +16,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+/// The most calls that a connection takes in without anybody waiting.
+const BUFFER_MAX: usize = 1 << 20;
+
 /// What moves the bytes of a connection. The connection lives as long as this is polled, and no longer, whoever
 /// still waits for an answer.
 pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -50,7 +53,7 @@ impl Dialer {
         // Deadlines and the number of calls in flight are ours to keep, so that nothing waits inside.
         let configuration = AsyncConnectionConfig::new()
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(options.in_flight_max.get().saturating_mul(2).max(64));
+            .set_pipeline_buffer_size(options.in_flight_max.get().saturating_mul(2).clamp(64, BUFFER_MAX));
         Ok(Self { encryption, introduction, configuration, timeout: options.connect_timeout })
     }
 

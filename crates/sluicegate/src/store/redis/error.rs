@@ -59,6 +59,8 @@ impl Trouble {
     /// Trouble as a server reports it.
     pub(super) fn reported(error: &ServerError) -> Self {
         let (class, blame) = class_of(code_of(error));
+        // That one slot has no server says nothing about the slots that this server has.
+        let blame = if error.details() == Some("Hash slot not served") { Blame::Call } else { blame };
         Self { class, message: text_of(error), ran: Ran::No, blame }
     }
 
@@ -154,7 +156,7 @@ mod tests {
                 Blame::Server,
             ),
             ("CLUSTERDOWN The cluster is down", Unusable, Blame::Server),
-            ("CLUSTERDOWN Hash slot not served", Unusable, Blame::Server),
+            ("CLUSTERDOWN Hash slot not served", Unusable, Blame::Call),
             ("NOREPLICAS Not enough good replicas to write.", Unusable, Blame::Server),
             (
                 "MISCONF Redis is configured to save RDB snapshots, but it's unable to persist",

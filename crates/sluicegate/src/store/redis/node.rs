@@ -66,8 +66,10 @@ struct Shared {
     lanes: Vec<watch::Sender<Option<Arc<Link>>>>,
     breaker: Breaker,
     started: Instant,
-    /// Numbers calls, so that no two on a connection have the same nonce.
+    /// Numbers calls, so that the breaker can let every so many pass.
     numbers: AtomicU64,
+    /// Numbers messages, so that no two on a connection have the same nonce.
+    nonces: AtomicU64,
     /// Why there is no connection.
     last_trouble: Mutex<Option<(ErrorClass, String)>>,
     /// A key that the probe may write.
@@ -77,7 +79,7 @@ struct Shared {
     /// What the last probe found.
     proof: watch::Sender<Proof>,
     loading: AtomicBool,
-    used: AtomicBool,
+    asked: AtomicBool,
     counters: Counters,
 }
 
@@ -128,13 +130,14 @@ impl Node {
             lanes,
             breaker: Breaker::default(),
             started: Instant::now(),
-            numbers: AtomicU64::new(fastrand::u64(..u64::from(u32::MAX))),
+            numbers: AtomicU64::new(0),
+            nonces: AtomicU64::new(fastrand::u64(..u64::from(u32::MAX))),
             last_trouble: Mutex::new(None),
             probe_key: Mutex::new(probe_key),
             probe_now: Notify::new(),
             proof: watch::Sender::new(Proof::None),
             loading: AtomicBool::new(false),
-            used: AtomicBool::new(true),
+            asked: AtomicBool::new(false),
             counters: Counters::default(),
         });
         let mut tasks = JoinSet::new();
@@ -160,9 +163,9 @@ impl Node {
         *self.shared.probe_key.lock() = Some(key);
     }
 
-    /// Whether it was called since this was last asked.
-    pub(super) fn take_used(&self) -> bool {
-        self.shared.used.swap(false, Ordering::Relaxed)
+    /// Whether owners of slots have sent calls here since this was last asked.
+    pub(super) fn take_asked(&self) -> bool {
+        self.shared.asked.swap(false, Ordering::Relaxed)
     }
 
     /// Why the server cannot be used; nothing if it can.
@@ -202,7 +205,9 @@ impl Node {
         if !shared.breaker.admits(shared.now_ms(Instant::now()), number) {
             return Err(shared.open());
         }
-        shared.used.store(true, Ordering::Relaxed);
+        if asking {
+            shared.asked.store(true, Ordering::Relaxed);
+        }
         let result = shared.deliver(call, number, deadline, asking).await;
         shared.record(&result);
         result.map_err(|trouble| trouble.at(&shared.address))
@@ -257,7 +262,7 @@ impl Shared {
         deadline: Instant,
         asking: bool,
     ) -> Result<Attempt, Trouble> {
-        let nonce = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let nonce = self.nonces.fetch_add(1, Ordering::Relaxed);
         let message = Message::new(command(call, form, link.clock.at(deadline), nonce), asking);
         let sent = Instant::now();
         let value = link.ask(&message, deadline).await?;

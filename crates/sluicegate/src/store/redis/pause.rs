@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-/// The longest first pause after a connection was lost or not made.
+/// The longest first pause after a connection was not made, or did not last.
 const FIRST: Duration = Duration::from_millis(50);
+/// The longest first pause after a connection that had lasted: most callers can still wait for the next one.
+const FIRST_AFTER_LASTING: Duration = Duration::from_millis(10);
+/// A connection has lasted when it was good for so long.
+const LASTING: Duration = Duration::from_secs(1);
 /// The longest pause while nobody listens: such an attempt costs nobody much.
 const UNHEARD_MAX: Duration = Duration::from_millis(250);
 /// The longest pause while the server is there and says no: each attempt costs it a handshake.
@@ -28,6 +32,11 @@ impl Backoff {
     /// The state before the first failure.
     pub(super) fn new() -> Self {
         Self { bound: FIRST }
+    }
+
+    /// The state after a connection that was good for this long.
+    pub(super) fn after(lived: Duration) -> Self {
+        Self { bound: if lived >= LASTING { FIRST_AFTER_LASTING } else { FIRST } }
     }
 
     /// How long to pause now.
@@ -67,6 +76,9 @@ mod tests {
             assert!(longest <= bound && longest > bound * 9 / 10, "{attempt}: {longest}");
         }
         assert!(longest(Heard::No, 40) <= 250);
+        let lasting = Duration::from_secs(1);
+        assert!((0..500).all(|_| Backoff::after(lasting).next(Heard::Yes).as_millis() <= 10));
+        assert!((0..500).any(|_| Backoff::after(lasting / 2).next(Heard::Yes).as_millis() > 10));
     }
 
     #[test]

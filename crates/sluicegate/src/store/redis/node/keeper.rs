@@ -18,8 +18,9 @@ pub(super) async fn keep_connected(shared: Arc<Shared>, lane: usize) {
     loop {
         let heard = match connect(&shared).await {
             Ok((link, driver)) => {
-                backoff = Backoff::new();
+                let connected = Instant::now();
                 serve(&shared, lane, Arc::new(link), driver).await;
+                backoff = Backoff::after(connected.elapsed());
                 Heard::Yes
             }
             Err(trouble) => {

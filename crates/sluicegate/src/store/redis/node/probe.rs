@@ -100,7 +100,7 @@ async fn load_scripts(shared: &Shared, link: &Link) {
 }
 
 async fn examine(shared: &Shared, link: &Link) -> Result<(), Trouble> {
-    let nonce = shared.numbers.fetch_add(1, Ordering::Relaxed).to_string();
+    let nonce = shared.nonces.fetch_add(1, Ordering::Relaxed).to_string();
     let key = shared.probe_key.lock().clone().filter(|_| !is_proven(shared));
     let mut command = Cmd::new();
     match key {

@@ -1,9 +1,11 @@
 //! Calls against real servers, with and without faults.
 
 mod answers;
+mod cluster;
 mod faults;
 mod network;
 mod refusals;
+mod sentinel;
 mod tls;
 
 use super::*;

