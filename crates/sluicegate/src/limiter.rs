@@ -25,6 +25,7 @@ use fallback::Fallback;
 use sluicegate_core::{Cost, Timestamp};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Decides requests by rules, with state in a store.
 ///
@@ -171,45 +172,43 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     async fn act(&self, request: &Request<'_>, action: Action) -> Result<Decision, CheckError> {
         let matched = self.matched(request)?;
         let now = self.clock.now();
+        let (charges, deadline) = (&*matched.charges, matched.deadline);
+        let asked = match action {
+            // What nothing limits needs no store, and does not suffer from one that is away.
+            _ if charges.is_empty() => Ok(Reply { now, verdicts: Verdicts::new() }),
+            Action::Charge => self.store.charge(charges, now, deadline).await,
+            Action::Peek => self.store.peek(charges, now, deadline).await,
+            Action::Refund => self.store.refund(charges, now, deadline).await,
+            Action::Reset => self.reset_own(charges, now, deadline).await,
+        };
         // A cost of nothing is always allowed, even where no rule matches.
         let is_covered = matched.any || request.cost.is_some_and(Cost::is_zero);
-        match self.ask(&matched, now, action).await {
-            Ok(reply) => {
-                let rules = Arc::clone(&self.rules);
-                let decision = Decision::new(rules, matched.applied, reply.verdicts, reply.now, is_covered);
-                if matched.any_local && self.store.can_fail() {
-                    self.fallback.follow(&self.rules, &matched.charges, &decision, now, action);
-                }
-                Ok(decision)
-            }
-            Err(error) => self.without_store(matched, error, now, is_covered, action),
+        let reply = match asked {
+            Ok(reply) => reply,
+            Err(error) => return self.without_store(matched, error, now, is_covered, action),
+        };
+        let rules = Arc::clone(&self.rules);
+        let decision = Decision::new(rules, matched.applied, reply.verdicts, reply.now, is_covered);
+        if matched.any_local && self.store.can_fail() {
+            self.fallback.follow(&self.rules, &matched.charges, &decision, now, action);
         }
+        Ok(decision)
     }
 
-    async fn ask(&self, matched: &Matched<'_>, now: Timestamp, action: Action) -> Result<Reply, StoreError> {
-        let Matched { charges, deadline, .. } = matched;
-        if charges.is_empty() {
-            // What nothing limits needs no store, and does not suffer from one that is away.
-            return Ok(Reply { now, verdicts: Verdicts::new() });
-        }
-        match action {
-            Action::Charge => self.store.charge(charges, now, *deadline).await,
-            Action::Peek => self.store.peek(charges, now, *deadline).await,
-            Action::Refund => self.store.refund(charges, now, *deadline).await,
-            Action::Reset => self.reset_own(matched, now).await,
-        }
-    }
-
-    async fn reset_own(&self, matched: &Matched<'_>, now: Timestamp) -> Result<Reply, StoreError> {
-        let Matched { charges, deadline, .. } = matched;
+    async fn reset_own(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
         let own: Vec<Charge<'_>> = charges.iter().filter(|charge| is_own(charge)).copied().collect();
         if own.len() == charges.len() {
-            return self.store.reset(&own, now, *deadline).await;
+            return self.store.reset(&own, now, deadline).await;
         }
         if !own.is_empty() {
-            self.store.reset(&own, now, *deadline).await?;
+            self.store.reset(&own, now, deadline).await?;
         }
-        self.store.peek(charges, now, *deadline).await
+        self.store.peek(charges, now, deadline).await
     }
 
     /// What the rules say where the store said nothing.

@@ -41,7 +41,7 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 
 const GOOD: &str = "
 tiers: [free, pro]
-headers: { styles: [x-ratelimit], x_ratelimit_reset: delta }
+headers: { styles: [x-ratelimit], x_ratelimit_reset: delta, degraded: true }
 rules:
   - name: payments
     match: { resource: 'pay.*' }
@@ -50,8 +50,11 @@ rules:
       - { algorithm: fixed_window, limit: 5, window: 1d }
     tiers: { pro: [ { algorithm: token_bucket, capacity: 3, refill: 1/h } ] }
     overrides: [ { identifier: 'vip-*', limits: unlimited } ]
+    on_store_failure: closed
+    deadline: 5ms
   - name: trial
     mode: shadow
+    on_store_failure: local
     limits: [ { algorithm: token_bucket, capacity: 1, refill: 1/h } ]
 ";
 
@@ -65,15 +68,18 @@ fn a_good_file_is_one_line_and_exit_0() {
 
 #[test]
 fn every_problem_of_a_bad_file_is_told_with_its_place_and_exit_1() {
-    let bad = "rules:\n  - name: a\n    limits:\n      - { algorithm: token_bucket, capacity: 0, refill: 5/fortnight }\n    moode: off\n";
+    let bad = "rules:\n  - name: a\n    limits:\n      - { algorithm: token_bucket, capacity: 0, refill: 5/fortnight }\n    moode: off\n    deadline: 1min\n    on_store_failure: close\n";
     let file = ConfigFile::new("bad", bad);
     let (code, stdout, stderr) = run(&["validate", file.path()]);
     assert_eq!((code, stdout.as_str()), (1, ""));
     let places: Vec<&str> = stderr.lines().filter_map(|line| line.strip_prefix(file.path())).collect();
-    assert_eq!(places.len(), 3, "{stderr}");
+    assert_eq!(places.len(), 5, "{stderr}");
     assert!(places[0].starts_with(":4:46: rules[0].limits[0].capacity: "), "{stderr}");
     assert!(places[1].starts_with(":4:57: rules[0].limits[0].refill: "), "{stderr}");
     assert!(places[2].starts_with(":5:5: rules[0].moode: unknown key"), "{stderr}");
+    let deadline = ":6:15: rules[0].deadline: out of range (value 1min): use at least 1ms and at most 10s";
+    assert_eq!(places[3], deadline);
+    assert!(places[4].starts_with(":7:23: rules[0].on_store_failure: unknown value (value close): did you mean"));
 }
 
 #[test]
@@ -117,6 +123,8 @@ fn a_server_decides_by_its_file() {
     let denied = ask("a", Value::Null);
     assert_eq!(denied.header("ratelimit"), None, "only the styles that the file names");
     assert_eq!(denied.header("x-ratelimit-limit"), Some("2"));
+    assert_eq!(denied.header("x-ratelimit-degraded"), None, "the embedded store does not fail");
+    assert_eq!(denied.json()["degraded"], false);
     let reset: u64 = denied.header("x-ratelimit-reset").expect("a reset").parse().expect("a number");
     assert!(reset <= 3_600, "{reset} is not in seconds from now");
     let limits = denied.json()["limits"].as_array().expect("limits").clone();
