@@ -1,7 +1,7 @@
 //! The script is a second implementation of the core. Random operations go through both, at chosen instants, and must
 //! agree in every verdict, every stored byte and every expiry.
 
-mod draw;
+pub(crate) mod draw;
 mod model;
 mod value;
 
@@ -186,6 +186,46 @@ fn step<'a>(
 }
 
 const OPERATIONS: usize = 100_000;
+
+/// Over several calls there is no atomic write to compare. But as long as no rule changes and time only goes on, a charge
+/// that is taken back leaves no trace that a verdict could show.
+async fn agrees_apart(server: &Server, seed: u64, operations: usize) {
+    let connection = server.connect().await;
+    let store = RedisStore::over(connection.clone(), KeyEncoder::default(), true).by_callers_clock();
+    let mut draw = Draw(seed);
+    let spaces = [KeySpace::new("one"), KeySpace::new("two"), KeySpace::new("three")];
+    let (mut denied, mut passed) = (0, 0);
+    for _ in 0..operations / 200 {
+        redis::cmd("FLUSHALL").exec_async(&mut connection.clone()).await.unwrap();
+        let has_credits = |quotas: &Vec<Quota>| {
+            quotas.iter().any(|quota| matches!(quota, Quota::TokenBucket(bucket) if bucket.credits() > 0))
+        };
+        let rules: Vec<Vec<Quota>> =
+            rules(&mut draw, None).into_iter().filter(|rule| !has_credits(rule)).collect();
+        let (mut model, mut now) = (Model::default(), START);
+        for _ in 0..200 {
+            let charges: Vec<Charge<'_>> = (0..3)
+                .map(|index| {
+                    let group = if draw.once_in(4) { Group::Shadow(index as u16) } else { Group::Enforced };
+                    let cost = cost(&mut draw, &rules[index][0]);
+                    charge(&spaces[index], IDENTIFIERS[index], &rules[index], cost, group)
+                })
+                .collect();
+            now = now.max(later(&mut draw, now, &rules[0][0], None));
+            let expected = model.run(OperationKind::Charge, &charges, now);
+            let reply = store.charge(&charges, now, DEADLINE).await.unwrap();
+            assert_eq!(reply.verdicts, expected, "{charges:#?} at {now:?}");
+            let is_denied = expected.iter().any(|verdict| !verdict.outcome.is_allowed());
+            *(if is_denied { &mut denied } else { &mut passed }) += 1;
+        }
+    }
+    assert!(denied > operations / 20 && passed > operations / 20, "{denied} denied, {passed} passed");
+}
+
+#[test]
+fn requests_over_several_calls_agree_as_long_as_rules_and_clock_are_steady() {
+    on_every_server(async |server| agrees_apart(server, 6, 4_000).await);
+}
 
 #[test]
 fn token_buckets_agree_to_the_last_bit() {

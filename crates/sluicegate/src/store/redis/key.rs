@@ -263,11 +263,13 @@ mod tests {
     fn is_well_formed(key: &str) -> bool {
         let is_safe = |byte: u8| byte.is_ascii_graphic() && !b"*?[]\\\"'".contains(&byte);
         let count = |wanted: char| key.chars().filter(|each| *each == wanted).count();
-        let colons = if key.contains("{^") { 3 } else { 4 };
+        // A hash may have taken the place of the colon within the tag.
+        let colons = if key.contains('^') { 3..=4 } else { 4..=4 };
         key.len() <= KEY_BYTES_MAX
             && key.starts_with("sg:1:{")
             && key.bytes().all(is_safe)
-            && (count('{'), count('}'), count(':')) == (1, 1, colons)
+            && (count('{'), count('}')) == (1, 1)
+            && colons.contains(&count(':'))
     }
 
     #[test]
@@ -292,11 +294,11 @@ mod tests {
     fn hashes_are_the_same_on_every_server() {
         let [plain, hashed, keyed] = encoders();
         let alice = named("default", "alice", "api");
-        assert_eq!(encoded(&hashed, &alice), "sg:1:{^HASHED}:api");
-        assert_eq!(encoded(&keyed, &alice), "sg:1:{^KEYED}:api");
+        assert_eq!(encoded(&hashed, &alice), "sg:1:{^27a3373614065f9a04e9050c004ba1e4}:api");
+        assert_eq!(encoded(&keyed, &alice), "sg:1:{^37415d35c0ca3e6a13f9605f56a2e078}:api");
         let long = encoded(&plain, &named("default", &"x".repeat(300), "api"));
-        assert_eq!(long, format!("sg:1:{{default:{}^LONG}}:api", "x".repeat(71)));
-        assert_eq!(seed(b"sg:1:{default:alice}:api"), 0x5EED);
+        assert_eq!(long, format!("sg:1:{{default:{}^f5a58394c659fcc3ed704d6347d19c36}}:api", "x".repeat(71)));
+        assert_eq!(seed(b"sg:1:{default:alice}:api"), 0x6AFF_62AE_1E2A_FBA7);
     }
 
     #[test]

@@ -90,18 +90,21 @@ local function exact(digits)
   return number <= LAST and number or nil
 end
 
--- The numbers in `fields`, if there are `count` and all are exact.
-local function numbers(fields, count)
-  local list = {}
-  for digits in string.gmatch(fields, '%d+') do
-    local number = exact(digits)
-    if not number then return nil end
-    list[#list + 1] = number
-  end
-  if #list ~= count or not find(fields, '^%d+[,%d]*%d*$') or find(fields, ',,', 1, true) then return nil end
-  if sub(fields, -1) == ',' then return nil end
-  return list
+-- The numbers that some digits spell, if all are exact and none is missing.
+local function all_exact(a, b, c, d)
+  if not a then return nil end
+  a, b, c, d = exact(a), exact(b), exact(c), exact(d or '0')
+  if a and b and c and d then return a, b, c, d end
 end
 
 -- How far ahead of what now could leave a state is believed.
 local function believed(window) return window > SECOND and window or SECOND end
+
+-- Algorithms, by the letter of their states. Each is made when a call first needs it: to make them all would cost more
+-- than most decisions. They answer for a limit and a state that is false where there is none:
+--   decode(fields)        the state and until when it said it matters, or nothing if it cannot be read
+--   encode(limit, state)  its record
+--   shown(limit, state, fits)   for the reply
+--   drained(limit), repair(limit, state), fits(limit, state), charge(limit, state), refund(limit, state),
+--   kept(limit, state)    as in the core
+local makers, algorithms = {}, {}

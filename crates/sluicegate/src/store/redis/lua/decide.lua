@@ -2,7 +2,7 @@
 
 local keys, reports = {}, {}
 
--- What a question finds: whether each limit has room, and its state.
+-- What a decision finds: whether each limit has room, and its state.
 local function report(limits, is_question)
   local is_allowed, denied = true, {}
   for _, limit in ipairs(limits) do
@@ -17,17 +17,17 @@ local function report(limits, is_question)
   return is_allowed, denied
 end
 
-local operations = {}
+local function keep(limit, slot, state)
+  slot.state, slot.limit, keys[limit.key].is_changed = state, limit, true
+end
 
-function operations.peek(limits) report(limits, true) end
-
-function operations.charge(limits)
+local function charge(limits)
   local is_allowed, denied = report(limits, false)
   if not is_allowed then return end
   for _, limit in ipairs(limits) do
     if not limit.is_free and not denied[limit.group] then
-      local key = keys[limit.key]
-      keep(key, limit, limit.algorithm.charge(limit, key.states[limit.place]))
+      local slot = keys[limit.key][limit.place]
+      keep(limit, slot, limit.algorithm.charge(limit, slot.state))
     end
   end
 end
@@ -39,21 +39,18 @@ local function is_same(left, right)
   return true
 end
 
-function operations.refund(limits)
+local function refund(limits)
   for _, limit in ipairs(limits) do
-    local key = keys[limit.key]
-    local state = seen(key, limit, false)
+    local state, slot = seen(keys[limit.key], limit, false)
     local after = state and limit.algorithm.refund(limit, state)
-    if after and not is_same(after, state) then keep(key, limit, after) end
+    if after and not is_same(after, state) then keep(limit, slot, after) end
   end
   report(limits, true)
 end
 
-function operations.reset(limits)
+local function reset(limits)
   for _, limit in ipairs(limits) do
-    local fresh = new_key()
-    fresh.exists, fresh.is_changed = keys[limit.key].exists, true
-    keys[limit.key] = fresh
+    keys[limit.key] = {exists = keys[limit.key].exists, is_changed = true}
   end
   report(limits, true)
 end
@@ -64,8 +61,19 @@ for index = 1, #KEYS do
   if key.err then return key end
   keys[index] = key
 end
-for _, decision in ipairs(all) do
-  operations[decision.operation](decision)
+for _, limits in ipairs(all) do
+  local operation = limits.operation
+  if operation == 'charge' then
+    charge(limits)
+  elseif operation == 'peek' then
+    report(limits, true)
+  elseif operation == 'refund' then
+    refund(limits)
+  elseif operation == 'reset' then
+    reset(limits)
+  else
+    return redis.error_reply('ERR unknown operation')
+  end
 end
 for index, key in ipairs(keys) do
   if key.is_changed then
