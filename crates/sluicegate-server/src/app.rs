@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use sluicegate::clock::{Clock as _, SystemClock};
+use sluicegate::clock::SystemClock;
 use sluicegate::headers::HeaderOptions;
 use sluicegate::rules::RuleSet;
 use sluicegate::store::memory::MemoryOptions;
-use sluicegate::{Instances, Limiter, MemoryStore};
+use sluicegate::{Instances, Limiter};
 
 use crate::secret::Secret;
 use crate::store::ServerStore;
@@ -42,21 +42,8 @@ struct Shared {
 }
 
 impl App {
-    /// An app with a store in this process and nothing counted yet.
-    #[cfg(test)]
-    pub(crate) fn new(options: AppOptions) -> Self {
-        let clock = SystemClock::new();
-        let store = ServerStore::Memory(MemoryStore::new(options.memory, clock.now()));
-        Self::with_store(options, store, clock, Instances::default())
-    }
-
-    /// An app with this store, which it shares with so many instances.
-    pub(crate) fn with_store(
-        options: AppOptions,
-        store: ServerStore,
-        clock: SystemClock,
-        instances: Instances,
-    ) -> Self {
+    /// An app with this store, which it shares with so many instances, and nothing counted yet.
+    pub(crate) fn new(options: AppOptions, store: ServerStore, clock: SystemClock, instances: Instances) -> Self {
         let AppOptions { rules, memory, headers, admin_token } = options;
         let limiter = Limiter::new(rules, store, clock)
             .observed(Arc::new(Tally::default()))

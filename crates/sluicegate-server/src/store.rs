@@ -139,6 +139,13 @@ impl Store for ServerStore {
         }
     }
 
+    fn can_fail(&self) -> bool {
+        match self {
+            Self::Memory(store) => store.can_fail(),
+            Self::Redis(store) => store.can_fail(),
+        }
+    }
+
     fn health(&self) -> Health {
         match self {
             Self::Memory(store) => store.health(),

@@ -93,6 +93,7 @@ mod tests {
 
     use super::*;
     use crate::app::{App, AppOptions};
+    use crate::testing::embedded;
 
     const KEYS: usize = 20_000;
 
@@ -101,7 +102,7 @@ mod tests {
         let bucket = TokenBucket::new(1, Rate::new(1, Micros::from_secs(3_600)).expect("valid")).expect("valid");
         let rule = Rule::new("hourly", Limits::all("hourly", [(None, Quota::from(bucket))]));
         let rules = RuleSet::new(vec![rule], Vec::new(), Unmatched::Allow).expect("valid");
-        let app = App::new(AppOptions { rules, ..AppOptions::default() });
+        let app = embedded(AppOptions { rules, ..AppOptions::default() });
         for key in 0..KEYS {
             let identifier = format!("user-{key}");
             assert!(app.limiter().check(&Request::new("r", &identifier)).await.expect("valid").is_allowed());

@@ -87,7 +87,7 @@ fn open(config: Config, settings: &Settings) -> Result<App, Error> {
     let clock = SystemClock::new();
     let store = ServerStore::open(&settings.store, memory, &redis, clock.now())?;
     let options = AppOptions { rules, memory, headers, admin_token: settings.admin_token.clone() };
-    Ok(App::with_store(options, store, clock, Instances::at_least(redis.min_instances)))
+    Ok(App::new(options, store, clock, Instances::at_least(redis.min_instances)))
 }
 
 /// Binds, announces, serves and drains.

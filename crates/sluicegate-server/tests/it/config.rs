@@ -1,37 +1,12 @@
 //! Configuration files, from the command line to the answer: `validate`, `schema`, and a server that decides by
 //! its file.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::Output;
 
 use serde_json::{Value, json};
 
 use crate::client::post;
-use crate::server::{Server, sluicegate};
-
-/// A file of its own for one test, removed at the end.
-struct ConfigFile(PathBuf);
-
-impl ConfigFile {
-    fn new(test: &str, text: impl AsRef<[u8]>) -> Self {
-        let name = format!("sluicegate-{test}-{}.yaml", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::write(&path, text).expect("a temporary file");
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("a path of text")
-    }
-}
-
-impl Drop for ConfigFile {
-    fn drop(&mut self) {
-        // Left behind at worst; nothing reads it again.
-        let _ = fs::remove_file(&self.0);
-    }
-}
+use crate::server::{ConfigFile, Server, sluicegate};
 
 fn run(arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } = sluicegate(arguments).output().expect("the binary starts");

@@ -168,4 +168,8 @@ impl<D: Deliver> Store for RedisStore<D> {
     fn health(&self) -> Health {
         self.delivery.health()
     }
+
+    fn can_fail(&self) -> bool {
+        true
+    }
 }

@@ -55,7 +55,7 @@ fn operations(document: &Value) -> Vec<(&str, String, &Value)> {
 async fn demo_api(token: Option<&str>) -> Router {
     let admin_token = token.map(|token| Secret::new(token.to_owned()));
     let rules = RuleSet::new(vec![hourly("demo", 10)], Vec::new(), Unmatched::Allow).expect("valid");
-    let app = App::new(AppOptions { rules, admin_token, ..AppOptions::default() });
+    let app = testing::embedded(AppOptions { rules, admin_token, ..AppOptions::default() });
     let router = Routers::new(&app, &Health::default()).api;
     let all = r#"{"resource":"demo","identifier":"bob","cost":10}"#;
     assert_eq!(testing::ask(&router, "POST", "/v1/check", &[JSON], all).await.status, 200);

@@ -16,6 +16,7 @@ local late = now > tonumber(ARGV[1])
 return ARGV[2] .. ' ' .. string.format('%.0f', now) .. (late and ' late' or ' in time')",
     );
     let common = Common {
+        prefix: "sg".to_owned(),
         dialer: Dialer::for_servers(&options, 0).expect("a dialer"),
         primary_only: true,
         connections: NonZeroUsize::MIN,
