@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use model::{Model, Value, name};
 use redis::aio::MultiplexedConnection;
 use sluicegate::core::decision::Group;
-use sluicegate::core::{Cost, Quota, Timestamp};
+use sluicegate::core::{Cost, Micros, Quota, SlidingWindow, Timestamp};
 use sluicegate::identity::DEFAULT_TENANT;
 use sluicegate::store::redis::{KeyEncoder, OneConnection, RedisStore};
 use sluicegate::store::{Charge, Key, KeySpace, Store, Subject, Verdicts};
@@ -225,6 +225,31 @@ async fn agrees_apart(server: &Server, seed: u64, operations: usize) {
 #[test]
 fn requests_over_several_calls_agree_as_long_as_rules_and_clock_are_steady() {
     on_every_server(async |server| agrees_apart(server, 6, 4_000).await);
+}
+
+/// What is drawn seldom meets one instant twice, and a log that is pulled back merges what was charged at that instant.
+#[test]
+fn a_log_that_is_pulled_back_to_an_instant_it_knows_merges_it() {
+    on_every_server(async |server| {
+        let connection = server.connect().await;
+        let store = RedisStore::over(connection.clone(), KeyEncoder::default(), false).by_callers_clock();
+        let space = KeySpace::new("log");
+        let log = |seconds| [SlidingWindow::new(10, Micros::from_secs(seconds)).unwrap().into()];
+        let (hour, minute) = (log(3_600), log(60));
+        store.peek(&[charge(&space, "alice", &hour, 1, Group::Enforced)], START, DEADLINE).await.unwrap();
+        let mut model = Model::default();
+        // Once the window is a minute, what is ten minutes ahead is no longer believed.
+        for (quotas, seconds) in
+            [(&hour, 0), (&hour, 30), (&hour, 600), (&hour, 601), (&minute, 30), (&minute, 31)]
+        {
+            let now = START.plus(Micros::from_secs(seconds));
+            let charges = vec![charge(&space, "alice", quotas, 1, Group::Enforced)];
+            let verdicts = model.run(OperationKind::Charge, &charges, now);
+            let values = vec![(name(&charges[0]), model.keys.get(&name(&charges[0])).cloned())];
+            let step = Step { kind: OperationKind::Charge, charges, now, verdicts, values };
+            compare(&store, &connection, &[step]).await;
+        }
+    });
 }
 
 #[test]

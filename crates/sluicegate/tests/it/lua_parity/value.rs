@@ -30,6 +30,10 @@ pub(crate) fn decoded(value: &[u8]) -> BTreeMap<Place, Kept> {
         rest = next;
     }
     assert!(rest.is_empty());
+    if let (1, Some((State::TokenBucket(only), _))) = (states.len(), states.get(&('b', 0))) {
+        let is_plain = (only.tat_parts, only.parts_per_micro, only.kept_until_micros) == (0, 1, only.tat_micros);
+        assert!(!is_plain, "what fits an integer is one");
+    }
     states
 }
 

@@ -85,7 +85,6 @@ local fmod, char, max, min = math.fmod, string.char, math.max, math.min
 
 -- The number that `digits` spell, if it is exact.
 local function exact(digits)
-  if #digits > 16 then return nil end
   local number = tonumber(digits)
   return number <= LAST and number or nil
 end

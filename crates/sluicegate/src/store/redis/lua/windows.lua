@@ -80,11 +80,11 @@ function makers.c()
   end
 
   local function fits(limit, state)
-    if limit.cost > limit.limit then return false end
     local previous, current, finish = live(limit, state)
     local rest = finish - now + 999
     local overlap = min((rest - fmod(rest, 1000)) / 1000, limit.millis)
-    -- The right side is below 2⁵³. A product or sum that is not stays above it however it is rounded.
+    -- The right side is below 2⁵³. A product or sum that is not stays above it however it is rounded, and so does any
+    -- cost above the limit.
     return previous * overlap + (current + limit.cost) * limit.millis <= limit.limit * limit.millis
   end
 
