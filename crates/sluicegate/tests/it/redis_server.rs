@@ -1,52 +1,27 @@
-//! A real server for a test: any free port, nothing on disk, gone with the test.
+//! Real servers for tests of the Redis store: every program that must behave alike.
 
 use redis::aio::MultiplexedConnection;
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use sluicegate_testkit::redis_server::{Options, Program, RedisServer};
 use std::time::Duration;
 
 /// The servers that must all behave alike.
-pub(crate) const SERVERS: [&str; 1] = ["redis-server"];
+pub(crate) const SERVERS: [Program; 2] = [Program::Redis, Program::Valkey];
 
 /// A server that dies with this value.
-pub(crate) struct Server {
-    process: Child,
-    port: u16,
-}
+pub(crate) struct Server(RedisServer);
 
 impl Server {
-    pub(crate) fn start(program: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let process = Command::new(program)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .args(["--dir", env!("CARGO_TARGET_TMPDIR")])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self { process, port }
+    pub(crate) fn start(program: Program) -> Self {
+        Self(RedisServer::with(&Options::new(program)))
     }
 
-    /// A connection, as soon as the server takes one.
     pub(crate) async fn connect(&self) -> MultiplexedConnection {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap();
+        let client = redis::Client::open(self.0.url()).unwrap();
         // Tests send hundreds of commands at once, which are to be neither held back nor given up.
         let config = redis::AsyncConnectionConfig::new()
             .set_response_timeout(Some(Duration::from_secs(20)))
             .set_pipeline_buffer_size(1_000);
-        for _ in 0..1_000 {
-            match client.get_multiplexed_async_connection_with_config(&config).await {
-                Ok(connection) => return connection,
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        }
-        panic!("the server does not answer");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
     }
 }
 
