@@ -40,6 +40,8 @@ pub(super) struct Common {
     pub(super) read_timeout: Duration,
     /// The scripts that servers should know before they are called.
     pub(super) scripts: Vec<&'static str>,
+    /// What all our keys begin with.
+    pub(super) key_prefix: String,
     /// Told when something suggests that another server should be asked.
     pub(super) doubt: Arc<Notify>,
 }
