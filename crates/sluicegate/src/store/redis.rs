@@ -71,7 +71,7 @@ impl RedisStore {
     /// # Errors
     /// If certificates cannot be used.
     pub fn start(options: &RedisOptions, encoder: KeyEncoder) -> Result<Self, OptionsError> {
-        let servers = Servers::start(options, encoder.prefix(), &[&script::CHARGE, &heartbeat::SCRIPT])?;
+        let servers = Servers::start(options, &[&script::CHARGE, &heartbeat::SCRIPT], &encoder.start())?;
         Ok(Self { delivery: Arc::new(servers), encoder, clock: Whose::Servers, damaged: AtomicU64::new(0) })
     }
 
@@ -85,7 +85,7 @@ impl RedisStore {
 
     /// Says from now on that this server lives, and keeps `instances` at the number of those that do.
     pub fn announce(&self, instances: Instances) -> Heartbeat {
-        Heartbeat::start(Arc::clone(&self.delivery), self.encoder.prefix(), instances)
+        Heartbeat::start(Arc::clone(&self.delivery), &self.encoder.start(), instances)
     }
 }
 

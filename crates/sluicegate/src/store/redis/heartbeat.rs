@@ -39,8 +39,8 @@ struct Pulse {
 
 impl Heartbeat {
     /// Begins to say so, on the current runtime, and to keep `instances` right.
-    pub(super) fn start(servers: Arc<Servers>, prefix: &str, instances: Instances) -> Self {
-        let key = format!("{prefix}:1:{{instances}}").into_bytes();
+    pub(super) fn start(servers: Arc<Servers>, key_start: &str, instances: Instances) -> Self {
+        let key = format!("{key_start}{{instances}}").into_bytes();
         let pulse = Pulse { servers, key, instance: format!("{:016x}", fastrand::u64(..)), instances };
         let beats = pulse.clone();
         let task = tokio::spawn(async move {

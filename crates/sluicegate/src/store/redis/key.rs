@@ -83,8 +83,8 @@ impl KeyEncoder {
     }
 
     /// What all keys begin with.
-    pub(super) fn prefix(&self) -> &str {
-        &self.prefix
+    pub(super) fn start(&self) -> String {
+        format!("{}:{VERSION}:", self.prefix)
     }
 
     pub(super) fn encode(&self, key: &Key<'_>) -> Vec<u8> {

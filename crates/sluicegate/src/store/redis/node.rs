@@ -32,8 +32,6 @@ pub(super) struct Common {
     pub(super) dialer: Dialer,
     /// Whether a server that is a replica must not be used at all.
     pub(super) primary_only: bool,
-    /// What all our keys begin with.
-    pub(super) prefix: String,
     /// How many connections to hold.
     pub(super) connections: NonZeroUsize,
     /// How many calls may wait for their answers on one connection.
@@ -42,15 +40,10 @@ pub(super) struct Common {
     pub(super) read_timeout: Duration,
     /// The scripts that servers should know before they are called.
     pub(super) scripts: Vec<&'static str>,
+    /// What all our keys begin with.
+    pub(super) key_prefix: String,
     /// Told when something suggests that another server should be asked.
     pub(super) doubt: Arc<Notify>,
-}
-
-impl Common {
-    /// A key that a probe may write. The number picks the slot.
-    pub(super) fn probe_key(&self, number: u32) -> String {
-        format!("{}:probe:{{{number}}}", self.prefix)
-    }
 }
 
 /// One server. Its connections and tasks end when it is dropped.

@@ -7,10 +7,10 @@ use super::dialer::Dialer;
 use super::error::{Ran, Trouble};
 use super::node::{Common, Node};
 use super::options::{OptionsError, RedisOptions, ServerNames};
-use super::topology::Topology;
 use super::topology::cluster::Cluster;
 use super::topology::sentinel::Sentinel;
 use super::topology::slots::slot_of;
+use super::topology::{Topology, probe_key};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,8 +69,13 @@ impl fmt::Debug for Servers {
 }
 
 impl Servers {
-    /// Starts to connect, on the current runtime, and waits for nothing. Servers are made to know the scripts.
-    pub(super) fn start(options: &RedisOptions, prefix: &str, scripts: &[&Script]) -> Result<Self, OptionsError> {
+    /// Starts to connect, on the current runtime, and waits for nothing. Servers are made to know the scripts. All
+    /// keys begin with `key_prefix`, also those that are written to find out whether a server can be used.
+    pub(super) fn start(
+        options: &RedisOptions,
+        scripts: &[&Script],
+        key_prefix: &str,
+    ) -> Result<Self, OptionsError> {
         let (database, primary_only) = match &options.servers {
             ServerNames::Single { database, .. } => (*database, false),
             ServerNames::Sentinel { database, .. } => (*database, true),
@@ -79,17 +84,17 @@ impl Servers {
         let common = Arc::new(Common {
             dialer: Dialer::for_servers(options, database)?,
             primary_only,
-            prefix: prefix.to_owned(),
             connections: options.connections,
             in_flight_max: options.in_flight_max,
             read_timeout: options.read_timeout,
             scripts: scripts.iter().map(|script| script.text).collect(),
+            key_prefix: key_prefix.to_owned(),
             doubt: Arc::new(Notify::new()),
         });
         let topology = match options.servers.clone() {
             ServerNames::Single { address, .. } => {
-                let probe_key = common.probe_key(0);
-                Topology::Single(Arc::new(Node::start(address, common, Some(probe_key))))
+                let key = probe_key(&common, 0);
+                Topology::Single(Arc::new(Node::start(address, common, Some(key))))
             }
             ServerNames::Sentinel { sentinels, service, .. } => {
                 let dialer = Dialer::for_sentinels(options)?;

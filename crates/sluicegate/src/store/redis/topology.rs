@@ -8,11 +8,16 @@ use super::super::ErrorClass;
 use super::address::Address;
 use super::call::{Answer, Call};
 use super::error::Trouble;
-use super::node::{Node, Outcome};
+use super::node::{Common, Node, Outcome};
 use cluster::Cluster;
 use sentinel::Sentinel;
 use std::sync::Arc;
 use tokio::time::Instant;
+
+/// A key that the probe may write: one of ours, with a tag that no subject has.
+pub(super) fn probe_key(common: &Common, number: u32) -> String {
+    format!("{}{{{number}}}:probe", common.key_prefix)
+}
 
 /// Which servers there are.
 pub(super) enum Topology {

@@ -16,13 +16,13 @@ local late = now > tonumber(ARGV[1])
 return ARGV[2] .. ' ' .. string.format('%.0f', now) .. (late and ' late' or ' in time')",
     );
     let common = Common {
-        prefix: "sg".to_owned(),
         dialer: Dialer::for_servers(&options, 0).expect("a dialer"),
         primary_only: true,
         connections: NonZeroUsize::MIN,
         in_flight_max: NonZeroUsize::MAX,
         read_timeout: Duration::from_secs(20),
         scripts: vec![script.text],
+        key_prefix: String::new(),
         doubt: Arc::new(Notify::new()),
     };
     let node = Node::start(Address { host: "127.0.0.1".to_owned(), port: server.port() }, Arc::new(common), None);

@@ -34,7 +34,7 @@ fn options(url: &str) -> RedisOptions {
 }
 
 fn start(options: &RedisOptions) -> Arc<Servers> {
-    Arc::new(Servers::start(options, "sg", &[&COUNT]).expect("options that make sense"))
+    Arc::new(Servers::start(options, &[&COUNT], "ours:").expect("options that make sense"))
 }
 
 /// Counts in a key, and returns the count.

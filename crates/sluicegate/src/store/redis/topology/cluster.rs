@@ -3,6 +3,7 @@
 //! A redirection changes the map at once, for its slot; the whole map is read again by one task, which asks any
 //! server that answers. Calls only wait for the map when there is none yet.
 
+use super::probe_key;
 use super::slots::{self, Range, SLOTS, slot_of};
 use crate::store::ErrorClass;
 use crate::store::redis::address::Address;
@@ -139,13 +140,28 @@ impl Map {
         for Range { first, last, primary } in ranges {
             owners[usize::from(*first)..=usize::from(*last)].fill(Some(self.node(primary)));
         }
-        name_probe_keys(&owners, &self.common);
+        self.name_probe_keys(&owners);
         *self.owners.write() = owners;
         // A server without slots is kept as long as owners send calls there: slots are moving to it.
         let needed = |address: &Address| ranges.iter().any(|range| range.primary == *address);
         self.nodes.lock().retain(|address, node| needed(address) || node.take_asked());
         *self.last_trouble.lock() = None;
         self.known.send_replace(true);
+    }
+
+    /// Finds a key for each server's probe that lies in a slot of its own.
+    fn name_probe_keys(&self, owners: &[Option<Arc<Node>>]) {
+        let mut nameless = distinct(owners);
+        for number in 0..PROBE_KEYS_MAX {
+            if nameless.is_empty() {
+                return;
+            }
+            let key = probe_key(&self.common, number);
+            let Some(owner) = &owners[usize::from(slot_of(key.as_bytes()))] else { continue };
+            if let Some(index) = nameless.iter().position(|node| Arc::ptr_eq(node, owner)) {
+                nameless.swap_remove(index).set_probe_key(key);
+            }
+        }
     }
 }
 
@@ -159,21 +175,6 @@ fn distinct(owners: &[Option<Arc<Node>>]) -> Vec<Arc<Node>> {
         }
     }
     nodes
-}
-
-/// Finds a key for each server's probe that lies in a slot of its own.
-fn name_probe_keys(owners: &[Option<Arc<Node>>], common: &Common) {
-    let mut nameless = distinct(owners);
-    for number in 0..PROBE_KEYS_MAX {
-        if nameless.is_empty() {
-            return;
-        }
-        let key = common.probe_key(number);
-        let Some(owner) = &owners[usize::from(slot_of(key.as_bytes()))] else { continue };
-        if let Some(index) = nameless.iter().position(|node| Arc::ptr_eq(node, owner)) {
-            nameless.swap_remove(index).set_probe_key(key);
-        }
-    }
 }
 
 async fn keep_reading(map: Arc<Map>) {

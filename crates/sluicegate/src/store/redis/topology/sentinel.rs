@@ -3,7 +3,7 @@
 //! One sentinel at a time is listened to. It is asked at once when anything suggests a change, and the next one is
 //! asked when it does not answer or when what it names cannot be used.
 
-use super::address_of;
+use super::{address_of, probe_key};
 use crate::store::ErrorClass;
 use crate::store::redis::address::Address;
 use crate::store::redis::dialer::Dialer;
@@ -93,7 +93,7 @@ impl View {
         if self.primary.borrow().as_ref().is_some_and(|node| *node.address() == address) {
             return;
         }
-        let node = Node::start(address, Arc::clone(&self.common), Some(self.common.probe_key(0)));
+        let node = Node::start(address, Arc::clone(&self.common), Some(probe_key(&self.common, 0)));
         self.primary.send_replace(Some(Arc::new(node)));
     }
 

@@ -103,6 +103,9 @@ async fn a_call_whose_fate_is_unknown_is_sent_again_only_if_it_may_be() {
             async move { count_with(&servers, "key", PATIENCE, repeat).await }
         });
         poll::until_true("the call has run", PATIENCE, || stored(&server, "key") == 2);
+        // A later command ends the connection, so the reply went before, and was swallowed.
+        server.command::<u64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        poll::until_true("the connection is lost", PATIENCE, || counts(&servers).lost > 0);
         proxy.set(Mode::Pass);
         let result = calling.await.expect("no panic");
         let expected = if repeat == Repeat::Allowed { None } else { Some(ErrorClass::Connection) };
