@@ -12,6 +12,7 @@ mod command;
 mod failure;
 mod lint;
 mod plan;
+mod servers;
 mod test;
 mod tidy;
 mod tools;
@@ -28,7 +29,7 @@ Usage: cargo xtask <task> [options]
 
 Tasks:
   lint              everything that can be said about the code without running it
-  test              every test, then the loom models
+  test              every test against real servers, which it installs, then the loom models
   tidy              only the house rules, a part of `lint` that takes no time
   bench <name> ...  a benchmark; further words go to it unchanged
 

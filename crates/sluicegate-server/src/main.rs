@@ -7,6 +7,7 @@ mod app;
 mod body;
 mod cli;
 mod config;
+mod fleet;
 mod http;
 mod net;
 mod problem;
@@ -14,6 +15,7 @@ mod respond;
 mod secret;
 mod settings;
 mod shutdown;
+mod store;
 mod sweeper;
 mod telemetry;
 #[cfg(test)]

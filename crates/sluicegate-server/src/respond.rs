@@ -1,13 +1,15 @@
 //! The one table from a decision, or the failure to make one, to status, headers and body.
 //!
-//! | outcome | check, peek | batch, refund, reset | gateway |
-//! |---|---|---|---|
-//! | allowed | 200 and the decision | 200 and the decision | the application's answer |
-//! | denied | 429 and the decision | 200 and the decision | 429, a problem |
-//! | the request is malformed | 400, a problem that names the field | the same | the same |
-//! | the store could not decide | 503 and a refusal in the form of a decision | 503, a problem | the same |
+//! | outcome | check, peek | batch | refund, reset | gateway |
+//! |---|---|---|---|---|
+//! | allowed | 200 and the decision | 200 and the decision | 200 and the decision | the application's answer |
+//! | denied | 429 and the decision | 200 and the decision | 200 and the decision | 429, a problem |
+//! | malformed | 400, a problem that names the field | the same | the same | the same |
+//! | undecided | 503 and a refusal in the form of a decision | 200 and such a refusal | 503, a problem | the same |
 //!
-//! All but the last two carry the rate-limit headers, and only 429 and 503 tell to wait.
+//! Undecided is what the store could not decide and a rule is closed to then. What the other rules decide without
+//! the store is a decision like any other, and says that it is degraded. All but the last two rows carry the
+//! rate-limit headers, and only 429 and 503 tell to wait.
 
 use std::borrow::Cow;
 
@@ -15,12 +17,12 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse as _, Response};
-use sluicegate::headers::{HeaderOptions, retry_after_secs, write_headers};
+use sluicegate::headers::{DEGRADED, HeaderOptions, retry_after_secs, write_headers};
 use sluicegate::rules::Mode;
 use sluicegate::{CheckError, Decision};
 
 use crate::problem::Problem;
-use crate::wire::answer::{Answer, Results};
+use crate::wire::answer::{Answer, Checked, Results};
 use crate::wire::request::Malformed;
 
 /// What a client is told to wait when the store cannot decide: long enough to take the pressure off, short
@@ -36,7 +38,8 @@ pub(crate) fn decided(outcome: Result<Decision, CheckError>, options: HeaderOpti
         Err(CheckError::Store(_)) => {
             let retry_after = (header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER_SECS.into());
             let refusal = Json(Answer::undecided(STORE_FAILED_RETRY_AFTER_SECS));
-            Ok((StatusCode::SERVICE_UNAVAILABLE, [NO_STORE, retry_after], refusal).into_response())
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            Ok((status, [NO_STORE, retry_after], degraded_header(options), refusal).into_response())
         }
         Err(error) => Err(error.into()),
     }
@@ -47,9 +50,19 @@ pub(crate) fn standing(decision: &Decision, options: HeaderOptions) -> Response 
     answer(StatusCode::OK, decision, options)
 }
 
-/// The decisions of a batch. Headers speak for one decision, so there are none.
-pub(crate) fn decisions(decisions: &[Decision]) -> Response {
-    ([NO_STORE], Json(Results(decisions))).into_response()
+/// One check of a batch: what the store could not decide keeps nobody from the decisions on the other checks,
+/// which are charged.
+pub(crate) fn checked(outcome: Result<Decision, CheckError>) -> Result<Checked, Problem> {
+    match outcome {
+        Ok(decision) => Ok(Ok(decision)),
+        Err(CheckError::Store(_)) => Ok(Err(STORE_FAILED_RETRY_AFTER_SECS)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The answers of a batch. Headers speak for one decision, so there are none.
+pub(crate) fn results(checks: &[Checked]) -> Response {
+    ([NO_STORE], Json(Results(checks))).into_response()
 }
 
 /// The application's own answer to an allowed request, with the headers of the decision.
@@ -77,6 +90,13 @@ pub(crate) fn denied(decision: &Decision, options: HeaderOptions) -> Problem {
     headers.extend([NO_STORE]);
     let problem = Problem::new(status(decision), detail).headers(headers);
     if labels.is_empty() { problem } else { problem.quota_exceeded(labels, wait) }
+}
+
+/// What the gateway answers to a request that was not decided.
+pub(crate) fn undecided(error: CheckError, options: HeaderOptions) -> Problem {
+    let is_degraded = matches!(error, CheckError::Store(_));
+    let problem = Problem::from(error);
+    if is_degraded { problem.headers(degraded_header(options)) } else { problem }
 }
 
 /// A check of a batch that is malformed, named by its place.
@@ -128,6 +148,13 @@ fn answer(status: StatusCode, decision: &Decision, options: HeaderOptions) -> Re
         response.headers_mut().remove(header::RETRY_AFTER);
     }
     response
+}
+
+/// The header of an answer that the store had no part in, if clients are to be told.
+fn degraded_header(options: HeaderOptions) -> HeaderMap {
+    let (name, value) = DEGRADED;
+    let header = (HeaderName::from_static(name), HeaderValue::from_static(value));
+    if options.degraded { HeaderMap::from_iter([header]) } else { HeaderMap::new() }
 }
 
 /// Sets the headers, in place of any of the same name.

@@ -1,8 +1,7 @@
 //! A value that cannot be printed.
 //!
-//! [`Secret`] has no `Display`, its `Debug` shows nothing, and the only thing one can do with it is
-//! to compare it in constant time, so that no log line, error text or panic message can carry it by
-//! accident.
+//! [`Secret`] has no `Display` and its `Debug` shows nothing, so that no log line, error text or panic message can
+//! carry it by accident. It is compared in constant time, and whoever sends it has to say so.
 
 use std::fmt;
 
@@ -16,6 +15,11 @@ impl Secret {
     /// Takes the secret in.
     pub(crate) fn new(value: String) -> Self {
         Self(value)
+    }
+
+    /// The secret itself, for whoever has to send it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
     }
 
     /// Whether `candidate` is this secret. The time taken tells at most whether the lengths agree.

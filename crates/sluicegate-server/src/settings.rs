@@ -6,6 +6,7 @@
 //! configuration loader the other, so every combination can be tested.
 
 mod listen;
+mod store_url;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use crate::secret::Secret;
 pub(crate) use listen::{Listen, ListenError};
 use sluicegate::rules::file::Environment;
+pub(crate) use store_url::StoreUrl;
 
 /// Settings from the command line.
 #[derive(Clone, Debug, Default)]
@@ -75,13 +77,6 @@ pub(crate) struct Settings {
     pub(crate) admin_token: Option<Secret>,
 }
 
-/// The stores this build knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
-    /// In this process; gone with it.
-    Memory,
-}
-
 /// One place a setting can come from, as the user would name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
@@ -126,14 +121,13 @@ pub(crate) enum SettingsError {
         /// What is wrong with it.
         source: ListenError,
     },
-    /// A store this build does not know. The URL may hold a password, so only its scheme is
-    /// repeated.
-    #[error("{origin}: `{scheme}` is not a store of this build; the store URLs it knows are: memory")]
+    /// A store that is none.
+    #[error("{origin}: {problem}")]
     Store {
         /// Where it was set.
         origin: Origin,
-        /// The URL's scheme, or all of it when it has none.
-        scheme: String,
+        /// What is wrong with it, without anything secret.
+        problem: String,
     },
     /// A token that no header could carry.
     #[error(
@@ -262,11 +256,7 @@ impl<'a> Chosen<'a> {
     }
 
     fn store(self) -> Result<StoreUrl, SettingsError> {
-        if self.value == "memory" {
-            return Ok(StoreUrl::Memory);
-        }
-        let scheme = self.value.split_once("://").map_or(self.value, |(scheme, _)| scheme);
-        let scheme = scheme.chars().take(32).flat_map(char::escape_debug).collect();
-        Err(SettingsError::Store { origin: self.origin, scheme })
+        let origin = self.origin;
+        StoreUrl::parse(self.value).map_err(|problem| SettingsError::Store { origin, problem })
     }
 }

@@ -32,13 +32,19 @@ pub(crate) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Starts to sweep the limiter's store.
+    /// Starts to sweep the limiter's store, and what it keeps for the time without one.
     pub(crate) fn start(limiter: Arc<ServerLimiter>) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let thread = Builder::new().name("sweeper".to_owned()).spawn(move || {
-            let mut slices = Slices::default();
+            let (mut slices, mut local_slices) = (Slices::default(), Slices::default());
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                slices.sweep_next(limiter.store(), limiter.clock().now());
+                let now = limiter.clock().now();
+                if let Some(store) = limiter.store().memory() {
+                    slices.sweep_next(store, now);
+                }
+                if let Some(local) = limiter.local_store() {
+                    local_slices.sweep_next(local, now);
+                }
             }
         })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
@@ -87,6 +93,7 @@ mod tests {
 
     use super::*;
     use crate::app::{App, AppOptions};
+    use crate::testing::embedded;
 
     const KEYS: usize = 20_000;
 
@@ -95,19 +102,23 @@ mod tests {
         let bucket = TokenBucket::new(1, Rate::new(1, Micros::from_secs(3_600)).expect("valid")).expect("valid");
         let rule = Rule::new("hourly", Limits::all("hourly", [(None, Quota::from(bucket))]));
         let rules = RuleSet::new(vec![rule], Vec::new(), Unmatched::Allow).expect("valid");
-        let app = App::new(AppOptions { rules, ..AppOptions::default() });
+        let app = embedded(AppOptions { rules, ..AppOptions::default() });
         for key in 0..KEYS {
             let identifier = format!("user-{key}");
             assert!(app.limiter().check(&Request::new("r", &identifier)).await.expect("valid").is_allowed());
         }
-        assert_eq!(app.limiter().store().used(), KEYS);
+        assert_eq!(store_of(&app).used(), KEYS);
         app
+    }
+
+    fn store_of(app: &App) -> &MemoryStore {
+        app.limiter().store().memory().expect("the store is in this process")
     }
 
     #[tokio::test]
     async fn one_round_frees_all_that_matters_no_longer_and_nothing_else() {
         let app = used_app().await;
-        let (store, now) = (app.limiter().store(), app.limiter().clock().now());
+        let (store, now) = (store_of(&app), app.limiter().clock().now());
         let mut slices = Slices::default();
         for _ in 0..Slices::PER_ROUND {
             slices.sweep_next(store, now);

@@ -9,12 +9,15 @@ use axum::http::header::HeaderMap;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use serde_json::Value;
+use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
 use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
+use sluicegate::{Instances, MemoryStore};
 
 use crate::app::{App, AppOptions};
 use crate::body::RequestLimits;
 use crate::secret::Secret;
+use crate::store::ServerStore;
 
 /// The admin token of every test's app.
 pub(crate) const TOKEN: &str = "canary-token";
@@ -30,7 +33,7 @@ pub(crate) fn hourly(name: &str, capacity: u64) -> Rule {
 pub(crate) fn app(rules: Vec<Rule>) -> App {
     let rules = RuleSet::new(rules, vec!["pro".into()], Unmatched::Allow).expect("valid rules");
     let admin_token = Some(Secret::new(TOKEN.to_owned()));
-    App::new(AppOptions { rules, admin_token, ..AppOptions::default() })
+    embedded(AppOptions { rules, admin_token, ..AppOptions::default() })
 }
 
 /// One answer.
@@ -78,4 +81,11 @@ pub(crate) async fn ask(
     let response = crate::http::answer(router.clone(), request, &RequestLimits::default()).await;
     assert_ne!(response.status(), StatusCode::INTERNAL_SERVER_ERROR, "{response:?}");
     reply(response).await
+}
+
+/// An app with a store in this process.
+pub(crate) fn embedded(options: AppOptions) -> App {
+    let clock = SystemClock::new();
+    let store = ServerStore::Memory(MemoryStore::new(options.memory, clock.now()));
+    App::new(options, store, clock, Instances::default())
 }

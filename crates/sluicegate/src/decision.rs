@@ -1,8 +1,9 @@
 //! The answer to one request: whether it may pass, and how every limit that had a say stands.
 
+use crate::observe::{LimitOutcome, Observed, of_rule};
 use crate::rules::matching::Applied;
-use crate::rules::{Limits, Mode, RuleSet, Unmatched};
-use crate::store::Verdicts;
+use crate::rules::{Mode, RuleSet, Unmatched};
+use crate::store::{StoreError, Verdicts};
 use sluicegate_core::decision::{Group, is_allowed, tightest};
 use sluicegate_core::{Micros, Outcome, Quota, Timestamp, Verdict};
 use smallvec::SmallVec;
@@ -18,6 +19,18 @@ pub struct Decision {
     now: Timestamp,
     allowed: bool,
     tightest: Option<usize>,
+    /// Elsewhere, because hardly any decision has one.
+    degradation: Option<Arc<Degradation>>,
+}
+
+/// How a decision came about that the store had no part in.
+#[derive(Debug)]
+pub struct Degradation {
+    /// Why the store had none.
+    pub error: StoreError,
+    /// The rules that had no objection because they could not know; all others that decide answered by this
+    /// instance's share of their limits.
+    pub(crate) open: SmallVec<[Applied; 2]>,
 }
 
 /// What one limit said.
@@ -27,9 +40,9 @@ pub struct LimitReport<'d> {
     pub rule: &'d str,
     /// Its own name in header fields.
     pub label: &'d str,
-    /// The limit.
+    /// The limit, as the rule has it.
     pub quota: &'d Quota,
-    /// Its verdict.
+    /// Its verdict; in a degraded decision that of this instance's share of the limit.
     pub verdict: Verdict,
     /// Whether it decides.
     pub mode: Mode,
@@ -52,12 +65,48 @@ impl Decision {
         now: Timestamp,
         matched: bool,
     ) -> Self {
-        let mut decision = Self { rules, applied, verdicts, now, allowed: false, tightest: None };
+        let mut decision =
+            Self { rules, applied, verdicts, now, allowed: false, tightest: None, degradation: None };
         let votes = decision.limits().map(|report| (report.group(), report.verdict.outcome));
         decision.allowed = is_allowed(votes) && (matched || decision.rules.unmatched() == Unmatched::Allow);
         let groups: SmallVec<[Group; 4]> = decision.limits().map(|report| report.group()).collect();
         decision.tightest = tightest(groups.into_iter().zip(&decision.verdicts));
         decision
+    }
+
+    /// The same decision, made without the store.
+    pub(crate) fn degraded(self, degradation: Degradation) -> Self {
+        Self { degradation: Some(Arc::new(degradation)), ..self }
+    }
+
+    /// Which limits of which rules had a say.
+    pub(crate) fn applied(&self) -> &[Applied] {
+        &self.applied
+    }
+
+    /// True if the store had no part in the decision: it could not decide, and the rules answered by their
+    /// [policies](crate::rules::OnStoreFailure).
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.degradation.is_some()
+    }
+
+    /// How the decision came about, if the store had no part in it.
+    #[must_use]
+    pub fn degradation(&self) -> Option<&Degradation> {
+        self.degradation.as_deref()
+    }
+
+    /// What came of every limit, in the words of metrics: those that had a say in the order of the rules, then
+    /// those that had none because the store could not decide.
+    pub fn outcomes(&self) -> impl Iterator<Item = Observed<'_>> {
+        let said = self.limits().map(|report| Observed {
+            rule: report.rule,
+            quota: report.quota,
+            outcome: LimitOutcome::said(report.mode, report.verdict.outcome, self.is_degraded()),
+        });
+        let open = self.degradation.iter().flat_map(|degradation| &degradation.open);
+        said.chain(open.flat_map(|applied| of_rule(&self.rules, *applied, LimitOutcome::FailedOpen)))
     }
 
     /// True if the request may pass.
@@ -79,11 +128,8 @@ impl Decision {
             .iter()
             .flat_map(|applied| {
                 let rule = &self.rules.rules()[applied.rule];
-                let (quotas, labels): (&[Quota], &[Box<str>]) = match rule.limits_of(applied.source) {
-                    Limits::All { quotas, labels } => (quotas, labels),
-                    Limits::Unlimited => (&[], &[]),
-                };
-                quotas.iter().zip(labels).map(move |(quota, label)| (rule, quota, label))
+                let limits = rule.limits_of(applied.source);
+                limits.quotas().iter().zip(limits.labels()).map(move |(quota, label)| (rule, quota, label))
             })
             // One verdict per limit, in the same order.
             .map_while(move |(rule, quota, label)| {

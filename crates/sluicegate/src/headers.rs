@@ -18,7 +18,13 @@ pub struct HeaderOptions {
     pub ietf: bool,
     /// What `X-RateLimit-Reset` means.
     pub reset: ResetStyle,
+    /// `X-RateLimit-Degraded`, where the store had no part in the decision. It tells clients when limits may be
+    /// softer than usual, which not everybody wants to tell.
+    pub degraded: bool,
 }
+
+/// The field that says that the store had no part in an answer, and its only value.
+pub const DEGRADED: (&str, &str) = ("x-ratelimit-degraded", "true");
 
 /// What `X-RateLimit-Reset` means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +38,7 @@ pub enum ResetStyle {
 
 impl Default for HeaderOptions {
     fn default() -> Self {
-        Self { x_ratelimit: true, ietf: true, reset: ResetStyle::Epoch }
+        Self { x_ratelimit: true, ietf: true, reset: ResetStyle::Epoch, degraded: false }
     }
 }
 
@@ -47,6 +53,9 @@ pub fn write_headers(decision: &Decision, options: HeaderOptions, mut write: imp
     };
     if let Some(seconds) = retry_after_secs(decision) {
         field("retry-after", format_args!("{seconds}"));
+    }
+    if options.degraded && decision.is_degraded() {
+        field(DEGRADED.0, format_args!("{}", DEGRADED.1));
     }
     let Some(tightest) = decision.tightest() else { return };
     if options.x_ratelimit {

@@ -34,13 +34,14 @@
 //! ```
 //!
 //! The way of a request: [`rules::matching`] turns it into charges, [`limiter`] reads the clock and asks the
-//! store once, [`decision`] is the answer, [`headers`] writes it for HTTP, [`observe`] tells whoever wants to
+//! store once (and answers by the rules' policies if that fails), [`decision`] is the answer, [`headers`] writes it for HTTP, [`observe`] tells whoever wants to
 //! know.
 
 pub mod clock;
 pub mod decision;
 pub mod headers;
 pub mod identity;
+pub mod instances;
 pub mod limiter;
 pub mod observe;
 pub mod rules;
@@ -49,6 +50,7 @@ mod sync;
 
 pub use decision::{Decision, LimitReport, Retry};
 pub use identity::{Identity, Request};
+pub use instances::Instances;
 pub use limiter::{CheckError, Limiter};
 pub use observe::Observer;
 pub use sluicegate_core as core;

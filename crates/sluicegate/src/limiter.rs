@@ -1,22 +1,31 @@
 //! The limiter: one request in, one decision out.
 //!
-//! Each call matches the rules, reads the clock once, asks the store once (a reset first forgets, then asks), and
-//! turns the verdicts into a [`Decision`]. Nothing is locked across an `await`.
+//! Each call matches the rules, reads the clock once, asks the store once (a reset of what is only partly the
+//! identity's own first forgets, then asks), and turns the verdicts into a [`Decision`]. Nothing is locked across an
+//! `await`.
+//!
+//! A store that could not decide is not the end of it: `failure` has each rule answer by its policy, and `fallback`
+//! keeps this instance's share of the limits of those that are `local`. Refunds and resets have no such way: one
+//! that failed is an error.
+
+mod failure;
+mod fallback;
 
 use crate::clock::{Clock, SystemClock};
-use crate::decision::Decision;
+use crate::decision::{Decision, Degradation};
 use crate::identity::{InvalidText, Request};
-use crate::observe::{NoObserver, Observer};
+use crate::instances::Instances;
+use crate::observe::{NoObserver, Observer, Undecided};
 use crate::rules::RuleSet;
 use crate::rules::matching::{Matched, UnknownTier};
-use crate::store::{Charge, Reply, Store, StoreError};
-use sluicegate_core::Cost;
+use crate::store::memory::MemoryOptions;
+use crate::store::{Charge, MemoryStore, Reply, Store, StoreError, Verdicts};
+use failure::Answers;
+use fallback::Fallback;
+use sluicegate_core::{Cost, Timestamp};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How long a store may take to answer unless a rule says otherwise: inside Envoy's default of 20 ms.
-pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(15);
 
 /// Decides requests by rules, with state in a store.
 ///
@@ -49,6 +58,7 @@ pub struct Limiter<S, C = SystemClock, O = NoObserver> {
     store: S,
     clock: C,
     observer: O,
+    fallback: Fallback,
 }
 
 /// What is done with the charges of a request.
@@ -63,26 +73,34 @@ enum Action {
 impl<S: Store, C: Clock> Limiter<S, C> {
     /// A limiter that nobody observes.
     pub fn new(rules: RuleSet, store: S, clock: C) -> Self {
-        Self { rules: Arc::new(rules), store, clock, observer: NoObserver }
+        let fallback = Fallback::new(MemoryOptions::default(), Instances::default());
+        Self { rules: Arc::new(rules), store, clock, observer: NoObserver, fallback }
     }
 
     /// The same limiter, observed.
     pub fn observed<O: Observer>(self, observer: O) -> Limiter<S, C, O> {
-        Limiter { rules: self.rules, store: self.store, clock: self.clock, observer }
+        let Self { rules, store, clock, observer: NoObserver, fallback } = self;
+        Limiter { rules, store, clock, observer, fallback }
     }
 }
 
 impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
+    /// The same limiter as one of `instances` that share its limits. `options` bounds what it keeps for the time
+    /// without the store; nothing is kept unless the store can fail and a rule is
+    /// [local](crate::rules::OnStoreFailure::Local).
+    #[must_use]
+    pub fn with_fallback(self, options: MemoryOptions, instances: Instances) -> Self {
+        Self { fallback: Fallback::new(options, instances), ..self }
+    }
+
     /// Decides, and charges all limits if the request is allowed.
     ///
     /// # Errors
-    /// If the request is malformed or the store could not decide.
+    /// If the request is malformed, or the store could not decide and a rule is closed then.
     pub async fn check(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
         let decision = self.act(request, Action::Charge).await;
-        match &decision {
-            Ok(decision) => self.observer.decided(decision),
-            Err(CheckError::Store(error)) => self.observer.store_failed(error),
-            Err(_) => {}
+        if let Ok(decision) = &decision {
+            self.observer.decided(decision);
         }
         decision
     }
@@ -98,7 +116,8 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// Gives the cost back under all rules that match, never above whole, then answers as a peek.
     ///
     /// # Errors
-    /// As [`Limiter::check`].
+    /// If the request is malformed or the store could not do it. Whether it did something then is unknown, and
+    /// nobody tries again: that could give back twice.
     pub async fn refund(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
         self.act(request, Action::Refund).await
     }
@@ -107,7 +126,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// with others, of its tenant or of everybody, is left alone.
     ///
     /// # Errors
-    /// As [`Limiter::check`].
+    /// If the request is malformed or the store could not do it.
     pub async fn reset(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
         self.act(request, Action::Reset).await
     }
@@ -140,35 +159,94 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         &self.observer
     }
 
+    /// How many share the limits.
+    pub fn instances(&self) -> &Instances {
+        self.fallback.instances()
+    }
+
+    /// What is kept for the time without the store, if anything is; whoever sweeps the store sweeps this, too.
+    pub fn local_store(&self) -> Option<&MemoryStore> {
+        self.fallback.store()
+    }
+
     async fn act(&self, request: &Request<'_>, action: Action) -> Result<Decision, CheckError> {
-        let Matched { charges, applied, any } = self.matched(request)?;
+        let matched = self.matched(request)?;
         let now = self.clock.now();
-        let Reply { now, verdicts } = match action {
-            Action::Charge => self.store.charge(&charges, now, DEADLINE_DEFAULT).await?,
-            Action::Peek => self.store.peek(&charges, now, DEADLINE_DEFAULT).await?,
-            Action::Refund => self.store.refund(&charges, now, DEADLINE_DEFAULT).await?,
-            Action::Reset => self.reset_own(&charges, now).await?,
+        let (charges, deadline) = (&*matched.charges, matched.deadline);
+        let asked = match action {
+            // What nothing limits needs no store, and does not suffer from one that is away.
+            _ if charges.is_empty() => Ok(Reply { now, verdicts: Verdicts::new() }),
+            Action::Charge => self.store.charge(charges, now, deadline).await,
+            Action::Peek => self.store.peek(charges, now, deadline).await,
+            Action::Refund => self.store.refund(charges, now, deadline).await,
+            Action::Reset => self.reset_own(charges, now, deadline).await,
         };
         // A cost of nothing is always allowed, even where no rule matches.
-        let matched = any || request.cost.is_some_and(Cost::is_zero);
-        Ok(Decision::new(Arc::clone(&self.rules), applied, verdicts, now, matched))
+        let is_covered = matched.any || request.cost.is_some_and(Cost::is_zero);
+        let reply = match asked {
+            Ok(reply) => reply,
+            Err(error) => return self.without_store(matched, error, now, is_covered, action),
+        };
+        let rules = Arc::clone(&self.rules);
+        let decision = Decision::new(rules, matched.applied, reply.verdicts, reply.now, is_covered);
+        if matched.any_local && self.store.can_fail() {
+            self.fallback.follow(&self.rules, &matched.charges, &decision, now, action);
+        }
+        Ok(decision)
     }
 
     async fn reset_own(
         &self,
         charges: &[Charge<'_>],
-        now: sluicegate_core::Timestamp,
+        now: Timestamp,
+        deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        let is_own = |charge: &&Charge<'_>| charge.key.subject.identity.is_some();
-        let own: Vec<Charge<'_>> = charges.iter().filter(is_own).copied().collect();
-        self.store.reset(&own, now, DEADLINE_DEFAULT).await?;
-        self.store.peek(charges, now, DEADLINE_DEFAULT).await
+        let own: Vec<Charge<'_>> = charges.iter().filter(|charge| is_own(charge)).copied().collect();
+        if own.len() == charges.len() {
+            return self.store.reset(&own, now, deadline).await;
+        }
+        if !own.is_empty() {
+            self.store.reset(&own, now, deadline).await?;
+        }
+        self.store.peek(charges, now, deadline).await
+    }
+
+    /// What the rules say where the store said nothing.
+    #[cold]
+    fn without_store(
+        &self,
+        matched: Matched<'_>,
+        error: StoreError,
+        now: Timestamp,
+        is_covered: bool,
+        action: Action,
+    ) -> Result<Decision, CheckError> {
+        self.observer.store_failed(&error);
+        let Answers { local, open, closed } = match action {
+            Action::Charge | Action::Peek => failure::answers(&self.rules, matched, error.class),
+            Action::Refund | Action::Reset => return Err(error.into()),
+        };
+        if !closed.is_empty() {
+            if action == Action::Charge {
+                let (error, rules, closed) = (&error, &*self.rules, &*closed);
+                self.observer.undecided(&Undecided { error, now, rules, closed });
+            }
+            return Err(error.into());
+        }
+        let verdicts = self.fallback.decide(&self.rules, &local, now, action);
+        let decision = Decision::new(Arc::clone(&self.rules), local.applied, verdicts, now, is_covered);
+        Ok(decision.degraded(Degradation { error, open }))
     }
 
     fn matched<'a>(&'a self, request: &Request<'a>) -> Result<Matched<'a>, CheckError> {
         request.validate()?;
         Ok(self.rules.charges(request)?)
     }
+}
+
+/// True if the state is the identity's alone.
+fn is_own(charge: &Charge<'_>) -> bool {
+    charge.key.subject.identity.is_some()
 }
 
 /// Why a request got no decision.
@@ -179,7 +257,7 @@ pub enum CheckError {
     InvalidText(InvalidText),
     /// The request names a tier that does not exist.
     UnknownTier(UnknownTier),
-    /// The store could not decide.
+    /// The store could not decide, and no policy decided in its stead.
     Store(StoreError),
 }
 

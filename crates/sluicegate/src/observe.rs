@@ -2,21 +2,129 @@
 //! libraries.
 
 use crate::decision::Decision;
+use crate::rules::matching::Applied;
+use crate::rules::{Mode, RuleSet};
 use crate::store::StoreError;
+use sluicegate_core::{Outcome, Quota, Timestamp};
 use std::sync::Arc;
 
 /// Is told of everything that happens to a request. Called on the request's own path, so it must be quick
 /// and must not block.
 pub trait Observer: Send + Sync {
-    /// A request was decided. Not called for peeks, refunds and resets.
+    /// A request was decided, with the store or [without](Decision::degradation). Not called for peeks, refunds
+    /// and resets.
     fn decided(&self, decision: &Decision) {
         let _ = decision;
     }
 
-    /// The store could not decide.
+    /// A request was refused because the store could not decide and a rule is closed then. Not called for peeks,
+    /// refunds and resets.
+    fn undecided(&self, undecided: &Undecided<'_>) {
+        let _ = undecided;
+    }
+
+    /// The store could not answer, whatever it was asked. What comes of the request is told afterwards.
     fn store_failed(&self, error: &StoreError) {
         let _ = error;
     }
+}
+
+/// What came of one limit, in the words of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LimitOutcome {
+    /// It had room.
+    Allowed,
+    /// It had none.
+    Denied,
+    /// It would have had none, but its rule only watches.
+    ShadowDenied,
+    /// The store could not decide, and its rule is open then.
+    FailedOpen,
+    /// The store could not decide, and its rule is closed then.
+    FailedClosed,
+    /// The store could not decide, and this instance's share of it had room.
+    FallbackAllowed,
+    /// The store could not decide, and this instance's share of it had no room.
+    FallbackDenied,
+}
+
+impl LimitOutcome {
+    /// All outcomes.
+    pub const ALL: [Self; 7] = [
+        Self::Allowed,
+        Self::Denied,
+        Self::ShadowDenied,
+        Self::FailedOpen,
+        Self::FailedClosed,
+        Self::FallbackAllowed,
+        Self::FallbackDenied,
+    ];
+
+    /// The name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::ShadowDenied => "shadow_denied",
+            Self::FailedOpen => "failed_open",
+            Self::FailedClosed => "failed_closed",
+            Self::FallbackAllowed => "fallback_allowed",
+            Self::FallbackDenied => "fallback_denied",
+        }
+    }
+
+    /// What a limit of a rule in `mode` that said `outcome` counts as.
+    pub(crate) fn said(mode: Mode, outcome: Outcome, is_degraded: bool) -> Self {
+        match (outcome.is_allowed(), mode, is_degraded) {
+            (true, _, false) => Self::Allowed,
+            (true, _, true) => Self::FallbackAllowed,
+            (false, Mode::Shadow | Mode::Off, _) => Self::ShadowDenied,
+            (false, Mode::Enforce, false) => Self::Denied,
+            (false, Mode::Enforce, true) => Self::FallbackDenied,
+        }
+    }
+}
+
+/// One limit and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observed<'a> {
+    /// The rule it belongs to.
+    pub rule: &'a str,
+    /// The limit, as the rule has it.
+    pub quota: &'a Quota,
+    /// What came of it.
+    pub outcome: LimitOutcome,
+}
+
+/// A request that was refused undecided.
+#[derive(Clone, Copy, Debug)]
+pub struct Undecided<'a> {
+    /// Why the store could not decide.
+    pub error: &'a StoreError,
+    /// The instant of the request.
+    pub now: Timestamp,
+    pub(crate) rules: &'a RuleSet,
+    pub(crate) closed: &'a [Applied],
+}
+
+impl<'a> Undecided<'a> {
+    /// The limits of the rules that refused.
+    pub fn outcomes(&self) -> impl Iterator<Item = Observed<'a>> + use<'a> {
+        let rules = self.rules;
+        self.closed.iter().flat_map(move |applied| of_rule(rules, *applied, LimitOutcome::FailedClosed))
+    }
+}
+
+/// All limits that `applied` stands for, with one outcome.
+pub(crate) fn of_rule(
+    rules: &RuleSet,
+    applied: Applied,
+    outcome: LimitOutcome,
+) -> impl Iterator<Item = Observed<'_>> {
+    let rule = &rules.rules()[applied.rule];
+    let quotas = rule.limits_of(applied.source).quotas();
+    quotas.iter().map(move |quota| Observed { rule: rule.space.name(), quota, outcome })
 }
 
 /// Nobody wants to know.
@@ -28,6 +136,10 @@ impl Observer for NoObserver {}
 impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn decided(&self, decision: &Decision) {
         (**self).decided(decision);
+    }
+
+    fn undecided(&self, undecided: &Undecided<'_>) {
+        (**self).undecided(undecided);
     }
 
     fn store_failed(&self, error: &StoreError) {

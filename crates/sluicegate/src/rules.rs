@@ -11,6 +11,8 @@ pub mod pattern;
 use crate::store::KeySpace;
 use pattern::Pattern;
 use sluicegate_core::{Cost, Quota};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// The most rules one set may hold.
 pub const RULES_MAX: usize = 10_000;
@@ -18,6 +20,11 @@ pub const RULES_MAX: usize = 10_000;
 pub const LIMITS_PER_RULE_MAX: usize = crate::store::LIMITS_PER_KEY_MAX;
 /// The longest rule name, in bytes.
 pub const RULE_NAME_BYTES_MAX: usize = 64;
+
+/// How long a store may take to answer unless a rule says otherwise: inside Envoy's default of 20 ms.
+pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(15);
+/// What a rule may say: less than a millisecond no store keeps, and more than ten seconds no client waits.
+pub const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
 /// All rules of a limiter.
 #[derive(Debug, Default)]
@@ -54,6 +61,10 @@ pub struct Rule {
     pub overrides: Vec<Override>,
     /// Whether the rule decides.
     pub mode: Mode,
+    /// What the rule says when the store does not.
+    pub on_store_failure: OnStoreFailure,
+    /// How long the store may take before `on_store_failure` answers; of several rules the shortest counts.
+    pub deadline: Duration,
     /// What a request costs that does not say.
     pub cost: Cost,
 }
@@ -131,6 +142,24 @@ impl Limits {
             .unzip();
         Self::All { quotas: quotas.into(), labels: labels.into() }
     }
+
+    /// The limits; none where nothing is limited.
+    #[must_use]
+    pub fn quotas(&self) -> &[Quota] {
+        match self {
+            Self::All { quotas, .. } => quotas,
+            Self::Unlimited => &[],
+        }
+    }
+
+    /// The name of each limit in header fields.
+    #[must_use]
+    pub fn labels(&self) -> &[Box<str>] {
+        match self {
+            Self::All { labels, .. } => labels,
+            Self::Unlimited => &[],
+        }
+    }
 }
 
 /// Limits of their own for some identifiers.
@@ -152,6 +181,30 @@ pub enum Mode {
     Shadow,
     /// It does nothing.
     Off,
+}
+
+/// What a rule says when the store could not decide. A rule that does not decide denies in no case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    /// It has no objection: what passes is not bounded while the store is away.
+    #[default]
+    Open,
+    /// It refuses: nothing passes while the store is away.
+    Closed,
+    /// This instance's share of the limits decides, with state of its own.
+    Local,
+}
+
+impl OnStoreFailure {
+    /// The name in configuration and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+            Self::Local => "local",
+        }
+    }
 }
 
 impl Rule {
@@ -176,6 +229,8 @@ impl Rule {
             tiers: Vec::new(),
             overrides: Vec::new(),
             mode: Mode::default(),
+            on_store_failure: OnStoreFailure::default(),
+            deadline: DEADLINE_DEFAULT,
             cost: Cost::ONE,
         }
     }
@@ -185,8 +240,9 @@ impl RuleSet {
     /// A set of `rules` that knows `tiers`.
     ///
     /// # Errors
-    /// If two rules have one name, a rule has more limits than [`LIMITS_PER_RULE_MAX`], there are more rules
-    /// than [`RULES_MAX`], or a rule speaks of a tier that is not among `tiers`.
+    /// If two rules have one name, a rule has more limits than [`LIMITS_PER_RULE_MAX`] or a deadline outside
+    /// [`DEADLINES`], there are more rules than [`RULES_MAX`], or a rule speaks of a tier that is not among
+    /// `tiers`.
     pub fn new(rules: Vec<Rule>, tiers: Vec<Box<str>>, unmatched: Unmatched) -> Result<Self, RuleSetError> {
         if rules.len() > RULES_MAX {
             return Err(RuleSetError(format!("{} rules: use at most {RULES_MAX}", rules.len())));
@@ -203,6 +259,7 @@ impl RuleSet {
                 )));
             }
             rule.check_limit_counts()?;
+            rule.check_deadline()?;
         }
         Ok(Self { rules, tiers, unmatched })
     }
@@ -224,9 +281,25 @@ impl RuleSet {
     pub fn unmatched(&self) -> Unmatched {
         self.unmatched
     }
+
+    /// True if every rule that decides is closed, and there is one: without the store nothing passes that any
+    /// rule limits.
+    #[must_use]
+    pub fn is_closed_without_store(&self) -> bool {
+        let mut deciding = self.rules.iter().filter(|rule| rule.mode == Mode::Enforce).peekable();
+        deciding.peek().is_some() && deciding.all(|rule| rule.on_store_failure == OnStoreFailure::Closed)
+    }
 }
 
 impl Rule {
+    fn check_deadline(&self) -> Result<(), RuleSetError> {
+        if DEADLINES.contains(&self.deadline) {
+            return Ok(());
+        }
+        let (name, deadline) = (self.space.name(), self.deadline);
+        Err(RuleSetError(format!("rule {name:?} has a deadline of {deadline:?}: use 1 ms to 10 s")))
+    }
+
     fn check_limit_counts(&self) -> Result<(), RuleSetError> {
         let tiers = self.tiers.iter().map(|(_, limits)| limits);
         let overrides = self.overrides.iter().map(|each| &each.limits);

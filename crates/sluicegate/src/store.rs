@@ -6,6 +6,8 @@
 
 pub mod key;
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 pub use key::{Key, KeySpace, Subject};
 pub use memory::MemoryStore;
@@ -90,6 +92,29 @@ pub trait Store: Send + Sync {
     fn tracked_keys(&self) -> Option<u64> {
         None
     }
+
+    /// True if the store can be out of reach, so that it is worth keeping what it takes to do without it. A store
+    /// in this process cannot.
+    fn can_fail(&self) -> bool {
+        false
+    }
+
+    /// Whether the store answers, as far as it knows without asking.
+    fn health(&self) -> Health {
+        Health::Up
+    }
+}
+
+/// Whether a store answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It does, for all that is known.
+    Up,
+    /// It does not, and is not asked until it is known to be back.
+    Down {
+        /// Why.
+        class: ErrorClass,
+    },
 }
 
 /// A store that could not decide. What that means for the request is up to the rules, not to the store.
@@ -142,6 +167,13 @@ impl ErrorClass {
         Self::Overloaded,
         Self::Protocol,
     ];
+
+    /// True if the trouble is with what was asked or answered, not with reaching the store. Whoever can bring such
+    /// an error about must not gain by it, so it never lets a request pass.
+    #[must_use]
+    pub const fn is_about_the_request(self) -> bool {
+        matches!(self, Self::Protocol)
+    }
 
     /// The name in logs and metrics.
     #[must_use]

@@ -17,6 +17,7 @@ use super::{Algorithm, believed_ahead};
 use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
+use std::num::NonZeroU32;
 
 /// Where windows start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,6 +47,9 @@ pub struct FixedWindowState {
 }
 
 impl FixedWindow {
+    /// Lets nothing pass, ever.
+    pub(super) const NOTHING: Self = Self { limit: 0, window: Micros::PERIOD_MAX, align: Align::Epoch };
+
     /// At most `limit` units per `window`. A limit of nothing denies always.
     ///
     /// # Errors
@@ -123,6 +127,10 @@ impl Algorithm for FixedWindow {
 
     fn kept_until(&self, state: &FixedWindowState) -> Timestamp {
         boundary_from(state.end, self.window)
+    }
+
+    fn share(&self, parts: NonZeroU32) -> Option<Self> {
+        Some(Self { limit: self.limit.div_ceil(parts.get().into()), ..*self })
     }
 }
 

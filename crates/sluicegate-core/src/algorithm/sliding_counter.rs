@@ -19,6 +19,7 @@ use super::fixed_window::{boundary_from, pulled_back, window_end};
 use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
+use std::num::NonZeroU32;
 
 /// limit · window in milliseconds stays below this, the first integer whose successor no double can hold.
 pub const WEIGHT_MAX: u64 = 1 << 53;
@@ -158,6 +159,10 @@ impl Algorithm for SlidingCounter {
 
     fn kept_until(&self, state: &SlidingCounterState) -> Timestamp {
         boundary_from(state.end, self.window()).plus(self.window())
+    }
+
+    fn share(&self, parts: NonZeroU32) -> Option<Self> {
+        Some(Self { limit: self.limit.div_ceil(parts.get().into()), ..*self })
     }
 }
 

@@ -14,6 +14,7 @@ use crate::quota::{Cost, QuotaError, units_between, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 /// The largest limit of a log: it may have as many entries, 16 bytes each. Beyond it the sliding counter and
 /// the token bucket do the job in constant memory.
@@ -234,5 +235,9 @@ impl Algorithm for SlidingWindow {
 
     fn kept_until(&self, state: &SlidingWindowState) -> Timestamp {
         state.entries.back().map_or(Timestamp::default(), |newest| newest.at.plus(self.window))
+    }
+
+    fn share(&self, parts: NonZeroU32) -> Option<Self> {
+        Some(Self { limit: self.limit.div_ceil(parts.get().into()), ..*self })
     }
 }

@@ -16,6 +16,7 @@
 //! one pool of capacity + credits, but an identity without history starts at `capacity`, as if it had just
 //! spent all credits. So new identities cannot mint credits, and an idle one is remembered for `credit_ttl`.
 
+mod share;
 mod span;
 
 use super::{Algorithm, believed_ahead};
@@ -23,6 +24,7 @@ use crate::quota::{Cost, QuotaError, Rate, UNITS_MAX, length_between, units_betw
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing, Verdict};
 use span::{Span, gcd};
+use std::num::NonZeroU32;
 
 /// How long earned credits are remembered unless the limit says otherwise.
 pub const CREDIT_TTL_DEFAULT: Micros = Micros::from_secs(86_400);
@@ -126,6 +128,18 @@ impl TokenBucket {
     #[must_use]
     pub const fn parts_per_micro(&self) -> u64 {
         self.parts_per_micro
+    }
+
+    /// p: how many of these parts a token lasts.
+    #[must_use]
+    pub const fn parts_per_token(&self) -> u64 {
+        self.parts_per_token
+    }
+
+    /// How long earned credits are remembered.
+    #[must_use]
+    pub const fn credit_ttl(&self) -> Micros {
+        self.credit_ttl
     }
 
     #[inline]
@@ -354,5 +368,9 @@ impl Algorithm for TokenBucket {
 
     fn kept_until(&self, state: &TokenBucketState) -> Timestamp {
         Timestamp::from_micros(self.matters_until(state))
+    }
+
+    fn share(&self, parts: NonZeroU32) -> Option<Self> {
+        self.share_of(parts)
     }
 }

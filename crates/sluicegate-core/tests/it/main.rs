@@ -8,6 +8,7 @@
 //! | `examples` | tables that anyone can check by hand |
 //! | `clocks` | clocks that differ, step back or repeat a second: nobody gains, nobody waits for ever |
 //! | `regressions` | what the other modules found, each as the smallest story that shows it |
+//! | `shares` | what one of several enforces alone: exact, or on the strict side |
 //! | `source_defects` | where the source documents go wrong, and what happens here instead |
 //!
 //! `harness` runs one identity through the core and the model side by side and checks every promise after
@@ -28,5 +29,6 @@ mod exhaustive;
 mod harness;
 mod properties;
 mod regressions;
+mod shares;
 mod source_defects;
 mod strategies;

@@ -17,14 +17,19 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
+use sluicegate::Instances;
+use sluicegate::clock::{Clock as _, SystemClock};
+
 use crate::app::{App, AppOptions};
 use crate::config::Config;
 use crate::config::load::{self, LoadError};
+use crate::fleet::Fleet;
 use crate::http::Routers;
 use crate::http::health::{Health, Readiness};
 use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
 use crate::settings::{self, Env, Flags, Listen, Settings};
 use crate::shutdown::{Shutdown, Signals};
+use crate::store::ServerStore;
 use crate::sweeper::Sweeper;
 use crate::telemetry;
 use crate::telemetry::tally::Totals;
@@ -53,19 +58,36 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let settings = settings::merge(flags, env, &config.settings)?;
     let health = Health::default();
     let shutdown = Shutdown::default();
-    let Config { memory, headers, rules, .. } = config;
-    let app = App::new(AppOptions { rules, memory, headers, admin_token: settings.admin_token.clone() });
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let app = {
+        // A shared store connects in the background.
+        let _runtime = runtime.enter();
+        open(config, &settings)?
+    };
     let routers = Routers::new(&app, &health);
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let outcome = runtime.block_on(serve(&settings, is_demo, routers, &health, &shutdown));
+    let outcome = runtime.block_on(async {
+        let fleet = Fleet::join(&app, &settings.store).await;
+        let outcome = serve(&settings, is_demo, routers, &health, &shutdown).await;
+        fleet.leave().await;
+        outcome
+    });
     drop(sweeper);
-    let Totals { allowed, denied, store_failures } = app.totals();
-    tracing::info!(allowed, denied, store_failures, "stopped");
+    let Totals { allowed, denied, undecided, degraded, store_failures } = app.totals();
+    tracing::info!(allowed, denied, undecided, degraded, store_failures, "stopped");
     // What is still running was cut on purpose; nothing waits for it.
     runtime.shutdown_background();
     outcome
+}
+
+/// Opens the store and makes an app of it and the rules.
+fn open(config: Config, settings: &Settings) -> Result<App, Error> {
+    let Config { memory, redis, headers, rules, .. } = config;
+    let clock = SystemClock::new();
+    let store = ServerStore::open(&settings.store, memory, &redis, clock.now())?;
+    let options = AppOptions { rules, memory, headers, admin_token: settings.admin_token.clone() };
+    Ok(App::new(options, store, clock, Instances::at_least(redis.min_instances)))
 }
 
 /// Binds, announces, serves and drains.
@@ -83,7 +105,7 @@ async fn serve(
     let connections_max = open_files::connections_max(open_files::raise_limit());
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        store = ?settings.store,
+        store = %settings.store,
         has_admin_token = settings.admin_token.is_some(),
         connections_max,
         "starting"

@@ -4,7 +4,7 @@
 //! way it can think of to see that both agree. Where they cannot, because a schema sees one value at a time
 //! (second names, tiers that are not listed, numbers that do not go together), the schema is the laxer one.
 
-use super::{HEADERS_KEYS, KEYS, LISTEN_KEYS, MAX_KEYS_MAX, MEMORY_KEYS, RESETS, STORES, STYLES};
+use super::{HEADERS_KEYS, KEYS, LISTEN_KEYS, MAX_KEYS_MAX, MEMORY_KEYS, RESETS, STYLES};
 use serde_json::{Map, Value, json};
 use sluicegate::core::algorithm::Algorithm as _;
 use sluicegate::core::quota::UNITS_MAX;
@@ -12,10 +12,12 @@ use sluicegate::core::{FixedWindow, SlidingCounter, SlidingWindow, TokenBucket};
 use sluicegate::rules::file::limit::{
     ALIGNS, FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS, UNLIMITED,
 };
-use sluicegate::rules::file::rule::{MATCH_KEYS, MODES, OVERRIDE_KEYS, PARTS, RULE_KEYS};
+use sluicegate::rules::file::rule::{MATCH_KEYS, MODES, OVERRIDE_KEYS, PARTS, POLICIES, RULE_KEYS};
 use sluicegate::rules::file::value::{LABEL_BYTES_MAX, PATTERN_BYTES_MAX, UNITS};
 use sluicegate::rules::file::{self, TIERS_MAX, UNMATCHED};
 use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
+
+mod redis;
 
 /// The schema, draft 2020-12.
 pub(crate) fn json_schema() -> Value {
@@ -94,10 +96,16 @@ fn top_property(key: &str) -> Value {
     let listen = "Where the server listens. Flags and environment variables win over these.";
     match key {
         "store" => json!({
-            "description": "Where state is kept.",
-            "anyOf": [{ "enum": STORES }, reference("variable")],
+            "description": "Where state is kept: in this process, or in Redis or Valkey, shared with other servers.",
+            "anyOf": [
+                { "enum": ["memory"] },
+                { "type": "string", "pattern": "^rediss?(\\+sentinel|\\+cluster)?://." },
+                reference("variable"),
+            ],
             "default": "memory",
+            "examples": ["redis://127.0.0.1:6379"],
         }),
+        "redis" => redis::section(),
         "memory" => object("The embedded store.", MEMORY_KEYS, &[], memory_property),
         "listen" => object(listen, LISTEN_KEYS, &[], listen_property),
         "headers" => {
@@ -152,6 +160,11 @@ fn headers_property(key: &str) -> Value {
         "x_ratelimit_reset" => {
             words("X-RateLimit-Reset in seconds since 1970, or in seconds from now.", RESETS, "epoch")
         }
+        "degraded" => json!({
+            "description": "Whether X-RateLimit-Degraded says that the store had no part in an answer.",
+            "anyOf": [{ "enum": [true, false, "true", "false"] }, reference("variable")],
+            "default": false,
+        }),
         _ => unknown(),
     }
 }
@@ -240,6 +253,13 @@ fn rule_property(key: &str) -> Value {
             "default": [],
         }),
         "mode" => words("enforce decides; shadow counts and reports, and never denies.", MODES, "enforce"),
+        "on_store_failure" => words(
+            "When the store does not answer: open has no objection, closed refuses, local goes by this server's \
+             share of the limits.",
+            POLICIES,
+            "open",
+        ),
+        "deadline" => described("duration", "How long the store may take, 1ms to 10s.", &["15ms"]),
         "cost" => integer("What a request costs that does not say.", 0, u32::MAX.into(), &[1]),
         _ => unknown(),
     }

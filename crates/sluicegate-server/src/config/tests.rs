@@ -7,8 +7,10 @@ use super::*;
 use sluicegate::rules::Unmatched;
 
 fn environment() -> Environment {
-    let variables = [("RATE", "100/s"), ("TENANT", "acme"), ("URL", "redis://:hunter2@cache"), ("ALGORITHM", "x")];
-    variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    let variables =
+        [("RATE", "100/s"), ("TENANT", "acme"), ("URL", "redis://:hunter2@cache:x"), ("ALGORITHM", "x")];
+    let secrets = [("REDIS_PASSWORD", "p"), ("KEY_SECRET", "s")];
+    variables.into_iter().chain(secrets).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn parse(text: &str) -> Result<Config, Problems> {
@@ -36,7 +38,7 @@ fn every_key_of_a_server_is_read() {
         "store: memory
 memory: { max_keys: 1000 }
 listen: { gateway: off, api: 0.0.0.0:0, admin: '[::1]:8082' }
-headers: { styles: [ietf], x_ratelimit_reset: delta }
+headers: { styles: [ietf], x_ratelimit_reset: delta, degraded: true }
 unmatched: deny
 rules: []",
     );
@@ -49,7 +51,8 @@ rules: []",
     };
     assert_eq!(config.settings, settings);
     assert_eq!(config.memory.max_keys, 1_000);
-    assert_eq!(config.headers, HeaderOptions { x_ratelimit: false, ietf: true, reset: ResetStyle::Delta });
+    let headers = HeaderOptions { x_ratelimit: false, ietf: true, reset: ResetStyle::Delta, degraded: true };
+    assert_eq!(config.headers, headers);
     assert_eq!(config.rules.unmatched(), Unmatched::Deny);
 }
 
@@ -58,7 +61,8 @@ fn what_is_left_out_has_its_default() {
     let config = good("rules: []");
     assert_eq!(config.settings, FileSettings::default());
     assert_eq!(config.memory.max_keys, 10_000_000);
-    assert_eq!(config.headers, HeaderOptions { x_ratelimit: true, ietf: true, reset: ResetStyle::Epoch });
+    let headers = HeaderOptions { x_ratelimit: true, ietf: true, reset: ResetStyle::Epoch, degraded: false };
+    assert_eq!(config.headers, headers);
     assert_eq!(good("memory: {}\nlisten: {}\nheaders: {}\nrules: []").headers, HeaderOptions::default());
     let none = good("headers: { styles: [] }\nrules: []").headers;
     assert!(!none.x_ratelimit && !none.ietf);
@@ -81,13 +85,16 @@ fn an_address_has_a_host_and_a_port() {
 
 #[test]
 fn every_problem_with_a_key_of_a_server_is_told() {
-    let keys = "the keys here are: store, memory, listen, headers, tiers, unmatched, rules";
-    let known = "this build knows the stores: memory";
+    let keys = "the keys here are: store, memory, redis, listen, headers, tiers, unmatched, rules";
+    let schemes =
+        "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://";
+    let kind = format!("this kind of store is not known: a store URL starts with {schemes}");
     let range = "use a whole number from 1 to 1000000000";
     let pairs = "write `key: value` pairs";
     check("stor: memory", &[&format!("1:1: stor: unknown key: did you mean store? {keys}")]);
-    check("store: redis://h", &[&format!("1:8: store: unknown store (value redis://…): {known}")]);
-    check("store: Memory", &[&format!("1:8: store: unknown store (value Memory): {known}")]);
+    check("store: mysql://h", &[&format!("1:8: store: unknown store (value mysql://…): {kind}")]);
+    let remedy = "`Memory` is not a store; use memory, or a URL such as redis://127.0.0.1:6379";
+    check("store: Memory", &[&format!("1:8: store: unknown store (value Memory): {remedy}")]);
     check("store: 5", &["1:8: store: not a text (value 5): put it in quotes: \"5\""]);
     check("store:", &["1:6: store: no value: write a text"]);
     check("store: memory\nstore: memory", &["2:1: store: duplicate key, first at 1:1: keep one of the two"]);
@@ -111,24 +118,66 @@ fn every_problem_with_a_key_of_a_server_is_told() {
         ],
     );
     check(
-        "headers: { styles: [x-ratelimit, ieft, x-ratelimit], x_ratelimit_reset: epoche, degraded: false }",
+        "headers: { styles: [x-ratelimit, ieft, x-ratelimit], x_ratelimit_reset: epoche, degrade: 5 }",
         &[
             "1:34: headers.styles[1]: unknown value (value ieft): did you mean ietf? use x-ratelimit or ietf",
             "1:40: headers.styles[2]: named twice, first at 1:21 (value x-ratelimit): name it once",
             "1:73: headers.x_ratelimit_reset: unknown value (value epoche): did you mean epoch? use epoch or delta",
-            "1:81: headers.degraded: unknown key: the keys here are: styles, x_ratelimit_reset",
+            "1:81: headers.degrade: unknown key: did you mean degraded? \
+             the keys here are: styles, x_ratelimit_reset, degraded",
         ],
     );
+    for value in ["yes", "1", "True"] {
+        let problem = format!("1:22: headers.degraded: unknown value (value {value}): use true or false");
+        let problem = problem.replace("(value True): use", "(value True): did you mean true? use");
+        check(&format!("headers: {{ degraded: {value} }}"), &[&problem]);
+    }
+    check("headers: { degraded: }", &["1:20: headers.degraded: no value: use true or false"]);
+    check("headers: { degraded: [] }", &["1:22: headers.degraded: not a word but a list: use true or false"]);
     let list = "write a list, for example [x-ratelimit, ietf], or [] for no header fields";
     check("headers: { styles: ietf }", &[&format!("1:20: headers.styles: not a list (value ietf): {list}")]);
 }
 
 #[test]
 fn a_password_is_not_repeated() {
-    for store in ["redis://user:hunter2@h", "'rediss://:hunter2@h'", "user:hunter2@h", "'${URL}'"] {
+    for store in ["redis://user:hunter2@h:x", "'rediss+proxy://:hunter2@h'", "user:hunter2@h", "'${URL}'"] {
         let problems = parse(&format!("store: {store}\nrules: []")).unwrap_err().to_string();
         assert!(problems.contains("unknown store") && !problems.contains("hunter2"), "{problems}");
     }
+}
+
+#[test]
+fn every_problem_with_the_section_redis_is_told() {
+    let names = "use 1 to 32 letters, digits, or -._: for example sg";
+    check(
+        "redis: { prefix: 'a b' }",
+        &[&format!("1:18: redis.prefix: this cannot begin a key (value \"a b\"): {names}")],
+    );
+    check("redis: { keys: md5 }", &["1:16: redis.keys: unknown value (value md5): use plain or hashed"]);
+    check(
+        "redis: { key_secret: canary }",
+        &["1:8: redis: `key_secret` without hashed keys: write `keys: hashed` too, or leave `key_secret` out"],
+    );
+    check(
+        "redis: { max_connections: 0, connect_timeout: 2min, min_instances: 0 }",
+        &[
+            "1:27: redis.max_connections: out of range (value 0): use a whole number from 1 to 64",
+            "1:47: redis.connect_timeout: out of range (value 2min): use 1ms to 60s, for example 1s",
+            "1:68: redis.min_instances: out of range (value 0): use a whole number from 1 to 100000",
+        ],
+    );
+    check(
+        "redis: { key_file: k.pem, sentinel_user: u }",
+        &[
+            "1:8: redis: `key_file` stands alone: write `certificate_file` too: a certificate is nothing without its key",
+        ],
+    );
+    check(
+        "redis: { sentinel_user: u }",
+        &[
+            "1:8: redis: `sentinel_user` stands alone: write `sentinel_password` too, for example \"${SENTINEL_PASSWORD}\"",
+        ],
+    );
 }
 
 #[test]

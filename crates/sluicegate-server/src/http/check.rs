@@ -36,11 +36,11 @@ async fn batch(State(app): State<App>, request: Request) -> Result<Response, Pro
     for (index, check) in checks.iter().enumerate() {
         app.limiter().validate(&check.request()).map_err(|error| respond::invalid_item(error, index))?;
     }
-    let mut decisions = Vec::with_capacity(checks.len());
+    let mut results = Vec::with_capacity(checks.len());
     for check in &checks {
-        decisions.push(app.limiter().check(&check.request()).await?);
+        results.push(respond::checked(app.limiter().check(&check.request()).await)?);
     }
-    Ok(respond::decisions(&decisions))
+    Ok(respond::results(&results))
 }
 
 async fn peek(State(app): State<App>, request: Request) -> Result<Response, Problem> {

@@ -63,7 +63,7 @@ async fn decide(app: &App, head: &Parts) -> Result<Decision, Problem> {
         tier: None,
         cost: None,
     };
-    Ok(app.limiter().check(&request).await?)
+    app.limiter().check(&request).await.map_err(|error| respond::undecided(error, app.headers()))
 }
 
 /// What rules call a path: `/api/ping` is `api.ping`.

@@ -3,8 +3,11 @@
 //! `/livez` answers 200 as long as the process can answer at all; restarting helps only where it
 //! does not. `/readyz` (and `/healthz`, the same) says whether traffic should be sent here: 200
 //! with `{"status":"ready","degraded":false}`, or 503 while starting and from the moment a shutdown
-//! begins. Stopping is final: nothing makes a stopping server ready again. `degraded` is always
-//! false: it is about a store that is down, and the embedded one cannot be.
+//! begins. Stopping is final: nothing makes a stopping server ready again.
+//!
+//! `degraded` is true while the store is down. The server is ready all the same as long as a rule
+//! can answer without it; where every rule is closed then, traffic is better sent elsewhere, and it
+//! says `{"status":"unavailable","degraded":true}` with 503.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,6 +19,10 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
+use sluicegate::rules::RuleSet;
+use sluicegate::store::{self, Store as _};
+
+use crate::app::App;
 
 /// Whether this server should be sent traffic, in the order in which it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +71,15 @@ impl Health {
 }
 
 /// The three health routes.
-pub(crate) fn router(health: Health) -> Router {
+pub(crate) fn router(health: Health, app: App) -> Router {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/healthz", get(readyz))
-        .with_state(health)
+        .with_state((health, app))
 }
 
-#[derive(Serialize)]
+#[derive(Debug, PartialEq, Serialize)]
 struct Report {
     status: &'static str,
     degraded: bool,
@@ -86,13 +93,22 @@ async fn livez() -> Response {
     uncached(StatusCode::OK, Alive { status: "alive" })
 }
 
-async fn readyz(State(health): State<Health>) -> Response {
-    let readiness = health.readiness();
-    let status = match readiness {
-        Readiness::Ready => StatusCode::OK,
-        Readiness::Starting | Readiness::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+async fn readyz(State((health, app)): State<(Health, App)>) -> Response {
+    let limiter = app.limiter();
+    let (status, report) = report(health.readiness(), limiter.store().health(), limiter.rules());
+    uncached(status, report)
+}
+
+fn report(readiness: Readiness, store: store::Health, rules: &RuleSet) -> (StatusCode, Report) {
+    let degraded = store != store::Health::Up;
+    let (code, status) = match readiness {
+        Readiness::Ready if degraded && rules.is_closed_without_store() => {
+            (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
+        }
+        Readiness::Ready => (StatusCode::OK, readiness.status()),
+        Readiness::Starting | Readiness::Stopping => (StatusCode::SERVICE_UNAVAILABLE, readiness.status()),
     };
-    uncached(status, Report { status: readiness.status(), degraded: false })
+    (code, Report { status, degraded })
 }
 
 /// A probe that is answered from a cache probes the cache.
@@ -106,13 +122,16 @@ mod tests {
     use axum::body::{Body, to_bytes};
     use axum::http::Request;
     use serde_json::{Value, json};
+    use sluicegate::rules::{OnStoreFailure, Rule, Unmatched};
+    use sluicegate::store::ErrorClass;
     use tower::Service as _;
 
     use super::*;
+    use crate::testing::{app, hourly};
 
     async fn ask(health: &Health, path: &str) -> (u16, Value) {
         let request = Request::builder().uri(path).body(Body::empty()).expect("valid");
-        let response = router(health.clone()).call(request).await.expect("infallible");
+        let response = router(health.clone(), app(Vec::new())).call(request).await.expect("infallible");
         let status = response.status().as_u16();
         let body = to_bytes(response.into_body(), 1_024).await.expect("buffered");
         (status, serde_json::from_slice(&body).expect("JSON"))
@@ -129,6 +148,33 @@ mod tests {
             let expected = (code, json!({ "status": status, "degraded": false }));
             assert_eq!(ask(&health, "/readyz").await, expected, "{readiness:?}");
             assert_eq!(ask(&health, "/healthz").await, expected, "{readiness:?}");
+        }
+    }
+
+    #[test]
+    fn a_store_that_is_down_matters_only_where_nothing_can_answer_without_it() {
+        let down = store::Health::Down { class: ErrorClass::Connection };
+        let with = |policies: &[OnStoreFailure]| {
+            let named = |(index, policy): (usize, &OnStoreFailure)| Rule {
+                on_store_failure: *policy,
+                ..hourly(&format!("rule-{index}"), 1)
+            };
+            let rules = policies.iter().enumerate().map(named).collect();
+            RuleSet::new(rules, Vec::new(), Unmatched::Allow).expect("valid rules")
+        };
+        use OnStoreFailure::{Closed, Local, Open};
+        let degraded = true;
+        let ready = (StatusCode::OK, Report { status: "ready", degraded });
+        let unavailable = (StatusCode::SERVICE_UNAVAILABLE, Report { status: "unavailable", degraded });
+        let stopping = (StatusCode::SERVICE_UNAVAILABLE, Report { status: "stopping", degraded });
+        for rules in [&[][..], &[Open], &[Local], &[Closed, Open], &[Closed, Local]] {
+            assert_eq!(report(Readiness::Ready, down, &with(rules)), ready, "{rules:?}");
+        }
+        for rules in [&[Closed][..], &[Closed, Closed]] {
+            assert_eq!(report(Readiness::Ready, down, &with(rules)), unavailable, "{rules:?}");
+            let up = (StatusCode::OK, Report { status: "ready", degraded: false });
+            assert_eq!(report(Readiness::Ready, store::Health::Up, &with(rules)), up);
+            assert_eq!(report(Readiness::Stopping, down, &with(rules)), stopping);
         }
     }
 

@@ -3,9 +3,10 @@
 use serde_json::json;
 use sluicegate::clock::ManualClock;
 use sluicegate::core::{Cost, Timestamp};
-use sluicegate::rules::{Mode, Rule, RuleSet, Unmatched};
+use sluicegate::rules::{Mode, OnStoreFailure, Rule, RuleSet, Unmatched};
 use sluicegate::store::{ErrorClass, StoreError};
 use sluicegate::{Limiter, MemoryStore, Request};
+use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
 
 use super::*;
 use crate::testing::{Reply, hourly, reply};
@@ -186,4 +187,89 @@ async fn a_malformed_request_is_400_with_its_field_and_its_place_in_a_batch() {
     let item = reply(invalid_item(invalid(), 3).into_response()).await;
     assert_eq!((item.status, &item.json()["field"]), (400, &json!("checks[3].identifier")));
     assert_eq!(item.json()["detail"], "in `checks[3]`, `identifier` is empty: give it at least one character");
+}
+
+/// What comes of a check of `cost` when the store is gone and these rules have these policies.
+async fn without_store(rules: &[(&str, OnStoreFailure)], cost: u32) -> Result<Decision, CheckError> {
+    let named = |(name, policy): &(&str, OnStoreFailure)| Rule { on_store_failure: *policy, ..hourly(name, 2) };
+    let rules = RuleSet::new(rules.iter().map(named).collect(), Vec::new(), Unmatched::Allow);
+    let store = FaultyStore::new(MemoryStore::default());
+    store.set(Some(Trouble::Fails(ErrorClass::Timeout)));
+    let clock = ManualClock::at(Timestamp::now(1_705_312_800_000_000));
+    let limiter = Limiter::new(rules.expect("valid rules"), store, clock);
+    limiter.check(&Request::new("r", "alice").cost(Cost::new(cost))).await
+}
+
+fn told() -> HeaderOptions {
+    HeaderOptions { degraded: true, ..all() }
+}
+
+#[tokio::test]
+async fn open_rules_without_the_store_are_200_that_says_nothing_but_degraded() {
+    let outcome = || without_store(&[("api", OnStoreFailure::Open)], 1);
+    let answer = reply(decided(outcome().await, all()).expect("a decision")).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(limits_of(&answer), []);
+    assert_eq!(answer.headers.get("x-ratelimit-degraded"), None);
+    assert_eq!(
+        answer.json(),
+        json!({
+            "allowed": true, "limit": null, "remaining": null, "resetAt": null, "retryAfter": 0,
+            "retryAfterMs": 0, "rule": null, "degraded": true, "limits": [],
+        })
+    );
+    let answer = reply(decided(outcome().await, told()).expect("a decision")).await;
+    assert_eq!(answer.header("x-ratelimit-degraded"), "true");
+}
+
+#[tokio::test]
+async fn local_rules_without_the_store_are_answers_like_any_other_that_say_degraded() {
+    let rules = [("own", OnStoreFailure::Local), ("free", OnStoreFailure::Open)];
+    let answer = reply(decided(without_store(&rules, 1).await, told()).expect("a decision")).await;
+    assert_eq!((answer.status, answer.header("x-ratelimit-degraded")), (200, "true"));
+    assert_eq!(answer.header("x-ratelimit-remaining"), "1");
+    assert_eq!((&answer.json()["rule"], &answer.json()["degraded"]), (&json!("own"), &json!(true)));
+    assert_eq!(answer.json()["limits"].as_array().map(Vec::len), Some(1));
+
+    let answer = reply(decided(without_store(&rules, 3).await, all()).expect("a decision")).await;
+    assert_eq!((answer.status, &answer.json()["degraded"]), (429, &json!(true)));
+    assert_eq!(answer.headers.get("x-ratelimit-degraded"), None);
+    let decision = without_store(&rules, 3).await.expect("a decision");
+    let problem = reply(denied(&decision, told()).into_response()).await;
+    assert_eq!((problem.status, problem.header("x-ratelimit-degraded")), (429, "true"));
+}
+
+#[tokio::test]
+async fn a_closed_rule_without_the_store_is_503_everywhere() {
+    let rules = [("own", OnStoreFailure::Local), ("strict", OnStoreFailure::Closed)];
+    for (options, degraded) in [(all(), ""), (told(), "true")] {
+        let api = reply(decided(without_store(&rules, 1).await, options).expect("an answer")).await;
+        assert_eq!((api.status, api.header("retry-after")), (503, "1"));
+        assert_eq!(api.header("x-ratelimit-degraded"), degraded);
+        assert_eq!(api.json()["degraded"], true);
+
+        let error = without_store(&rules, 1).await.expect_err("a closed rule");
+        let gateway = reply(undecided(error, options).into_response()).await;
+        assert_eq!((gateway.status, gateway.header("retry-after")), (503, "1"));
+        assert_eq!(gateway.header("x-ratelimit-degraded"), degraded);
+        assert_eq!(gateway.json()["detail"], "Service temporarily unavailable (rate limiter backend error)");
+    }
+    let malformed = limiter(Vec::new(), Unmatched::Allow).validate(&Request::new("r", "")).expect_err("empty");
+    let malformed = reply(undecided(malformed, told()).into_response()).await;
+    assert_eq!((malformed.status, malformed.header("x-ratelimit-degraded")), (400, ""));
+}
+
+#[tokio::test]
+async fn a_check_that_could_not_be_decided_does_not_spoil_the_rest_of_its_batch() {
+    let (open, closed) = ([("api", OnStoreFailure::Open)], [("api", OnStoreFailure::Closed)]);
+    let mut checks = Vec::new();
+    for rules in [&open, &closed, &open] {
+        checks.push(checked(without_store(rules, 1).await).expect("well-formed"));
+    }
+    let batch = reply(results(&checks)).await;
+    assert_eq!(batch.status, 200);
+    let results = batch.json()["results"].clone();
+    let allowed: Vec<_> = results.as_array().expect("a list").iter().map(|each| &each["allowed"]).collect();
+    assert_eq!(allowed, [true, false, true]);
+    assert_eq!((&results[1]["degraded"], &results[1]["retryAfter"]), (&json!(true), &json!(1)));
 }

@@ -42,8 +42,7 @@ impl<'d> From<&'d Decision> for Answer<'d> {
             retry_after,
             retry_after_ms,
             rule: tightest.map(|report| report.rule),
-            // There is no decision without the store in this build.
-            degraded: false,
+            degraded: decision.is_degraded(),
             limits: Limits(Some(decision)),
         }
     }
@@ -66,15 +65,21 @@ impl Answer<'_> {
     }
 }
 
+/// One check of a batch: decided, or else when to come again, in seconds.
+pub(crate) type Checked = Result<Decision, u64>;
+
 /// The answers to a batch, in order: `{"results":[…]}`.
-pub(crate) struct Results<'d>(pub(crate) &'d [Decision]);
+pub(crate) struct Results<'d>(pub(crate) &'d [Checked]);
 
 impl Serialize for Results<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Answers<'d>(&'d [Decision]);
+        struct Answers<'d>(&'d [Checked]);
         impl Serialize for Answers<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_seq(self.0.iter().map(Answer::from))
+                serializer.collect_seq(self.0.iter().map(|checked| match checked {
+                    Ok(decision) => Answer::from(decision),
+                    Err(retry_after) => Answer::undecided(*retry_after),
+                }))
             }
         }
         let mut results = serializer.serialize_struct("Results", 1)?;
@@ -238,11 +243,14 @@ mod tests {
         let limiter = limiter(vec![bucket("api")], Unmatched::Allow);
         let mut decisions = Vec::new();
         for _ in 0..2 {
-            decisions.push(limiter.check(&Request::new("r", "alice")).await.expect("valid"));
+            decisions.push(Ok(limiter.check(&Request::new("r", "alice")).await.expect("valid")));
         }
+        decisions.push(Err(1));
         let results = serde_json::to_value(Results(&decisions)).expect("JSON");
         assert_eq!(results["results"][0]["remaining"], 3);
         assert_eq!(results["results"][1]["remaining"], 2);
+        assert_eq!(results["results"][2], serde_json::to_value(Answer::undecided(1)).expect("JSON"));
+        assert_eq!(results["results"][2]["degraded"], true);
         assert_eq!(serde_json::to_string(&Results(&[])).expect("JSON"), r#"{"results":[]}"#);
     }
 }

@@ -44,6 +44,13 @@ impl Connection {
         self.0.write_all(bytes.as_ref()).expect("the server reads");
     }
 
+    /// Reads exactly `count` bytes more.
+    fn read_into(&mut self, bytes: &mut Vec<u8>, count: usize) {
+        let start = bytes.len();
+        bytes.resize(start + count, 0);
+        self.0.read_exact(&mut bytes[start..]).expect("an answer");
+    }
+
     /// The status line of an answer after which the connection stays open; its headers are passed.
     pub(crate) fn read_head(&mut self) -> String {
         let mut head = Vec::new();
@@ -71,6 +78,31 @@ impl Connection {
     /// The only answer on a connection that the server closes after it.
     pub(crate) fn answer(&mut self) -> Answer {
         parse(&self.read_to_end())
+    }
+}
+
+/// Asks again and again on one connection.
+pub(crate) struct Session(Connection);
+
+impl Session {
+    pub(crate) fn open(address: SocketAddr) -> Self {
+        Self(Connection::open(address))
+    }
+
+    /// Posts `body` as JSON.
+    pub(crate) fn post(&mut self, path: &str, body: &str) -> Answer {
+        let length = body.len();
+        self.0.send(format!(
+            "POST {path} HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        ));
+        let mut text = Vec::new();
+        while !text.ends_with(b"\r\n\r\n") {
+            self.0.read_into(&mut text, 1);
+        }
+        let head = parse(str::from_utf8(&text).expect("text"));
+        let length = head.header("content-length").and_then(|length| length.parse().ok()).expect("a length");
+        self.0.read_into(&mut text, length);
+        parse(str::from_utf8(&text).expect("text"))
     }
 }
 

@@ -1,37 +1,12 @@
 //! Configuration files, from the command line to the answer: `validate`, `schema`, and a server that decides by
 //! its file.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::Output;
 
 use serde_json::{Value, json};
 
 use crate::client::post;
-use crate::server::{Server, sluicegate};
-
-/// A file of its own for one test, removed at the end.
-struct ConfigFile(PathBuf);
-
-impl ConfigFile {
-    fn new(test: &str, text: impl AsRef<[u8]>) -> Self {
-        let name = format!("sluicegate-{test}-{}.yaml", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::write(&path, text).expect("a temporary file");
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("a path of text")
-    }
-}
-
-impl Drop for ConfigFile {
-    fn drop(&mut self) {
-        // Left behind at worst; nothing reads it again.
-        let _ = fs::remove_file(&self.0);
-    }
-}
+use crate::server::{ConfigFile, Server, sluicegate};
 
 fn run(arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } = sluicegate(arguments).output().expect("the binary starts");
@@ -41,7 +16,7 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 
 const GOOD: &str = "
 tiers: [free, pro]
-headers: { styles: [x-ratelimit], x_ratelimit_reset: delta }
+headers: { styles: [x-ratelimit], x_ratelimit_reset: delta, degraded: true }
 rules:
   - name: payments
     match: { resource: 'pay.*' }
@@ -50,8 +25,11 @@ rules:
       - { algorithm: fixed_window, limit: 5, window: 1d }
     tiers: { pro: [ { algorithm: token_bucket, capacity: 3, refill: 1/h } ] }
     overrides: [ { identifier: 'vip-*', limits: unlimited } ]
+    on_store_failure: closed
+    deadline: 5ms
   - name: trial
     mode: shadow
+    on_store_failure: local
     limits: [ { algorithm: token_bucket, capacity: 1, refill: 1/h } ]
 ";
 
@@ -65,15 +43,18 @@ fn a_good_file_is_one_line_and_exit_0() {
 
 #[test]
 fn every_problem_of_a_bad_file_is_told_with_its_place_and_exit_1() {
-    let bad = "rules:\n  - name: a\n    limits:\n      - { algorithm: token_bucket, capacity: 0, refill: 5/fortnight }\n    moode: off\n";
+    let bad = "rules:\n  - name: a\n    limits:\n      - { algorithm: token_bucket, capacity: 0, refill: 5/fortnight }\n    moode: off\n    deadline: 1min\n    on_store_failure: close\n";
     let file = ConfigFile::new("bad", bad);
     let (code, stdout, stderr) = run(&["validate", file.path()]);
     assert_eq!((code, stdout.as_str()), (1, ""));
     let places: Vec<&str> = stderr.lines().filter_map(|line| line.strip_prefix(file.path())).collect();
-    assert_eq!(places.len(), 3, "{stderr}");
+    assert_eq!(places.len(), 5, "{stderr}");
     assert!(places[0].starts_with(":4:46: rules[0].limits[0].capacity: "), "{stderr}");
     assert!(places[1].starts_with(":4:57: rules[0].limits[0].refill: "), "{stderr}");
     assert!(places[2].starts_with(":5:5: rules[0].moode: unknown key"), "{stderr}");
+    let deadline = ":6:15: rules[0].deadline: out of range (value 1min): use at least 1ms and at most 10s";
+    assert_eq!(places[3], deadline);
+    assert!(places[4].starts_with(":7:23: rules[0].on_store_failure: unknown value (value close): did you mean"));
 }
 
 #[test]
@@ -117,6 +98,8 @@ fn a_server_decides_by_its_file() {
     let denied = ask("a", Value::Null);
     assert_eq!(denied.header("ratelimit"), None, "only the styles that the file names");
     assert_eq!(denied.header("x-ratelimit-limit"), Some("2"));
+    assert_eq!(denied.header("x-ratelimit-degraded"), None, "the embedded store does not fail");
+    assert_eq!(denied.json()["degraded"], false);
     let reset: u64 = denied.header("x-ratelimit-reset").expect("a reset").parse().expect("a number");
     assert!(reset <= 3_600, "{reset} is not in seconds from now");
     let limits = denied.json()["limits"].as_array().expect("limits").clone();
@@ -134,7 +117,7 @@ fn a_server_decides_by_its_file() {
 
 #[test]
 fn a_server_refuses_a_bad_file_with_every_problem() {
-    let file = ConfigFile::new("refused", "store: redis://cache\nrules: [ { name: '' } ]\nidentity: []\n");
+    let file = ConfigFile::new("refused", "store: mysql://cache\nrules: [ { name: '' } ]\nidentity: []\n");
     let (code, _, stderr) = run(&["--config", file.path(), "--api", "127.0.0.1:0"]);
     assert_eq!(code, 1);
     for problem in [":1:8: store: ", "rules[0].name", "rules[0].limits", ":3:1: identity: unknown key"] {

@@ -4,8 +4,10 @@
 //! stderr, and ends the process, by its own id, when the test ends however it ends.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -37,6 +39,29 @@ pub(crate) fn sluicegate(arguments: &[&str]) -> Command {
     command
 }
 
+/// A file of its own for one test, removed at the end.
+pub(crate) struct ConfigFile(PathBuf);
+
+impl ConfigFile {
+    pub(crate) fn new(test: &str, text: impl AsRef<[u8]>) -> Self {
+        let name = format!("sluicegate-{test}-{}.yaml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).expect("a temporary file");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().expect("a path of text")
+    }
+}
+
+impl Drop for ConfigFile {
+    fn drop(&mut self) {
+        // Left behind at worst; nothing reads it again.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
 /// A running server.
 pub(crate) struct Server {
     child: Child,
@@ -62,6 +87,17 @@ impl Server {
     pub(crate) fn start_with_token(token: &str) -> Self {
         let mut command = sluicegate(&FREE_PORTS);
         command.env("SLUICEGATE_ADMIN_TOKEN", token);
+        Self::start_command(command)
+    }
+
+    /// Starts a server on free ports under another program, which becomes it: `faketime -f +1h`, for example.
+    pub(crate) fn start_under(wrapper: &[&str], arguments: &[&str]) -> Self {
+        let inner = sluicegate(&[&FREE_PORTS, arguments].concat());
+        let mut command = Command::new(wrapper[0]);
+        command.args(&wrapper[1..]).arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
+        for variable in VARIABLES {
+            command.env_remove(variable);
+        }
         Self::start_command(command)
     }
 
@@ -128,7 +164,7 @@ impl Server {
 
     /// How many files the process has open, sockets among them.
     pub(crate) fn open_files(&self) -> usize {
-        let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        let files = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         files.expect("the process lives").count()
     }
 

@@ -2,13 +2,14 @@
 //! count. Pure: no clock, no store.
 
 use super::pattern::Pattern;
-use super::{Limits, Mode, Override, Per, Rule, RuleSet, Selector};
+use super::{DEADLINES, Limits, Mode, OnStoreFailure, Override, Per, Rule, RuleSet, Selector};
 use crate::identity::{Identity, Request};
 use crate::store::{Charge, Key, Subject};
 use sluicegate_core::Quota;
 use sluicegate_core::decision::Group;
 use smallvec::SmallVec;
 use std::fmt;
+use std::time::Duration;
 
 /// What a request is charged, and by what.
 #[derive(Debug)]
@@ -19,6 +20,10 @@ pub struct Matched<'a> {
     pub applied: SmallVec<[Applied; 2]>,
     /// True if any rule matched, even one that does not limit.
     pub any: bool,
+    /// True if a rule that limits has a share of its own to go by when the store does not answer.
+    pub any_local: bool,
+    /// How long the store may take: the shortest deadline of the rules that limit.
+    pub deadline: Duration,
 }
 
 /// Which limits of which rule apply.
@@ -62,6 +67,18 @@ impl fmt::Display for UnknownTier {
 
 impl std::error::Error for UnknownTier {}
 
+impl Matched<'_> {
+    fn nothing() -> Self {
+        Self {
+            charges: SmallVec::new(),
+            applied: SmallVec::new(),
+            any: false,
+            any_local: false,
+            deadline: *DEADLINES.end(),
+        }
+    }
+}
+
 impl RuleSet {
     /// The charges of all rules that match `request`.
     ///
@@ -69,7 +86,7 @@ impl RuleSet {
     /// If the request names a tier that this set does not know.
     pub fn charges<'a>(&'a self, request: &Request<'a>) -> Result<Matched<'a>, UnknownTier> {
         self.check_tier(request.tier)?;
-        let mut matched = Matched { charges: SmallVec::new(), applied: SmallVec::new(), any: false };
+        let mut matched = Matched::nothing();
         for (index, rule) in self.rules().iter().enumerate() {
             if !rule.matches(request) {
                 continue;
@@ -79,6 +96,8 @@ impl RuleSet {
             if let Limits::All { quotas, .. } = rule.limits_of(source) {
                 matched.charges.push(rule.charge(request, quotas, index));
                 matched.applied.push(Applied { rule: index, source });
+                matched.any_local |= rule.on_store_failure == OnStoreFailure::Local;
+                matched.deadline = matched.deadline.min(rule.deadline);
             }
         }
         Ok(matched)

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const OPERATIONS_MAX: usize = 200;
 
-fn operation() -> impl Strategy<Value = Operation> {
+pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     let kind = prop_oneof![
         8 => Just(OperationKind::Charge),
         2 => Just(OperationKind::Peek),
@@ -34,7 +34,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     })
 }
 
-fn runner_config(cases: u32) -> Config {
+pub(crate) fn runner_config(cases: u32) -> Config {
     let regressions = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/conformance.proptest-regressions");
     let persistence = FileFailurePersistence::Direct(regressions);
     Config { cases, failure_persistence: Some(Box::new(persistence)), ..Config::default() }

@@ -2,7 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests report by panicking")]
 
 mod conformance;
+mod failure_properties;
+mod failures;
 mod limiter;
+#[cfg(feature = "redis")]
+mod lua_parity;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis_delivery;
+#[cfg(feature = "redis")]
+mod redis_server;
+#[cfg(feature = "redis")]
+mod redis_store;
 mod source_defects;
 mod support;

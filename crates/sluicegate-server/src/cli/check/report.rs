@@ -18,6 +18,8 @@ pub(super) struct Answer {
     reset_at: Option<u64>,
     retry_after_ms: Option<u64>,
     rule: Option<String>,
+    #[serde(default)]
+    degraded: bool,
     limits: Vec<Limit>,
 }
 
@@ -54,8 +56,11 @@ impl Answer {
         let word = if self.allowed { "allowed" } else { "denied" };
         let mut text = match (&self.rule, self.limit, self.remaining) {
             (Some(rule), Some(limit), Some(remaining)) => {
-                let then = self.then(cost, now);
-                format!("{word}  {}  {remaining} of {limit} left, {then}\n", shown(rule))
+                let (then, degraded) = (self.then(cost, now), if self.degraded { " (degraded)" } else { "" });
+                format!("{word}  {}  {remaining} of {limit} left, {then}{degraded}\n", shown(rule))
+            }
+            _ if self.allowed && self.degraded => {
+                format!("{word}  the store could not decide, and no rule objects (degraded)\n")
             }
             _ if self.allowed => format!("{word}  nothing limits this\n"),
             _ => format!("{word}  no rule covers this\n"),
@@ -192,6 +197,19 @@ mod tests {
         free["allowed"] = json!(false);
         free["retryAfterMs"] = Value::Null;
         assert_eq!(described(429, &free), "denied  no rule covers this\n");
+    }
+
+    #[test]
+    fn an_answer_without_the_store_says_so() {
+        let mut degraded = answer();
+        degraded["degraded"] = json!(true);
+        assert_eq!(described(200, &degraded), "allowed  demo  9 of 10 left, whole again in 1 s (degraded)\n");
+        for field in ["limit", "remaining", "resetAt", "rule"] {
+            degraded[field] = Value::Null;
+        }
+        degraded["limits"] = json!([]);
+        let expected = "allowed  the store could not decide, and no rule objects (degraded)\n";
+        assert_eq!(described(200, &degraded), expected);
     }
 
     #[test]

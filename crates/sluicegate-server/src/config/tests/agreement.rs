@@ -1,6 +1,7 @@
 //! Reader and schema agree: on the keys there are, and on whether a file is good.
 
 use super::*;
+use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
 use serde_json::{Value, json};
 use sluicegate::rules::file::limit::{FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS};
@@ -9,8 +10,18 @@ use sluicegate::rules::file::tree::{Kind, Meaning, Node};
 use std::sync::LazyLock;
 
 /// The keys of every mapping a file may have.
-pub(super) const KEYS_OF_ALL: &[&[&str]] =
-    &[KEYS, file::KEYS, MEMORY_KEYS, LISTEN_KEYS, HEADERS_KEYS, RULE_KEYS, MATCH_KEYS, OVERRIDE_KEYS, LIMIT_KEYS];
+pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
+    KEYS,
+    file::KEYS,
+    MEMORY_KEYS,
+    REDIS_KEYS,
+    LISTEN_KEYS,
+    HEADERS_KEYS,
+    RULE_KEYS,
+    MATCH_KEYS,
+    OVERRIDE_KEYS,
+    LIMIT_KEYS,
+];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
     LazyLock::new(|| jsonschema::draft202012::new(&json_schema()).expect("a schema"));
@@ -86,7 +97,7 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
     }
     let top = [KEYS, file::KEYS].concat();
     let of_limits = [TOKEN_BUCKET_KEYS, SLIDING_KEYS, SLIDING_KEYS, FIXED_WINDOW_KEYS, LIMIT_KEYS];
-    let others = [&top, MEMORY_KEYS, LISTEN_KEYS, HEADERS_KEYS, RULE_KEYS, MATCH_KEYS, OVERRIDE_KEYS];
+    let others = [&top, MEMORY_KEYS, REDIS_KEYS, LISTEN_KEYS, HEADERS_KEYS, RULE_KEYS, MATCH_KEYS, OVERRIDE_KEYS];
     let mut in_readers: Vec<Vec<String>> = others.iter().chain(&of_limits).map(|keys| sorted(keys)).collect();
     in_schema.sort();
     in_readers.sort();
@@ -97,8 +108,10 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
 const FULL: &str = r#"
 store: memory
 memory: { max_keys: 1000 }
+redis: { prefix: sg, keys: hashed, key_secret: s, max_connections: 2, connect_timeout: 1s, read_timeout: 250ms,
+  ca_file: a.pem, certificate_file: b.pem, key_file: c.pem, sentinel_user: u, sentinel_password: p, min_instances: 3 }
 listen: { gateway: 127.0.0.1:8080, api: off, admin: "[::1]:0" }
-headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch }
+headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
 tiers: [free, pro]
 unmatched: allow
 rules:
@@ -113,6 +126,8 @@ rules:
     tiers: { pro: unlimited, free: [ { algorithm: fixed_window, limit: 5, window: 1min } ] }
     overrides: [ { identifier: vip-*, limits: unlimited } ]
     mode: shadow
+    on_store_failure: closed
+    deadline: 15ms
     cost: 1
   - { name: other, per: ip, limits: unlimited }
 "#;
@@ -159,6 +174,9 @@ fn replacements() -> Vec<Value> {
         "off",
         "unlimited",
         "memory",
+        "redis://h",
+        "redis+proxy://h",
+        "hashed",
         "ietf",
         "global",
         "deny",
@@ -243,6 +261,7 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "never applies",
     "has the same name in header fields",
     "global among others",
+    "without hashed keys",
     "out of range",
     "(value \"${",
     "(value \"$${",

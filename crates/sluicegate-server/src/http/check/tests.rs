@@ -83,7 +83,7 @@ async fn refund_gives_back_never_above_full_and_reset_forgets() {
 #[tokio::test]
 async fn changes_need_the_token_before_the_body_is_looked_at() {
     let router = ten();
-    let closed = api(&App::new(AppOptions::default()));
+    let closed = api(&testing::embedded(AppOptions::default()));
     for path in ["/v1/refund", "/v1/reset"] {
         for headers in [&[][..], &[("authorization", "Bearer wrong")], &[JSON, ("authorization", "Basic x")]] {
             let refused = testing::ask(&router, "POST", path, headers, "not even JSON").await;

@@ -12,6 +12,9 @@ use super::{all, value};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+/// The two words for yes and no.
+pub const BOOLEANS: &[(&str, bool)] = &[("true", true), ("false", false)];
+
 /// A file that is being read.
 ///
 /// ```
@@ -196,6 +199,12 @@ impl<'d> Reader<'d> {
         self.scalar_as("a duration", value::duration)
     }
 
+    /// How long a store may take.
+    #[must_use]
+    pub fn deadline(&self) -> Option<std::time::Duration> {
+        self.scalar_as("a duration", value::deadline)
+    }
+
     /// A rate.
     #[must_use]
     pub fn rate(&self) -> Option<sluicegate_core::Rate> {
@@ -229,6 +238,12 @@ impl<'d> Reader<'d> {
                 Wrong::new("unknown value", with_closest(text, &words, &format!("use {}", any_of(&words))))
             })
         })
+    }
+
+    /// `true` or `false`.
+    #[must_use]
+    pub fn boolean(&self) -> Option<bool> {
+        self.choice(BOOLEANS)
     }
 
     /// A list of several words, each at most once; `remedy` says what to write if it is none.

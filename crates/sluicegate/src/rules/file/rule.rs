@@ -7,19 +7,26 @@ use super::section::Section;
 use super::suggest::with_closest;
 use super::{Names, all, value};
 use crate::rules::pattern::Pattern;
-use crate::rules::{Limits, Mode, Override, Per, Rule, Selector};
+use crate::rules::{DEADLINE_DEFAULT, Limits, Mode, OnStoreFailure, Override, Per, Rule, Selector};
 use crate::store::KeySpace;
 use sluicegate_core::Cost;
 use std::collections::HashMap;
 
 /// The keys of a rule.
-pub const RULE_KEYS: &[&str] = &["name", "match", "per", "limits", "tiers", "overrides", "mode", "cost"];
+pub const RULE_KEYS: &[&str] =
+    &["name", "match", "per", "limits", "tiers", "overrides", "mode", "on_store_failure", "deadline", "cost"];
 /// The keys of a rule's `match`.
 pub const MATCH_KEYS: &[&str] = &["tenant", "resource"];
 /// The keys of an override.
 pub const OVERRIDE_KEYS: &[&str] = &["identifier", "limits"];
 /// Whether a rule decides.
 pub const MODES: &[(&str, Mode)] = &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
+/// What a rule may say when the store does not.
+pub const POLICIES: &[(&str, OnStoreFailure)] = &[
+    (OnStoreFailure::Open.name(), OnStoreFailure::Open),
+    (OnStoreFailure::Closed.name(), OnStoreFailure::Closed),
+    (OnStoreFailure::Local.name(), OnStoreFailure::Local),
+];
 /// What a rule may count by.
 pub const PARTS: &[(&str, Per)] =
     &[("identifier", Per::IDENTIFIER), ("tenant", Per::TENANT), ("ip", Per::ADDRESS), ("global", Per::GLOBAL)];
@@ -40,6 +47,8 @@ pub(super) fn read_rule(reader: &Reader<'_>, names: &mut Names, tiers: Option<&[
     let tiers = section.optional("tiers", Vec::new(), |each| read_tiers(each, rule, tiers));
     let overrides = section.optional("overrides", Vec::new(), |each| read_overrides(each, rule));
     let mode = section.optional("mode", Mode::default(), |mode| mode.choice(MODES));
+    let policy = section.optional("on_store_failure", OnStoreFailure::default(), |policy| policy.choice(POLICIES));
+    let deadline = section.optional("deadline", DEADLINE_DEFAULT, Reader::deadline);
     let cost = section.optional("cost", Cost::ONE, read_cost);
     Some(Rule {
         space: KeySpace::new(name.as_deref()?),
@@ -49,6 +58,8 @@ pub(super) fn read_rule(reader: &Reader<'_>, names: &mut Names, tiers: Option<&[
         tiers: tiers?,
         overrides: overrides?,
         mode: mode?,
+        on_store_failure: policy?,
+        deadline: deadline?,
         cost: cost?,
     })
 }

@@ -2,11 +2,12 @@
 //! to a type that cannot be wrong, or to what is wrong and what to write instead.
 
 use super::problem::Wrong;
-use crate::rules::RULE_NAME_BYTES_MAX;
 use crate::rules::pattern::Pattern;
+use crate::rules::{DEADLINES, RULE_NAME_BYTES_MAX};
 use sluicegate_core::quota::UNITS_MAX;
 use sluicegate_core::{Micros, Rate};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// The longest pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
@@ -48,7 +49,21 @@ pub fn duration(text: &str) -> Result<Micros, Wrong> {
     let length = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
     match length.map(Micros::from_millis) {
         Some(length) if (Micros::from_millis(1)..=Micros::PERIOD_MAX).contains(&length) => Ok(length),
-        _ => Err(Wrong::new("out of range", "use at least 1ms and at most 3650d (ten years)")),
+        _ => Err(Wrong::new(OUT_OF_RANGE, "use at least 1ms and at most 3650d (ten years)")),
+    }
+}
+
+/// Reads how long a store may take: a length of time from one millisecond to ten seconds.
+///
+/// # Errors
+/// If the text is no such length.
+pub fn deadline(text: &str) -> Result<Duration, Wrong> {
+    let within = |length: &Duration| DEADLINES.contains(length);
+    match duration(text).map(|length| Duration::from_micros(length.as_micros())) {
+        Err(wrong) if wrong.message != OUT_OF_RANGE => Err(wrong),
+        length => {
+            length.ok().filter(within).ok_or_else(|| Wrong::new(OUT_OF_RANGE, "use at least 1ms and at most 10s"))
+        }
     }
 }
 
@@ -92,7 +107,7 @@ pub fn rate(text: &str) -> Result<Rate, Wrong> {
         };
         Wrong::new(format!("the period after / is {}", wrong.message), remedy)
     })?;
-    Rate::new(amount, length).map_err(|error| Wrong::new("out of range", error.remedy()))
+    Rate::new(amount, length).map_err(|error| Wrong::new(OUT_OF_RANGE, error.remedy()))
 }
 
 /// What to write instead of a rate whose period is a word.
@@ -137,11 +152,12 @@ pub fn whole_number(text: &str, range: RangeInclusive<u64>) -> Result<u64, Wrong
     }
     match text.parse() {
         Ok(number) if range.contains(&number) => Ok(number),
-        _ => Err(Wrong::new("out of range", within)),
+        _ => Err(Wrong::new(OUT_OF_RANGE, within)),
     }
 }
 
 const NOT_WHOLE: &str = "not a whole number";
+const OUT_OF_RANGE: &str = "out of range";
 
 /// Reads the name of a rule or a tier.
 ///

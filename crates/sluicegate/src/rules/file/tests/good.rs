@@ -1,8 +1,9 @@
 //! What is read, and as what.
 
 use super::*;
-use crate::rules::{Limits, Mode, Per};
+use crate::rules::{Limits, Mode, OnStoreFailure, Per};
 use sluicegate_core::{Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, TokenBucket};
+use std::time::Duration;
 
 fn only_rule(text: &str) -> Rule {
     let set = read(text).unwrap_or_else(|problems| panic!("{problems}"));
@@ -44,6 +45,8 @@ rules:
     tiers: { pro: [ { algorithm: token_bucket, capacity: 1000, refill: 1000/60s } ], admin: unlimited }
     overrides: [ { identifier: "vip-*", limits: [ { algorithm: fixed_window, limit: 0, window: 1s } ] } ]
     mode: shadow
+    on_store_failure: local
+    deadline: 250ms
     cost: 3
 "#;
 
@@ -59,6 +62,7 @@ fn every_key_is_read() {
     assert_eq!(rule.selector.resource.as_ref().unwrap().text(), "api.payment.*");
     assert_eq!(rule.per, Per::IDENTIFIER);
     assert_eq!(rule.mode, Mode::Shadow);
+    assert_eq!((rule.on_store_failure, rule.deadline), (OnStoreFailure::Local, Duration::from_millis(250)));
     assert_eq!(rule.cost, Cost::new(3));
     let (hour, day) = (Micros::from_secs(3_600), Micros::from_secs(86_400));
     let expected = [
@@ -87,6 +91,7 @@ fn what_is_left_out_has_its_default() {
     let rule = &set.rules()[0];
     assert!(rule.selector.tenant.is_none() && rule.selector.resource.is_none());
     assert_eq!((rule.per, rule.mode, rule.cost), (Per::IDENTIFIER, Mode::Enforce, Cost::ONE));
+    assert_eq!((rule.on_store_failure, rule.deadline), (OnStoreFailure::Open, Duration::from_millis(15)));
     assert!(rule.tiers.is_empty() && rule.overrides.is_empty());
     assert_eq!(quotas(&rule.limits), [bucket(5, 1, Micros::from_secs(1))]);
 }
@@ -108,6 +113,17 @@ fn what_a_rule_counts_by_is_a_word_or_a_list_of_words() {
     for (text, expected) in cases {
         let rule = only_rule(&format!("rules: [{{ name: a, limits: unlimited, per: {text} }}]"));
         assert_eq!(rule.per, expected, "{text}");
+    }
+}
+
+#[test]
+fn every_policy_and_the_shortest_and_the_longest_deadline_are_read() {
+    use OnStoreFailure::{Closed, Local, Open};
+    let cases = [("open", Open, "1ms", 1), ("closed", Closed, "10s", 10_000), ("local", Local, "15ms", 15)];
+    for (policy, expected, deadline, millis) in cases {
+        let keys = format!("on_store_failure: {policy}, deadline: {deadline}");
+        let rule = only_rule(&format!("rules: [{{ name: a, limits: unlimited, {keys} }}]"));
+        assert_eq!((rule.on_store_failure, rule.deadline), (expected, Duration::from_millis(millis)));
     }
 }
 

@@ -1,0 +1,155 @@
+//! Where this server keeps state: in itself, or in Redis, shared with its fleet.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sluicegate::MemoryStore;
+use sluicegate::core::Timestamp;
+use sluicegate::store::memory::MemoryOptions;
+use sluicegate::store::redis::{OptionsError, RedisOptions, RedisStore};
+use sluicegate::store::{Charge, Health, Reply, Store, StoreError};
+
+use crate::config::redis::RedisSettings;
+use crate::settings::StoreUrl;
+
+/// A store of this server.
+#[derive(Debug)]
+pub(crate) enum ServerStore {
+    /// In this process.
+    Memory(MemoryStore),
+    /// In Redis or Valkey.
+    Redis(Box<RedisStore>),
+}
+
+/// A store that cannot be used as it is configured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreFault {
+    /// A file with a certificate or a key cannot be read.
+    #[error("`redis.{key}`: cannot read {path}: {source}; check the path and its permissions", path = path.display())]
+    Unreadable {
+        /// The key in the configuration.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Options that do not go together.
+    #[error("the store cannot be used: {0}")]
+    Options(#[from] OptionsError),
+}
+
+impl ServerStore {
+    /// The store that `url` names. Needs a runtime; does not wait for a server.
+    pub(crate) fn open(
+        url: &StoreUrl,
+        memory: MemoryOptions,
+        redis: &RedisSettings,
+        now: Timestamp,
+    ) -> Result<Self, StoreFault> {
+        match url {
+            StoreUrl::Memory => Ok(Self::Memory(MemoryStore::new(memory, now))),
+            StoreUrl::Redis(options) => {
+                let options = with_certificates(redis.refine(options.as_ref().clone()), redis)?;
+                Ok(Self::Redis(Box::new(RedisStore::start(&options, redis.encoder.clone())?)))
+            }
+        }
+    }
+
+    /// The store in this process, if that is where state is.
+    pub(crate) fn memory(&self) -> Option<&MemoryStore> {
+        match self {
+            Self::Memory(store) => Some(store),
+            Self::Redis(_) => None,
+        }
+    }
+
+    /// The store that is shared, if that is where state is.
+    pub(crate) fn redis(&self) -> Option<&RedisStore> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => Some(store),
+        }
+    }
+}
+
+fn with_certificates(mut options: RedisOptions, settings: &RedisSettings) -> Result<RedisOptions, StoreFault> {
+    if let Some(path) = &settings.ca_file {
+        options = options.certificate_authorities(read("ca_file", path)?);
+    }
+    if let Some((certificate, key)) = &settings.client_files {
+        options = options.client_certificate(read("certificate_file", certificate)?, read("key_file", key)?);
+    }
+    Ok(options)
+}
+
+fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, StoreFault> {
+    std::fs::read(path).map_err(|source| StoreFault::Unreadable { key, path: path.to_owned(), source })
+}
+
+impl Store for ServerStore {
+    async fn charge(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        match self {
+            Self::Memory(store) => store.charge(charges, now, deadline).await,
+            Self::Redis(store) => store.charge(charges, now, deadline).await,
+        }
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>], now: Timestamp, deadline: Duration) -> Result<Reply, StoreError> {
+        match self {
+            Self::Memory(store) => store.peek(charges, now, deadline).await,
+            Self::Redis(store) => store.peek(charges, now, deadline).await,
+        }
+    }
+
+    async fn refund(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        match self {
+            Self::Memory(store) => store.refund(charges, now, deadline).await,
+            Self::Redis(store) => store.refund(charges, now, deadline).await,
+        }
+    }
+
+    async fn reset(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        match self {
+            Self::Memory(store) => store.reset(charges, now, deadline).await,
+            Self::Redis(store) => store.reset(charges, now, deadline).await,
+        }
+    }
+
+    fn tracked_keys(&self) -> Option<u64> {
+        match self {
+            Self::Memory(store) => store.tracked_keys(),
+            Self::Redis(store) => store.tracked_keys(),
+        }
+    }
+
+    fn can_fail(&self) -> bool {
+        match self {
+            Self::Memory(store) => store.can_fail(),
+            Self::Redis(store) => store.can_fail(),
+        }
+    }
+
+    fn health(&self) -> Health {
+        match self {
+            Self::Memory(store) => store.health(),
+            Self::Redis(store) => store.health(),
+        }
+    }
+}

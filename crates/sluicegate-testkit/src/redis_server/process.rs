@@ -1,0 +1,101 @@
+//! The process of a server: started, signalled and ended by its own process id, and what it used.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+use crate::poll;
+
+/// A running child. Dropped, it is killed and waited for.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Runs `program` with `arguments`; what it prints is added to the file `log`.
+    pub(super) fn spawn(program: &Path, arguments: &[&str], folder: &Path, log: &Path) -> io::Result<Self> {
+        let output = File::options().create(true).append(true).open(log)?;
+        let errors = output.try_clone()?;
+        let child = Command::new(program)
+            .args(arguments)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .spawn()?;
+        Ok(Self { child })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn has_ended(&mut self) -> bool {
+        // An error means that nobody knows of the process any more.
+        self.child.try_wait().map_or(true, |status| status.is_some())
+    }
+
+    /// Stops the process where it is, and returns when it really stands still.
+    pub(super) fn pause(&self) {
+        self.signal(Signal::STOP);
+        poll::until_true("a stopped process", Duration::from_secs(10), || self.is_paused());
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.state() == Some('T')
+    }
+
+    pub(super) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Processor time used so far, in user and kernel mode.
+    pub(super) fn processor_time(&self) -> Duration {
+        let fields = self.status_fields();
+        let ticks: u64 =
+            [USER_TICKS, KERNEL_TICKS].iter().filter_map(|&at| fields.get(at)?.parse::<u64>().ok()).sum();
+        Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second().max(1))
+    }
+
+    /// Memory held in RAM, in bytes.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        let pages = self.status_fields().get(RESIDENT_PAGES).and_then(|pages| pages.parse::<u64>().ok());
+        let page_bytes = u64::try_from(rustix::param::page_size()).unwrap_or_default();
+        pages.unwrap_or_default() * page_bytes
+    }
+
+    fn state(&self) -> Option<char> {
+        self.status_fields().first()?.chars().next()
+    }
+
+    fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal)
+            .unwrap_or_else(|error| panic!("cannot send {signal:?} to process {}: {error}", self.id()));
+    }
+
+    /// The fields of `/proc/<pid>/stat` after the program's name, which may itself contain spaces.
+    fn status_fields(&self) -> Vec<String> {
+        let path = format!("/proc/{}/stat", self.id());
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {path}: {error}"));
+        let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        after_name.split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+// The places after the name, which proc(5) counts as fields 14, 15 and 24 of the whole line.
+const USER_TICKS: usize = 11;
+const KERNEL_TICKS: usize = 12;
+const RESIDENT_PAGES: usize = 21;
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGKILL, which also ends a stopped process; an error means that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,173 @@
+//! From charges to the arguments of a script call; `lua/charge.lua` says what they mean.
+
+use super::key::{KeyEncoder, seed};
+use crate::store::Charge;
+use sluicegate_core::decision::Group;
+use sluicegate_core::{Algorithm, Cost, FixedWindow, Quota, TokenBucket};
+use std::io::Write;
+use std::ops::Range;
+
+/// What is done with the limits of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Charge,
+    Peek,
+    Refund,
+    Reset,
+}
+
+impl Operation {
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Charge => b"charge",
+            Self::Peek => b"peek",
+            Self::Refund => b"refund",
+            Self::Reset => b"reset",
+        }
+    }
+}
+
+/// What is said in one call: decisions, one after the other, over keys that may share it.
+#[derive(Debug)]
+pub(super) struct Message<'a> {
+    encoder: &'a KeyEncoder,
+    pub(super) keys: Vec<Vec<u8>>,
+    pub(super) arguments: Vec<Vec<u8>>,
+    pub(super) limits: Vec<Limit<'a>>,
+    /// The limits of every decision.
+    pub(super) decisions: Vec<(Operation, Range<usize>)>,
+}
+
+/// One limit of one charge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit<'a> {
+    pub(super) quota: &'a Quota,
+    pub(super) cost: Cost,
+    pub(super) group: Group,
+    /// What picks its phase, if it has one.
+    pub(super) seed: u64,
+}
+
+impl<'a> Message<'a> {
+    /// Nothing yet.
+    pub(super) fn new(encoder: &'a KeyEncoder) -> Self {
+        Self {
+            encoder,
+            keys: Vec::with_capacity(1),
+            arguments: Vec::with_capacity(3),
+            limits: Vec::with_capacity(2),
+            decisions: Vec::with_capacity(1),
+        }
+    }
+
+    /// One decision more, over the limits of `charges`.
+    pub(super) fn add<'c>(&mut self, operation: Operation, charges: impl IntoIterator<Item = &'c Charge<'a>>)
+    where
+        'a: 'c,
+    {
+        let start = self.limits.len();
+        self.arguments.push(operation.name().to_vec());
+        for charge in charges {
+            let key = self.key(charge);
+            for (index, quota) in charge.quotas.iter().enumerate() {
+                let seed = if has_phase(quota) { seed(&self.keys[key]) } else { 0 };
+                let limit = Limit { quota, cost: charge.cost, group: charge.group, seed };
+                self.arguments.push(limit.argument(key + 1, index));
+                self.limits.push(limit);
+            }
+        }
+        self.decisions.push((operation, start..self.limits.len()));
+    }
+
+    fn key(&mut self, charge: &Charge<'_>) -> usize {
+        let encoded = self.encoder.encode(&charge.key);
+        self.keys.iter().position(|key| *key == encoded).unwrap_or_else(|| {
+            self.keys.push(encoded);
+            self.keys.len() - 1
+        })
+    }
+}
+
+/// True if the windows of this limit start at another time for every key.
+fn has_phase(quota: &Quota) -> bool {
+    match quota {
+        Quota::FixedWindow(window) => !window.phase(1).is_zero(),
+        _ => false,
+    }
+}
+
+impl Limit<'_> {
+    fn argument(&self, key: usize, index: usize) -> Vec<u8> {
+        let mut text = Vec::with_capacity(48);
+        match self.quota {
+            Quota::TokenBucket(bucket) => self.write_bucket(&mut text, bucket, key, index),
+            Quota::SlidingWindow(log) => {
+                self.write_head(&mut text, 'l', key, index);
+                write_numbers(&mut text, [self.cost.units(), log.limit(), log.window().as_micros()]);
+            }
+            Quota::SlidingCounter(counter) => {
+                self.write_head(&mut text, 'c', key, index);
+                write_numbers(
+                    &mut text,
+                    [self.cost.units(), counter.limit(), counter.window().as_micros() / 1_000],
+                );
+            }
+            Quota::FixedWindow(window) => {
+                self.write_head(&mut text, 'f', key, index);
+                write_numbers(&mut text, fixed_numbers(window, self.cost, self.seed));
+            }
+            // An algorithm that the script does not know: it refuses the call instead of guessing.
+            _ => self.write_head(&mut text, '?', key, index),
+        }
+        text
+    }
+
+    fn write_head(&self, text: &mut Vec<u8>, kind: char, key: usize, index: usize) {
+        // Writing to memory cannot fail.
+        let _ = match self.group {
+            Group::Enforced => write!(text, "{kind} {key} {index:x} e"),
+            Group::Shadow(number) => write!(text, "{kind} {key} {index:x} {number}"),
+        };
+    }
+
+    fn write_bucket(&self, text: &mut Vec<u8>, bucket: &TokenBucket, key: usize, index: usize) {
+        let (full, full_parts) = lasting(bucket, bucket.limit());
+        let (cost, cost_parts) = if self.cost.units() > bucket.limit() {
+            // Beyond anything that is believed, so that it never fits and gives everything back.
+            (full + bucket.window().as_micros().max(1_000_000) + 1, 0)
+        } else {
+            lasting(bucket, self.cost.units())
+        };
+        if bucket.credits() > 0 {
+            let (unearned, unearned_parts) = lasting(bucket, bucket.credits());
+            self.write_head(text, 'k', key, index);
+            write_numbers(text, [bucket.parts_per_micro(), cost, cost_parts, full, full_parts]);
+            write_numbers(text, [unearned, unearned_parts, bucket.credit_ttl().as_micros()]);
+        } else if bucket.parts_per_micro() == 1 {
+            self.write_head(text, 'w', key, index);
+            write_numbers(text, [cost, full]);
+        } else {
+            self.write_head(text, 'b', key, index);
+            write_numbers(text, [bucket.parts_per_micro(), cost, cost_parts, full, full_parts]);
+        }
+    }
+}
+
+fn fixed_numbers(window: &FixedWindow, cost: Cost, seed: u64) -> [u64; 4] {
+    [cost.units(), window.limit(), window.window().as_micros(), window.phase(seed).as_micros()]
+}
+
+/// How long `tokens` last: whole microseconds and parts of one. They are no more than the bucket holds, so it is at
+/// most ten years.
+fn lasting(bucket: &TokenBucket, tokens: u64) -> (u64, u64) {
+    let per_micro = u128::from(bucket.parts_per_micro());
+    let parts = u128::from(tokens) * u128::from(bucket.parts_per_token());
+    ((parts / per_micro) as u64, (parts % per_micro) as u64)
+}
+
+fn write_numbers<const COUNT: usize>(text: &mut Vec<u8>, numbers: [u64; COUNT]) {
+    for number in numbers {
+        // Writing to memory cannot fail.
+        let _ = write!(text, " {number}");
+    }
+}

@@ -1,0 +1,346 @@
+//! Where a subject's state is in Redis: `sg:1:{<tenant>:<subject>}:<rule>`.
+//!
+//! - The first part is configured, the second the version of all that follows and of the value.
+//! - The tag in braces, and nothing else, picks the slot on a Cluster: all rules of one subject share it, and nobody
+//!   can choose it, since braces in anybody's text are escaped.
+//! - The encoder is injective. Text is percent-escaped, and what tells the kinds of parts apart (`~` for none, `#` for an
+//!   address that is an identity, `!` before an address beside one, `^` before a hash) is escaped within it.
+//! - A key is at most [`KEY_BYTES_MAX`] long: what is too long for its place ends in 128 bits of its SHA-256, the same
+//!   on every server.
+//!
+//! Hashed, the tag is only a hash, with a secret a keyed one: for identifiers that are nobody's business, and against
+//! those who would aim at one slot by choosing theirs.
+
+use crate::identity::Identity;
+use crate::store::{Key, Subject};
+use hmac::{Hmac, KeyInit, Mac};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest, Sha256};
+use std::fmt::{self, Write};
+use std::net::IpAddr;
+
+/// The longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 200;
+/// The longest prefix, in bytes.
+pub const PREFIX_BYTES_MAX: usize = 32;
+/// What keys begin with unless somebody says otherwise.
+pub const PREFIX_DEFAULT: &str = "sg";
+
+/// The longest tag and rule: together with a prefix, a version and what is between them they fill a key.
+const TAG_BYTES_MAX: usize = 112;
+const RULE_BYTES_MAX: usize = 50;
+/// A mark and 128 bits in hexadecimal.
+const HASH_BYTES: usize = 33;
+/// The version of keys and values: another one starts fresh.
+const VERSION: &str = "1";
+
+/// What is escaped in texts: everything but letters, digits, and these, which mean nothing in a key.
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'@').remove(b'|').remove(b'/');
+
+/// Names keys.
+#[derive(Clone)]
+pub struct KeyEncoder {
+    prefix: Box<str>,
+    tags: Tags,
+}
+
+/// What a tag shows of its subject.
+#[derive(Clone)]
+enum Tags {
+    Plain,
+    Hashed,
+    Keyed(Box<Hmac<Sha256>>),
+}
+
+/// A prefix that cannot begin a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidPrefix {
+    prefix: String,
+}
+
+impl KeyEncoder {
+    /// Names keys that begin with `prefix` and show their subject.
+    ///
+    /// # Errors
+    /// If the prefix is empty, longer than [`PREFIX_BYTES_MAX`], or has other characters than ASCII letters, digits,
+    /// `-`, `.`, `_` and `:`.
+    pub fn new(prefix: &str) -> Result<Self, InvalidPrefix> {
+        let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+        if prefix.is_empty() || prefix.len() > PREFIX_BYTES_MAX || !prefix.bytes().all(is_fine) {
+            return Err(InvalidPrefix { prefix: prefix.chars().take(2 * PREFIX_BYTES_MAX).collect() });
+        }
+        Ok(Self { prefix: prefix.into(), tags: Tags::Plain })
+    }
+
+    /// The same, but with a hash in place of every subject: keyed if there is a `secret`, which must then be the same on
+    /// every server.
+    #[must_use]
+    pub fn hashed(self, secret: Option<&[u8]>) -> Self {
+        // A key of any length will do for an HMAC, so the error cannot be; hashing without one is the answer to it.
+        let keyed = secret.and_then(|secret| Hmac::<Sha256>::new_from_slice(secret).ok());
+        Self { tags: keyed.map_or(Tags::Hashed, |keyed| Tags::Keyed(Box::new(keyed))), ..self }
+    }
+
+    /// What all keys begin with.
+    pub(super) fn start(&self) -> String {
+        format!("{}:{VERSION}:", self.prefix)
+    }
+
+    pub(super) fn encode(&self, key: &Key<'_>) -> Vec<u8> {
+        let mut text = String::with_capacity(64);
+        text.push_str(&self.prefix);
+        text.push(':');
+        text.push_str(VERSION);
+        text.push_str(":{");
+        match &self.tags {
+            Tags::Plain => push_bounded(&mut text, TAG_BYTES_MAX, |text| push_subject(text, &key.subject)),
+            hashed => {
+                let mut subject = String::new();
+                push_subject(&mut subject, &key.subject);
+                push_hash(&mut text, hashed.hash(subject.as_bytes()));
+            }
+        }
+        text.push_str("}:");
+        push_bounded(&mut text, RULE_BYTES_MAX, |text| push_escaped(text, key.space.name()));
+        text.into_bytes()
+    }
+}
+
+impl Default for KeyEncoder {
+    fn default() -> Self {
+        Self { prefix: PREFIX_DEFAULT.into(), tags: Tags::Plain }
+    }
+}
+
+impl Tags {
+    fn hash(&self, text: &[u8]) -> [u8; 32] {
+        match self {
+            Self::Plain | Self::Hashed => Sha256::digest(text).into(),
+            Self::Keyed(keyed) => {
+                let mut keyed = Hmac::clone(keyed);
+                keyed.update(text);
+                keyed.finalize().into_bytes().into()
+            }
+        }
+    }
+}
+
+/// 64 bits that stand for an encoded key, the same on every server.
+pub(super) fn seed(encoded: &[u8]) -> u64 {
+    let hash: [u8; 32] = Sha256::digest(encoded).into();
+    let [a, b, c, d, e, f, g, h, ..] = hash;
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// Tenant and subject.
+fn push_subject(text: &mut String, subject: &Subject<'_>) {
+    match subject.tenant {
+        Some(tenant) => push_escaped(text, tenant),
+        None => text.push('~'),
+    }
+    text.push(':');
+    match subject.identity {
+        Some(Identity::Named(name)) => push_escaped(text, name),
+        Some(Identity::Address(address)) => {
+            text.push('#');
+            push_address(text, address);
+        }
+        None => text.push('~'),
+    }
+    if let Some(address) = subject.address {
+        text.push('!');
+        push_address(text, address);
+    }
+}
+
+fn push_escaped(text: &mut String, part: &str) {
+    text.extend(utf8_percent_encode(part, ESCAPED));
+}
+
+/// The fourth version has dots, the sixth is 32 digits: the colons of its usual form stand for something else here.
+fn push_address(text: &mut String, address: IpAddr) {
+    // Writing to a string cannot fail.
+    let _ = match address {
+        IpAddr::V4(address) => write!(text, "{address}"),
+        IpAddr::V6(address) => write!(text, "{:032x}", address.to_bits()),
+    };
+}
+
+/// Pushes a part, and puts a hash of it where it is too long. Parts are ASCII, so they can be cut anywhere.
+fn push_bounded(text: &mut String, bytes_max: usize, push: impl FnOnce(&mut String)) {
+    let start = text.len();
+    push(text);
+    if text.len() - start <= bytes_max {
+        return;
+    }
+    let hash = Sha256::digest(&text.as_bytes()[start..]).into();
+    text.truncate(start + bytes_max - HASH_BYTES);
+    push_hash(text, hash);
+}
+
+fn push_hash(text: &mut String, hash: [u8; 32]) {
+    text.push('^');
+    for byte in &hash[..16] {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+}
+
+/// Secrets do not print themselves.
+impl fmt::Debug for KeyEncoder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tags = match self.tags {
+            Tags::Plain => "plain",
+            Tags::Hashed => "hashed",
+            Tags::Keyed(_) => "hashed with a secret",
+        };
+        formatter.debug_struct("KeyEncoder").field("prefix", &self.prefix).field("tags", &tags).finish()
+    }
+}
+
+impl fmt::Display for InvalidPrefix {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = self.prefix.escape_debug();
+        write!(
+            formatter,
+            "the prefix of keys is \"{prefix}\": use 1 to {PREFIX_BYTES_MAX} ASCII letters, digits, `-`, `.`, `_` or `:`"
+        )
+    }
+}
+
+impl std::error::Error for InvalidPrefix {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::KeySpace;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    type Parts = (Option<String>, Option<Result<String, IpAddr>>, Option<IpAddr>, String);
+
+    fn encoded(encoder: &KeyEncoder, (tenant, identity, address, rule): &Parts) -> String {
+        let identity = identity.as_ref().map(|identity| match identity {
+            Ok(name) => Identity::Named(name),
+            Err(address) => Identity::Address(*address),
+        });
+        let subject = Subject { tenant: tenant.as_deref(), identity, address: *address };
+        String::from_utf8(encoder.encode(&Key { space: &KeySpace::new(rule), subject })).unwrap()
+    }
+
+    fn named(tenant: &str, name: &str, rule: &str) -> Parts {
+        (Some(tenant.into()), Some(Ok(name.into())), None, rule.into())
+    }
+
+    fn encoders() -> [KeyEncoder; 3] {
+        let plain = KeyEncoder::new("sg").unwrap();
+        [plain.clone(), plain.clone().hashed(None), plain.hashed(Some(b"secret"))]
+    }
+
+    /// Texts that try to be something else, short ones that meet often, and long ones.
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            6 => "[ab:{}%~#!^*.]{0,4}",
+            2 => "[a-f0-9^%]{0,3}",
+            1 => prop::sample::select(vec!["default", "203.0.113.9", "00000000000000000000ffffcb007109", "%3A", "~", "é"])
+                .prop_map(str::to_owned),
+            1 => "(a|:|é){60,130}",
+            1 => any::<String>(),
+        ]
+    }
+
+    fn address() -> impl Strategy<Value = IpAddr> {
+        prop::sample::select(vec!["203.0.113.9", "::ffff:203.0.113.9", "::", "2001:db8::1", "0.0.0.0"])
+            .prop_map(|address| address.parse().unwrap())
+    }
+
+    fn parts() -> impl Strategy<Value = Parts> {
+        let identity = prop_oneof![4 => text().prop_map(Ok), 1 => address().prop_map(Err)];
+        (prop::option::of(text()), prop::option::of(identity), prop::option::weighted(0.2, address()), text())
+    }
+
+    fn is_well_formed(key: &str) -> bool {
+        let is_safe = |byte: u8| byte.is_ascii_graphic() && !b"*?[]\\\"'".contains(&byte);
+        let count = |wanted: char| key.chars().filter(|each| *each == wanted).count();
+        // A hash may have taken the place of the colon within the tag.
+        let colons = if key.contains('^') { 3..=4 } else { 4..=4 };
+        key.len() <= KEY_BYTES_MAX
+            && key.starts_with("sg:1:{")
+            && key.bytes().all(is_safe)
+            && (count('{'), count('}')) == (1, 1)
+            && colons.contains(&count(':'))
+    }
+
+    #[test]
+    fn keys_look_as_documented() {
+        let encoder = KeyEncoder::default();
+        assert_eq!(
+            encoded(&encoder, &named("default", "user@example.com", "api")),
+            "sg:1:{default:user@example.com}:api"
+        );
+        assert_eq!(encoded(&encoder, &named("a:b", "{x}", "r 1")), "sg:1:{a%3Ab:%7Bx%7D}:r%201");
+        let everybody = (None, None, None, "all".to_owned());
+        assert_eq!(encoded(&encoder, &everybody), "sg:1:{~:~}:all");
+        let address = "2001:db8::1".parse().unwrap();
+        let from = (None, Some(Err(address)), Some("192.0.2.1".parse().unwrap()), "all".to_owned());
+        assert_eq!(encoded(&encoder, &from), "sg:1:{~:#20010db8000000000000000000000001!192.0.2.1}:all");
+        let prefixed = KeyEncoder::new("shop:sg").unwrap();
+        assert_eq!(encoded(&prefixed, &named("default", "alice", "api")), "shop:sg:1:{default:alice}:api");
+    }
+
+    /// These bytes must never change: servers of two versions would not find each other's states.
+    #[test]
+    fn hashes_are_the_same_on_every_server() {
+        let [plain, hashed, keyed] = encoders();
+        let alice = named("default", "alice", "api");
+        assert_eq!(encoded(&hashed, &alice), "sg:1:{^27a3373614065f9a04e9050c004ba1e4}:api");
+        assert_eq!(encoded(&keyed, &alice), "sg:1:{^37415d35c0ca3e6a13f9605f56a2e078}:api");
+        let long = encoded(&plain, &named("default", &"x".repeat(300), "api"));
+        assert_eq!(long, format!("sg:1:{{default:{}^f5a58394c659fcc3ed704d6347d19c36}}:api", "x".repeat(71)));
+        assert_eq!(seed(b"sg:1:{default:alice}:api"), 0x6AFF_62AE_1E2A_FBA7);
+    }
+
+    #[test]
+    fn all_rules_of_a_subject_share_its_tag() {
+        let tag = |key: &str| key[..=key.find('}').unwrap()].to_owned();
+        for encoder in encoders() {
+            let long = "n".repeat(1_024);
+            for name in ["alice", &long] {
+                let keys = [named("t", name, "one"), named("t", name, &"r".repeat(500))];
+                let [one, two] = keys.map(|parts| encoded(&encoder, &parts));
+                assert_ne!(one, two);
+                assert_eq!(tag(&one), tag(&two));
+            }
+        }
+    }
+
+    #[test]
+    fn a_prefix_cannot_open_a_tag_of_its_own() {
+        for prefix in ["", "{a}", "a b", "ü", "a\n", &"x".repeat(33)] {
+            assert!(KeyEncoder::new(prefix).is_err(), "{prefix:?}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        let encoder = KeyEncoder::default().hashed(Some(b"canary"));
+        assert_eq!(format!("{encoder:?}"), "KeyEncoder { prefix: \"sg\", tags: \"hashed with a secret\" }");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+        #[test]
+        fn no_two_subjects_share_a_key(all in prop::collection::vec(parts(), 2..60)) {
+            for encoder in encoders() {
+                let mut seen: HashMap<String, &Parts> = HashMap::new();
+                for parts in &all {
+                    let key = encoded(&encoder, parts);
+                    prop_assert!(is_well_formed(&key), "{}", key);
+                    let first = *seen.entry(key).or_insert(parts);
+                    prop_assert_eq!(first, parts);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+-- Token buckets, as in the core's `token_bucket.rs`.
+--
+-- A limit has n, cost and cost_parts, full and full_parts, and with credits unearned, unearned_parts
+-- and ttl. A state is {tat, parts, n, kept}.
+
+-- True of a bucket in whole µs that is kept until it is full.
+local function is_plain(state) return state[2] == 0 and state[3] == 1 and state[4] == state[1] end
+
+function makers.b()
+  local function ceil(micros, parts) return parts > 0 and micros + 1 or micros end
+
+  local function is_later(left, left_parts, right, right_parts)
+    return left > right or left == right and left_parts > right_parts
+  end
+
+  local function plus(limit, micros, parts, more, more_parts)
+    micros, parts = micros + more, parts + more_parts
+    if parts >= limit.n then return micros + 1, parts - limit.n end
+    return micros, parts
+  end
+
+  local function read(limit, state)
+    if state[3] == limit.n and state[2] < limit.n then return state[1], state[2] end
+    return ceil(state[1], state[2]), 0
+  end
+
+  local function kept(limit, state) return max(state[4], ceil(read(limit, state))) end
+
+  local function is_forgotten(limit, state) return limit.ttl and now > kept(limit, state) end
+
+  local function tat_of(limit, state)
+    if not state or is_forgotten(limit, state) then return plus(limit, now, 0, limit.unearned, limit.unearned_parts) end
+    local micros, parts = read(limit, state)
+    if micros < now then return now, 0 end
+    return micros, parts
+  end
+
+  local function left_now(limit, micros, parts)
+    local until_micros = ceil(micros, parts)
+    if limit.ttl then until_micros = max(until_micros, now + limit.ttl) end
+    return {micros, parts, limit.n, until_micros}
+  end
+
+  local function drained(limit) return left_now(limit, now + limit.full, limit.full_parts) end
+
+  local function repair(limit, state)
+    local micros, parts = read(limit, state)
+    local furthest = now + limit.full + believed(ceil(limit.full, limit.full_parts))
+    return is_later(micros, parts, furthest, limit.full_parts) and drained(limit)
+  end
+
+  local function fits(limit, state)
+    local micros, parts = tat_of(limit, state)
+    micros, parts = plus(limit, micros, parts, limit.cost, limit.cost_parts)
+    return not is_later(micros, parts, now + limit.full, limit.full_parts)
+  end
+
+  local function charge(limit, state)
+    local micros, parts = tat_of(limit, state)
+    return left_now(limit, plus(limit, micros, parts, limit.cost, limit.cost_parts))
+  end
+
+  local function refund(limit, state)
+    local micros, parts = read(limit, state)
+    if is_forgotten(limit, state) or not is_later(micros, parts, now, 0) then return state end
+    micros, parts = micros - limit.cost, parts - limit.cost_parts
+    if parts < 0 then micros, parts = micros - 1, parts + limit.n end
+    if micros < now then micros, parts = now, 0 end
+    return {micros, parts, limit.n, limit.ttl and state[4] or ceil(micros, parts)}
+  end
+
+  local function decode(fields)
+    local tat, parts, n, longer = all_exact(match(fields, '^(%d+),(%d+),(%d+),(%d+)$'))
+    if not tat or n < 1 or tat + longer > LAST then return nil end
+    return {tat, parts, n, tat + longer}, tat + longer
+  end
+
+  local function encode(_, state)
+    return format('%.0f,%.0f,%.0f,%.0f;', state[1], state[2], state[3], state[4] - state[1])
+  end
+
+  local function shown(_, state)
+    if is_plain(state) then return format('w%.0f', state[1]) end
+    return format('b%.0f,%.0f,%.0f,%.0f', state[1], state[2], state[3], state[4])
+  end
+
+  return {
+    decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
+    charge = charge, refund = refund, kept = kept,
+  }
+end

@@ -1,0 +1,109 @@
+-- Decides requests over limits whose states are in Redis: the core's algorithms once more, on doubles.
+--
+-- KEYS     Every key that a decision speaks of, each once. One key holds all states of one subject under one rule.
+-- ARGV[1]  The last microsecond on this server's clock at which anything may be done, or 0 for no such bound.
+-- ARGV[2]  A nonce for the reply.
+-- ARGV[3…] Decisions, taken in order. Each is its operation (`charge`, `peek`, `refund`, `reset`), then its limits:
+--            w <key> <index> <group> <cost µs> <full µs>                  a token bucket in whole µs, no credits
+--            b <key> <index> <group> <n> <cost µs> <cost parts> <full µs> <full parts>          a token bucket
+--            k  as b, then <unearned µs> <unearned parts> <credit ttl µs>             a token bucket with credits
+--            l <key> <index> <group> <cost> <limit> <window µs>                                  a sliding window
+--            c <key> <index> <group> <cost> <limit> <window ms>                                 a sliding counter
+--            f <key> <index> <group> <cost> <limit> <window µs> <phase µs>                         a fixed window
+--          <key> counts from 1. <index> is the limit's place under its key, one hexadecimal digit. <group> is `e` for
+--          enforced or the number of a shadow group. A bucket's cost above its limit arrives as a length beyond
+--          anything it is believed to hold.
+-- Reply    `<nonce> <now µs> late`, when nothing was done because it is too late. Otherwise
+--          `<nonce> <now µs> <damaged keys>` and for every limit a space, `+` if the cost fits or `-`, and its state,
+--          pulled back into range: before the charge, or after the refund or reset.
+--            -                                  none
+--            w<tat>                             a token bucket in whole µs
+--            b<tat>,<parts>,<n>,<kept until>    a token bucket
+--            l<used>,<newest>                   a log: units that count, time of the newest entry
+--            l<used>,<newest>,<at>,<freed>      the same when the cost does not fit: when <at> has left the window,
+--                                               <freed> units are free, and these are enough
+--            c<previous>,<current>,<end>        a sliding counter
+--            f<count>,<end>                     a fixed window
+-- Value    `<tat>1`, digits only, which Redis stores as an integer: one token bucket in whole µs at index 0, kept
+--          until it is full. Otherwise `a` and records, whose last field says how long each is to be kept:
+--            b<index><tat>,<parts>,<n>,<kept until − tat>;
+--            l<index><entries>,<base>,<window>:<entries>;   an entry is 7 bytes of time and 6 of the sum of all units
+--                                                           up to it, from <base>, modulo 2⁴⁸: the search is binary
+--            c<index><previous>,<current>,<end>,<window>;
+--            f<index><count>,<end>,<phase>;
+--
+-- What must stay true:
+-- - A decision is all or nothing over its enforced limits; a shadow group is charged when the request passes and all of
+--   the group fits. A peek writes nothing, and a denial only what had to be repaired.
+-- - Keys are read once and written last, so that decisions that share a key see each other.
+-- - A value that cannot be read counts as a drained limit, is written back as such, and disturbs no other key.
+-- - A key expires a second after its last state ceased to matter, rounded up to a millisecond.
+-- - Every number is an integer below 2⁵³, so doubles are exact. Only %.0f writes them: `..` and tostring round to
+--   14 digits. `%` and math.floor of a quotient may be off by one near 2⁵³, math.fmod is not.
+-- - No globals, and only what Lua 5.1 and 5.4 agree on.
+-- There is no shebang: Redis 6.2 knows none, and with one a full server could not even deny any more.
+
+local format, match, find, sub, byte = string.format, string.match, string.find, string.sub, string.byte
+local NOW_MAX, LAST, SECOND = 4503599627370495, 9007199254740991, 1000000
+
+local time = redis.call('TIME')
+local now = time[1] * SECOND + time[2]
+if now > NOW_MAX then now = NOW_MAX end
+local nonce, deadline = ARGV[2], tonumber(ARGV[1])
+if deadline > 0 and now > deadline then return format('%s %.0f late', nonce, now) end
+
+-- How long a key lives whose states matter for `rest` µs more.
+local function expiry(rest)
+  if rest < 0 then rest = 0 end
+  return format('%.0f', math.ceil(rest / 1000) + 1000)
+end
+
+-- The short way, which nearly every call takes: one charge of one bucket in whole µs, alone under its key.
+local value
+if #ARGV == 4 and ARGV[3] == 'charge' then
+  local cost, full = match(ARGV[4], '^w 1 0 e (%d+) (%d+)$')
+  if cost then
+    value = redis.pcall('GET', KEYS[1])
+    local tat = value and #value <= 17 and type(value) == 'string' and tonumber(match(value, '^(%d+)1$'))
+    if value == false or tat and tat <= LAST then
+      cost, full = tonumber(cost), tonumber(full)
+      local empty, from, shown, written = now + full, now, '-', nil
+      if tat then
+        if tat > empty + (full > SECOND and full or SECOND) then tat, written = empty, empty end
+        if tat > now then from = tat end
+        shown = format('w%.0f', tat)
+      end
+      local fits = cost == 0 or from + cost <= empty
+      if fits and cost > 0 then written = from + cost end
+      if written then redis.call('SET', KEYS[1], format('%.0f1', written), 'PX', expiry(written - now)) end
+      return format('%s %.0f 0 %s%s', nonce, now, fits and '+' or '-', shown)
+    end
+  end
+end
+
+local fmod, char, max, min = math.fmod, string.char, math.max, math.min
+
+-- The number that `digits` spell, if it is exact.
+local function exact(digits)
+  local number = tonumber(digits)
+  return number <= LAST and number or nil
+end
+
+-- The numbers that some digits spell, if all are exact and none is missing.
+local function all_exact(a, b, c, d)
+  if not a then return nil end
+  a, b, c, d = exact(a), exact(b), exact(c), exact(d or '0')
+  if a and b and c and d then return a, b, c, d end
+end
+
+-- How far ahead of what now could leave a state is believed.
+local function believed(window) return window > SECOND and window or SECOND end
+
+-- Algorithms, by the letter of their states. Each is made when a call first needs it: to make them all would cost more
+-- than most decisions. They answer for a limit and a state that is false where there is none:
+--   decode(fields)        the state and until when it said it matters, or nothing if it cannot be read
+--   encode(limit, state)  its record
+--   shown(limit, state, fits)   for the reply
+--   drained(limit), repair(limit, state), fits(limit, state), charge(limit, state), refund(limit, state),
+--   kept(limit, state)    as in the core
+local makers, algorithms = {}, {}

@@ -1,0 +1,120 @@
+-- Fixed windows and sliding counters, as in the core's `fixed_window.rs` and `sliding_counter.rs`.
+
+-- What both counters share. Ends that were written under another window fall into one of this window.
+
+local function window_end(at, window) return at + window - fmod(at, window) end
+
+local function boundary(finish, window)
+  local beyond = fmod(finish, window)
+  return beyond == 0 and finish or min(finish + window - beyond, LAST)
+end
+
+local function pulled_back(finish, window, at)
+  return finish > window_end(at + believed(window), window) and window_end(at, window) + window
+end
+
+-- Fixed windows. A limit has cost, limit, window and phase. A state is {count, end}, in time shifted by the phase.
+function makers.f()
+  local function live(limit, state)
+    local at = now + limit.phase
+    if state then
+      local finish = boundary(state[2], limit.window)
+      if at < finish then return state[1], finish end
+    end
+    return 0, window_end(at, limit.window)
+  end
+
+  local function drained(limit) return {limit.limit, window_end(now + limit.phase, limit.window)} end
+
+  local function repair(limit, state)
+    local finish = pulled_back(state[2], limit.window, now + limit.phase)
+    return finish and {state[1], finish}
+  end
+
+  local function fits(limit, state) return live(limit, state) + limit.cost <= limit.limit end
+
+  local function charge(limit, state)
+    local count, finish = live(limit, state)
+    return {count + limit.cost, finish}
+  end
+
+  local function refund(limit, state)
+    local count, finish = live(limit, state)
+    return {max(count - limit.cost, 0), finish}
+  end
+
+  local function kept(limit, state) return boundary(state[2], limit.window) - limit.phase end
+
+  local function decode(fields)
+    local count, finish, phase = all_exact(match(fields, '^(%d+),(%d+),(%d+)$'))
+    if not count then return nil end
+    return {count, finish}, max(finish - phase, 0)
+  end
+
+  local function encode(limit, state) return format('%.0f,%.0f,%.0f;', state[1], state[2], limit.phase) end
+
+  local function shown(_, state) return format('f%.0f,%.0f', state[1], state[2]) end
+
+  return {
+    decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
+    charge = charge, refund = refund, kept = kept,
+  }
+end
+
+-- Sliding counters. A limit has cost, limit, window and millis, the window in ms. A state is {previous, current, end}.
+function makers.c()
+  local function live(limit, state)
+    if state then
+      local finish = boundary(state[3], limit.window)
+      if now < finish then return state[1], state[2], finish end
+      if now - finish < limit.window then return state[2], 0, window_end(now, limit.window) end
+    end
+    return 0, 0, window_end(now, limit.window)
+  end
+
+  local function drained(limit) return {0, limit.limit, window_end(now, limit.window)} end
+
+  local function repair(limit, state)
+    local finish = pulled_back(state[3], limit.window, now)
+    return finish and {state[1], state[2], finish}
+  end
+
+  local function fits(limit, state)
+    local previous, current, finish = live(limit, state)
+    local rest = finish - now + 999
+    local overlap = min((rest - fmod(rest, 1000)) / 1000, limit.millis)
+    -- The right side is below 2⁵³. A product or sum that is not stays above it however it is rounded, and so does any
+    -- cost above the limit.
+    return previous * overlap + (current + limit.cost) * limit.millis <= limit.limit * limit.millis
+  end
+
+  local function charge(limit, state)
+    local previous, current, finish = live(limit, state)
+    return {previous, current + limit.cost, finish}
+  end
+
+  local function refund(limit, state)
+    local previous, current, finish = live(limit, state)
+    local taken = min(limit.cost, current)
+    return {max(previous - (limit.cost - taken), 0), current - taken, finish}
+  end
+
+  local function kept(limit, state) return min(boundary(state[3], limit.window) + limit.window, LAST) end
+
+  local function decode(fields)
+    local previous, current, finish, window = all_exact(match(fields, '^(%d+),(%d+),(%d+),(%d+)$'))
+    if not previous then return nil end
+    return {previous, current, finish}, finish + window
+  end
+
+  local function encode(limit, state)
+    return format('%.0f,%.0f,%.0f,%.0f;', state[1], state[2], state[3], limit.window)
+  end
+
+  local function shown(_, state) return format('c%.0f,%.0f,%.0f', state[1], state[2], state[3]) end
+
+  return {
+    decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
+    charge = charge, refund = refund, kept = kept,
+  }
+end

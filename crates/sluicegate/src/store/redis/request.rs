@@ -1,0 +1,69 @@
+//! A request on its way: one call if its keys share one, several in order if they do not.
+
+use super::arguments::{Message, Operation};
+use super::call::{Call, Repeat};
+use super::deliver::Deliver;
+use super::reply::{Findings, verdicts};
+use super::{RedisStore, Whose, script};
+use crate::store::{Charge, Reply, StoreError};
+use sluicegate_core::Timestamp;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Charges, and by when they are to be decided.
+pub(super) struct Request<'r, 'a, D> {
+    pub(super) store: &'r RedisStore<D>,
+    pub(super) charges: &'r [Charge<'a>],
+    now: Timestamp,
+    deadline: Instant,
+}
+
+impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
+    pub(super) fn new(
+        store: &'r RedisStore<D>,
+        charges: &'r [Charge<'a>],
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Self {
+        Self { store, charges, now, deadline: Instant::now() + deadline }
+    }
+
+    pub(super) async fn act(&self, operation: Operation) -> Result<Reply, StoreError> {
+        if self.charges.iter().all(|charge| charge.quotas.is_empty()) {
+            return Ok(Reply { now: self.now, verdicts: Default::default() });
+        }
+        if self.charges.len() > 1 {
+            let parts = self.parts();
+            if parts.len() > 1 {
+                return match operation {
+                    Operation::Charge => self.reserve(parts).await,
+                    other => self.ask_each(other, parts).await,
+                };
+            }
+        }
+        let mut message = Message::new(&self.store.encoder);
+        message.add(operation, self.charges);
+        let Findings { now, decisions, .. } = self.say(message).await?;
+        let verdicts = decisions.iter().flat_map(|(operation, findings)| verdicts(*operation, findings));
+        Ok(Reply { now, verdicts: verdicts.collect() })
+    }
+
+    /// One call, and what it found.
+    pub(super) async fn say<'m>(&self, mut message: Message<'m>) -> Result<Findings<'m>, StoreError> {
+        let script = match self.store.clock {
+            Whose::Servers => &script::CHARGE,
+            Whose::Callers => {
+                message.arguments.push(self.now.as_micros().to_string().into_bytes());
+                &script::CHARGE_AT
+            }
+        };
+        let gives_back = message.decisions.iter().any(|(operation, _)| *operation == Operation::Refund);
+        let repeat = if gives_back { Repeat::Never } else { Repeat::Allowed };
+        let call = Call { script, keys: &message.keys, arguments: &message.arguments, repeat };
+        let answer = self.store.delivery.call(&call, self.deadline).await?;
+        let findings = Findings::read(&answer, &message)?;
+        self.store.damaged.fetch_add(findings.damaged, Ordering::Relaxed);
+        Ok(findings)
+    }
+}

@@ -1,0 +1,175 @@
+//! One request over keys that no single call can reach: on a Cluster, subjects live in different slots.
+//!
+//! Nothing can make several calls atomic, so they are made in order and taken back when one denies:
+//! 1. The enforced limits are charged part by part, the narrowest subject first: it is the most likely to deny. So who
+//!    is admitted has been charged everywhere, and no limit ever admits more than it should.
+//! 2. At the first denial what was charged is given back, each part at most once: a refund that is sent twice would mint
+//!    units. A refund that is lost, or a caller who goes away, leaves the request's cost charged; that denies too much
+//!    for a while, and never too little.
+//! 3. Limits of shadow rules are only looked at until the request has passed, and charged then. Those of the last
+//!    part are decided together with it.
+//!
+//! The verdicts of a denied request say what they would have said had it been one call: limits that were charged and
+//! given back are shown as they were before. The instants of the parts differ by the time between the calls.
+
+use super::arguments::{Message, Operation};
+use super::deliver::Deliver;
+use super::reply::{Finding, Findings, all_fit, uncharged, verdicts};
+use super::request::Request;
+use crate::store::{Charge, Reply, StoreError, Verdicts};
+use futures_util::future::{join, join_all, try_join_all};
+use sluicegate_core::Timestamp;
+use sluicegate_core::decision::Group;
+
+/// Charges that share a call, by their place in the request.
+pub(super) type Part = Vec<usize>;
+
+/// What was found of some charges.
+struct Asked<'a> {
+    part: Part,
+    operation: Operation,
+    now: Timestamp,
+    findings: Vec<Finding<'a>>,
+}
+
+impl<'r, D: Deliver> Request<'r, '_, D> {
+    /// The charges in parts that share a call, the narrowest subjects first.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        let encode = |charge: &Charge<'_>| self.store.encoder.encode(&charge.key);
+        let keys: Vec<Vec<u8>> = self.charges.iter().map(encode).collect();
+        let mut parts: Vec<Part> = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let shares = |part: &&mut Part| self.store.delivery.share_a_call(&keys[part[0]], key);
+            match parts.iter_mut().find(shares) {
+                Some(part) => part.push(index),
+                None => parts.push(vec![index]),
+            }
+        }
+        parts.sort_by_key(|part| part.iter().map(|index| width(&self.charges[*index])).min());
+        parts
+    }
+
+    /// Asks all parts at once, where each may have its own way.
+    pub(super) async fn ask_each(&self, operation: Operation, parts: Vec<Part>) -> Result<Reply, StoreError> {
+        let asked = try_join_all(parts.into_iter().map(|part| self.ask(operation, part))).await?;
+        Ok(self.reply(asked.iter().map(|asked| (asked, verdicts(asked.operation, &asked.findings)))))
+    }
+
+    /// Charges all parts in order, or none.
+    pub(super) async fn reserve(&self, parts: Vec<Part>) -> Result<Reply, StoreError> {
+        let decides = |part: &Part| part.iter().any(|index| self.is_enforced(*index));
+        let (deciding, mut watching): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(decides);
+        let mut asked: Vec<Asked<'r>> = Vec::new();
+        for (turn, part) in deciding.iter().enumerate() {
+            let is_last = turn + 1 == deciding.len();
+            let answered = match self.reserve_part(part, is_last).await {
+                Ok(answered) => answered,
+                Err(error) => {
+                    self.give_back(&asked).await;
+                    return Err(error);
+                }
+            };
+            if !answered.iter().all(|asked| all_fit(&asked.findings)) {
+                return self.deny(asked, answered, [&deciding[turn + 1..], &watching].concat()).await;
+            }
+            asked.extend(answered);
+        }
+        let looked_at = |asked: &Asked<'_>| asked.operation == Operation::Peek;
+        watching.extend(asked.extract_if(.., |asked| looked_at(asked)).map(|asked| asked.part));
+        Ok(self.pass(asked, watching).await)
+    }
+
+    /// Charges what decides in this part. What only watches is looked at, unless nothing else is left to decide.
+    async fn reserve_part(&self, part: &Part, is_last: bool) -> Result<Vec<Asked<'r>>, StoreError> {
+        if is_last {
+            return Ok(vec![self.ask(Operation::Charge, part.clone()).await?]);
+        }
+        let (enforced, shadow): (Part, Part) = part.iter().partition(|index| self.is_enforced(**index));
+        if shadow.is_empty() {
+            return Ok(vec![self.ask(Operation::Charge, enforced).await?]);
+        }
+        self.ask_all(vec![(Operation::Charge, enforced), (Operation::Peek, shadow)]).await
+    }
+
+    /// Everything that decides has been charged: charges what watches. What cannot be reached changes nothing any more,
+    /// and is shown as nobody has charged it.
+    async fn pass(&self, mut asked: Vec<Asked<'r>>, watching: Vec<Part>) -> Reply {
+        let charged = join_all(watching.iter().map(|part| self.ask(Operation::Charge, part.clone()))).await;
+        asked.extend(charged.into_iter().flatten());
+        self.reply(asked.iter().map(|asked| (asked, verdicts(asked.operation, &asked.findings))))
+    }
+
+    /// `denied` says no: gives back what was charged before it, and looks at the rest.
+    async fn deny(
+        &self,
+        mut asked: Vec<Asked<'r>>,
+        denied: Vec<Asked<'r>>,
+        rest: Vec<Part>,
+    ) -> Result<Reply, StoreError> {
+        let looks = try_join_all(rest.into_iter().map(|part| self.ask(Operation::Peek, part)));
+        let ((), rest) = join(self.give_back(&asked), looks).await;
+        asked.extend(denied);
+        asked.extend(rest?);
+        Ok(self.reply(asked.iter().map(|asked| (asked, uncharged(&asked.findings).collect()))))
+    }
+
+    /// Gives back what was charged, at most once. Nothing can be done about a refund that fails.
+    async fn give_back(&self, asked: &[Asked<'_>]) {
+        let charged = asked.iter().filter(|asked| asked.operation == Operation::Charge);
+        join_all(charged.map(|asked| self.ask(Operation::Refund, asked.part.clone()))).await;
+    }
+
+    async fn ask(&self, operation: Operation, part: Part) -> Result<Asked<'r>, StoreError> {
+        let mut asked = self.ask_all(vec![(operation, part)]).await?;
+        // One was asked, one has answered.
+        Ok(asked.remove(0))
+    }
+
+    async fn ask_all(&self, questions: Vec<(Operation, Part)>) -> Result<Vec<Asked<'r>>, StoreError> {
+        let mut message = Message::new(&self.store.encoder);
+        for (operation, part) in &questions {
+            message.add(*operation, part.iter().map(|index| &self.charges[*index]));
+        }
+        let Findings { now, decisions, .. } = self.say(message).await?;
+        let asked = |((operation, part), (_, findings))| Asked { part, operation, now, findings };
+        Ok(questions.into_iter().zip(decisions).map(asked).collect())
+    }
+
+    fn is_enforced(&self, index: usize) -> bool {
+        self.charges[index].group == Group::Enforced
+    }
+
+    /// All verdicts, in the order of the charges.
+    fn reply<'f>(&self, answers: impl Iterator<Item = (&'f Asked<'r>, Verdicts)>) -> Reply
+    where
+        'r: 'f,
+    {
+        let mut now = Timestamp::default();
+        let mut of_charges: Vec<Option<Verdicts>> = vec![None; self.charges.len()];
+        for (asked, verdicts) in answers {
+            now = now.max(asked.now);
+            let mut verdicts = verdicts.into_iter();
+            for index in &asked.part {
+                let count = self.charges[*index].quotas.len();
+                of_charges[*index] = Some(verdicts.by_ref().take(count).collect());
+            }
+        }
+        let unseen = |charge: &Charge<'_>| -> Verdicts {
+            let verdict =
+                |quota: &sluicegate_core::Quota| quota.verdict(quota.outcome(None, charge.cost, now), None, now);
+            charge.quotas.iter().map(verdict).collect()
+        };
+        let of_charge = |(charge, verdicts): (_, Option<Verdicts>)| verdicts.unwrap_or_else(|| unseen(charge));
+        Reply { now, verdicts: self.charges.iter().zip(of_charges).flat_map(of_charge).collect() }
+    }
+}
+
+/// How many share a subject, roughly.
+fn width(charge: &Charge<'_>) -> u8 {
+    let subject = &charge.key.subject;
+    match (subject.identity.is_some() || subject.address.is_some(), subject.tenant.is_some()) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => 2,
+    }
+}

@@ -1,0 +1,146 @@
+//! Clusters whose slots and primaries move while they are used.
+
+use super::*;
+use sluicegate_testkit::redis_cluster::{Options, RedisCluster};
+use std::sync::atomic::AtomicBool;
+
+/// A key for each slot in question, whatever its slot is.
+const KEY: &str = "{a}counter";
+
+/// Starts with a single name: the others are found.
+fn start_with_one_seed(cluster: &RedisCluster) -> Arc<Servers> {
+    start(&options(&format!("redis+cluster://{}", cluster.nodes()[0].address())))
+}
+
+fn redirected(servers: &Servers) -> u64 {
+    servers.health().servers.iter().map(|server| server.counts.redirected).sum()
+}
+
+fn name(cluster: &RedisCluster, node: usize) -> String {
+    cluster.nodes()[node].command(&["CLUSTER", "MYID"])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirections_are_followed() {
+    let mut cluster = RedisCluster::with(&Options::default().size(3, 0));
+    let servers = start_with_one_seed(&cluster);
+    servers.ready(PATIENCE).await.expect("ready");
+    assert_eq!((servers.health().servers.len(), servers.health().up()), (3, 3));
+    for number in 0..100 {
+        assert_eq!(count(&servers, &format!("key:{number}"), PATIENCE).await.expect("an answer"), 1);
+    }
+    assert_eq!(redirected(&servers), 0);
+    assert!(servers.share_a_call(b"{a}1", b"{a}2") && !servers.share_a_call(b"{a}1", b"{b}1"));
+
+    let slot = cluster.slot_of(KEY);
+    let giver = cluster.primary_of(slot);
+    let receiver = cluster.add_node();
+    slot_on_its_way(&cluster, &servers, slot, giver, receiver).await;
+    slot_that_moves_under_load(&cluster, &servers, slot, receiver).await;
+    slot_that_moved_unseen(&cluster, &servers, slot, giver).await;
+}
+
+/// The key is not there yet, so the giver sends every call to the receiver, which has forgotten the script.
+async fn slot_on_its_way(cluster: &RedisCluster, servers: &Servers, slot: u16, giver: usize, receiver: usize) {
+    let set = |node: usize, words: &[&str]| {
+        let slot = slot.to_string();
+        cluster.nodes()[node].command::<()>(&[&["CLUSTER", "SETSLOT", &slot], words].concat());
+    };
+    set(receiver, &["IMPORTING", &name(cluster, giver)]);
+    set(giver, &["MIGRATING", &name(cluster, receiver)]);
+    for expected in 1..=10 {
+        cluster.nodes()[receiver].command::<()>(&["SCRIPT", "FLUSH"]);
+        assert_eq!(count(servers, KEY, PATIENCE).await.expect("an answer"), expected);
+        assert_eq!(redirected(servers), expected, "the slot still belongs to the giver");
+    }
+    // The move is called off: what has arrived is dropped.
+    cluster.nodes()[receiver].command::<()>(&["FLUSHALL"]);
+    set(receiver, &["STABLE"]);
+    set(giver, &["STABLE"]);
+}
+
+/// Counts go on without a gap while the slot moves.
+async fn slot_that_moves_under_load(cluster: &RedisCluster, servers: &Arc<Servers>, slot: u16, receiver: usize) {
+    let over = Arc::new(AtomicBool::new(false));
+    let counting = tokio::spawn({
+        let (servers, over) = (Arc::clone(servers), Arc::clone(&over));
+        async move {
+            let mut counted = 0;
+            while !over.load(Ordering::Relaxed) || counted < 100 {
+                counted += 1;
+                assert_eq!(count(&servers, KEY, PATIENCE).await.expect("an answer"), counted);
+            }
+            counted
+        }
+    });
+    cluster.move_slot(slot, receiver);
+    over.store(true, Ordering::Relaxed);
+    let counted = counting.await.expect("no gap");
+    assert_eq!(stored(&cluster.nodes()[receiver], KEY), counted);
+}
+
+/// One call learns it for all.
+async fn slot_that_moved_unseen(cluster: &RedisCluster, servers: &Servers, slot: u16, receiver: usize) {
+    count(servers, KEY, PATIENCE).await.expect("an answer");
+    let before = redirected(servers);
+    cluster.move_slot(slot, receiver);
+    for _ in 0..10 {
+        count(servers, KEY, PATIENCE).await.expect("an answer");
+    }
+    assert!(redirected(servers) <= before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_primary_is_followed_and_other_slots_go_on() {
+    let cluster = RedisCluster::with(&Options::default().full_coverage(false));
+    let servers = start_with_one_seed(&cluster);
+    servers.ready(PATIENCE).await.expect("ready");
+    let (lost, kept) = (cluster.slot_of("a"), cluster.slot_of("b"));
+    assert_ne!(cluster.primary_of(lost), cluster.primary_of(kept));
+
+    let over = Arc::new(AtomicBool::new(false));
+    let going_on = tokio::spawn({
+        let (servers, over) = (Arc::clone(&servers), Arc::clone(&over));
+        async move {
+            let mut counted = 0;
+            while !over.load(Ordering::Relaxed) {
+                counted += 1;
+                assert_eq!(count(&servers, "b", PATIENCE).await.expect("an answer"), counted);
+            }
+        }
+    });
+    count(&servers, "a", PATIENCE).await.expect("an answer");
+    let old = cluster.kill_primary_of(lost);
+    until(&servers, "a", |result| class(result) == Some(ErrorClass::Open)).await;
+    assert_eq!(servers.health().up(), 2);
+    cluster.wait_for_new_primary(lost, old);
+    let recovered = until(&servers, "a", Result::is_ok).await;
+    assert!(recovered < Duration::from_secs(2), "recovered after {recovered:?}");
+
+    cluster.nodes()[old].restart();
+    cluster.wait_until_agreed();
+    let failing_over = Arc::new(AtomicBool::new(true));
+    let undisturbed = tokio::spawn({
+        let (servers, failing_over) = (Arc::clone(&servers), Arc::clone(&failing_over));
+        async move {
+            while failing_over.load(Ordering::Relaxed) {
+                count(&servers, "a", PATIENCE).await.expect("an answer");
+            }
+        }
+    });
+    cluster.fail_over(lost);
+    failing_over.store(false, Ordering::Relaxed);
+    undisturbed.await.expect("no call fails when primaries change in good order");
+    over.store(true, Ordering::Relaxed);
+    going_on.await.expect("no call to another server fails");
+    until_up(&servers);
+    assert_eq!(servers.health().servers.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_not_a_cluster_says_so() {
+    let server = RedisServer::start();
+    let servers = start(&options(&format!("redis+cluster://{}", server.address())));
+    let error = count(&servers, "key", Duration::from_millis(500)).await.expect_err("no map");
+    assert!(error.message.contains("cluster support disabled"), "{error}");
+}

