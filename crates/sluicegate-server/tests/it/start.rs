@@ -111,6 +111,10 @@ fn a_bad_value_names_the_flag_the_value_and_the_remedy() {
     let (code, stderr) = fails(&["serve", "--store", "redis://user:canary@localhost:x"]);
     assert_eq!(code, 1);
     assert_eq!(stderr, "error: --store: the port of `localhost` is not a number from 1 to 65535\n");
+    let (code, stderr) = fails(&["serve", "--store", "mongodb://user:canary@localhost:6379"]);
+    assert_eq!(code, 1);
+    assert!(stderr.starts_with("error: --store: this kind of store is not known"), "{stderr}");
+    assert!(stderr.contains("redis+cluster://") && !stderr.contains("canary"), "{stderr}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod pause;
 mod reply;
 mod request;
 mod reserve;
+mod reserved;
 mod script;
 mod server_clock;
 mod servers;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
 
-/// Somebody who delivers calls.
-pub(super) trait Deliver: Send + Sync {
+/// Somebody who delivers calls. Clones share the way.
+pub(super) trait Deliver: Clone + Send + Sync + 'static {
     /// Sends the call to the server that has its keys, and brings the answer.
     fn call(&self, call: &Call<'_>, deadline: Instant) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
@@ -39,18 +39,18 @@ impl Deliver for Arc<Servers> {
 }
 
 /// One connection to one server: no reconnecting, no deadline in the script. For tests.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OneConnection {
     connection: MultiplexedConnection,
     /// Whether keys are kept apart as a Cluster would.
     apart: bool,
-    nonce: AtomicU64,
+    nonce: Arc<AtomicU64>,
 }
 
 impl OneConnection {
     /// Calls go over `connection`, and if `apart` then only those keys share one that have the same tag.
     pub(super) fn new(connection: MultiplexedConnection, apart: bool) -> Self {
-        Self { connection, apart, nonce: AtomicU64::new(0) }
+        Self { connection, apart, nonce: Arc::default() }
     }
 
     async fn send(&self, verb: &str, script: &str, call: &Call<'_>, nonce: &str) -> Result<Vec<u8>, RedisError> {

@@ -1,7 +1,7 @@
 //! A request on its way: one call if its keys share one, several in order if they do not.
 
 use super::arguments::{Message, Operation};
-use super::call::{Call, Repeat};
+use super::call::{Call, Repeat, Script};
 use super::deliver::Deliver;
 use super::reply::{Findings, verdicts};
 use super::{RedisStore, Whose, script};
@@ -16,7 +16,7 @@ pub(super) struct Request<'r, 'a, D> {
     pub(super) store: &'r RedisStore<D>,
     pub(super) charges: &'r [Charge<'a>],
     now: Timestamp,
-    deadline: Instant,
+    pub(super) deadline: Instant,
 }
 
 impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
@@ -51,13 +51,7 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
 
     /// One call, and what it found.
     pub(super) async fn say<'m>(&self, mut message: Message<'m>) -> Result<Findings<'m>, StoreError> {
-        let script = match self.store.clock {
-            Whose::Servers => &script::CHARGE,
-            Whose::Callers => {
-                message.arguments.push(self.now.as_micros().to_string().into_bytes());
-                &script::CHARGE_AT
-            }
-        };
+        let script = self.script(&mut message);
         let gives_back = message.decisions.iter().any(|(operation, _)| *operation == Operation::Refund);
         let repeat = if gives_back { Repeat::Never } else { Repeat::Allowed };
         let call = Call { script, keys: &message.keys, arguments: &message.arguments, repeat };
@@ -65,5 +59,16 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         let findings = Findings::read(&answer, &message)?;
         self.store.damaged.fetch_add(findings.damaged, Ordering::Relaxed);
         Ok(findings)
+    }
+
+    /// The script that reads the message, which is told the time if the caller's counts.
+    pub(super) fn script(&self, message: &mut Message<'_>) -> &'static Script {
+        match self.store.clock {
+            Whose::Servers => &script::CHARGE,
+            Whose::Callers => {
+                message.arguments.push(self.now.as_micros().to_string().into_bytes());
+                &script::CHARGE_AT
+            }
+        }
     }
 }

@@ -3,9 +3,9 @@
 //! Nothing can make several calls atomic, so they are made in order and taken back when one denies:
 //! 1. The enforced limits are charged part by part, the narrowest subject first: it is the most likely to deny. So who
 //!    is admitted has been charged everywhere, and no limit ever admits more than it should.
-//! 2. At the first denial what was charged is given back, each part at most once: a refund that is sent twice would mint
-//!    units. A refund that is lost, or a caller who goes away, leaves the request's cost charged; that denies too much
-//!    for a while, and never too little.
+//! 2. At the first denial, at an error, or when the caller goes away, what was charged is given back: `reserved` sees to
+//!    that. A refund that is lost leaves the request's cost charged; that denies too much for a while, and never too
+//!    little.
 //! 3. Limits of shadow rules are only looked at until the request has passed, and charged then. Those of the last
 //!    part are decided together with it.
 //!
@@ -16,10 +16,12 @@ use super::arguments::{Message, Operation};
 use super::deliver::Deliver;
 use super::reply::{Finding, Findings, all_fit, uncharged, verdicts};
 use super::request::Request;
+use super::reserved::Reserved;
 use crate::store::{Charge, Reply, StoreError, Verdicts};
-use futures_util::future::{join, join_all, try_join_all};
+use futures_util::future::{OptionFuture, join, join_all, try_join_all};
 use sluicegate_core::Timestamp;
 use sluicegate_core::decision::Group;
+use tokio::time::timeout_at;
 
 /// Charges that share a call, by their place in the request.
 pub(super) type Part = Vec<usize>;
@@ -60,20 +62,19 @@ impl<'r, D: Deliver> Request<'r, '_, D> {
         let decides = |part: &Part| part.iter().any(|index| self.is_enforced(*index));
         let (deciding, mut watching): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(decides);
         let mut asked: Vec<Asked<'r>> = Vec::new();
+        let mut reserved = Reserved::new(self);
         for (turn, part) in deciding.iter().enumerate() {
             let is_last = turn + 1 == deciding.len();
-            let answered = match self.reserve_part(part, is_last).await {
-                Ok(answered) => answered,
-                Err(error) => {
-                    self.give_back(&asked).await;
-                    return Err(error);
-                }
-            };
+            let answered = self.reserve_part(part, is_last).await?;
             if !answered.iter().all(|asked| all_fit(&asked.findings)) {
-                return self.deny(asked, answered, [&deciding[turn + 1..], &watching].concat()).await;
+                let rest = [&deciding[turn + 1..], &watching].concat();
+                return Ok(self.deny(reserved, asked, answered, rest).await);
             }
+            let charged = answered.iter().filter(|asked| asked.operation == Operation::Charge);
+            charged.for_each(|asked| reserved.add(asked.part.clone()));
             asked.extend(answered);
         }
+        reserved.keep();
         let looked_at = |asked: &Asked<'_>| asked.operation == Operation::Peek;
         watching.extend(asked.extract_if(.., |asked| looked_at(asked)).map(|asked| asked.part));
         Ok(self.pass(asked, watching).await)
@@ -99,24 +100,22 @@ impl<'r, D: Deliver> Request<'r, '_, D> {
         self.reply(asked.iter().map(|asked| (asked, verdicts(asked.operation, &asked.findings))))
     }
 
-    /// `denied` says no: gives back what was charged before it, and looks at the rest.
+    /// `denied` says no: gives back what was charged before it, and looks at the rest. What cannot be reached does not
+    /// make a denial any less of one, and is shown as nobody has charged it.
     async fn deny(
         &self,
+        reserved: Reserved<'_, 'r, '_, D>,
         mut asked: Vec<Asked<'r>>,
         denied: Vec<Asked<'r>>,
         rest: Vec<Part>,
-    ) -> Result<Reply, StoreError> {
-        let looks = try_join_all(rest.into_iter().map(|part| self.ask(Operation::Peek, part)));
-        let ((), rest) = join(self.give_back(&asked), looks).await;
+    ) -> Reply {
+        // Whoever asks next should see it given back, if that takes no longer than this caller would wait anyway.
+        let given_back = timeout_at(self.deadline, OptionFuture::from(reserved.give_back()));
+        let looks = join_all(rest.into_iter().map(|part| self.ask(Operation::Peek, part)));
+        let (_, rest) = join(given_back, looks).await;
         asked.extend(denied);
-        asked.extend(rest?);
-        Ok(self.reply(asked.iter().map(|asked| (asked, uncharged(&asked.findings).collect()))))
-    }
-
-    /// Gives back what was charged, at most once. Nothing can be done about a refund that fails.
-    async fn give_back(&self, asked: &[Asked<'_>]) {
-        let charged = asked.iter().filter(|asked| asked.operation == Operation::Charge);
-        join_all(charged.map(|asked| self.ask(Operation::Refund, asked.part.clone()))).await;
+        asked.extend(rest.into_iter().flatten());
+        self.reply(asked.iter().map(|asked| (asked, uncharged(&asked.findings).collect())))
     }
 
     async fn ask(&self, operation: Operation, part: Part) -> Result<Asked<'r>, StoreError> {

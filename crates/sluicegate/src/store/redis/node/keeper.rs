@@ -68,20 +68,28 @@ async fn connect(shared: &Shared) -> Result<(Link, Driver), Trouble> {
 }
 
 async fn greet(shared: &Shared, mut connection: MultiplexedConnection) -> Result<ServerClock, Trouble> {
-    let mut questions = Pipeline::new();
-    questions.cmd("TIME").cmd("ROLE");
-    for script in &shared.common.scripts {
-        questions.cmd("SCRIPT").arg("LOAD").arg(*script);
-    }
-    let answers = connection.send_packed_commands(&questions, 0, questions.len()).await;
+    // Short questions first: a server that wants a password from us says so to these, and answers longer words with
+    // the end of the connection.
+    let answers = ask(&mut connection, Pipeline::new().cmd("TIME").cmd("ROLE")).await;
     let received = Instant::now();
-    let answers = answers.map_err(|error| Trouble::broken(&error))?;
+    let answers = answers?;
     let [time, role, ..] = answers.as_slice() else { return Err(no_sense("the first question")) };
+    let clock = ServerClock::new(micros_of(time)?, received);
     if shared.common.primary_only && is_replica(role) {
         return Err(Trouble::with_server(ErrorClass::ReadOnly, Ran::No, "the server is a replica"));
     }
+    let mut scripts = Pipeline::new();
+    for script in &shared.common.scripts {
+        scripts.cmd("SCRIPT").arg("LOAD").arg(*script);
+    }
     // A script that could not be loaded is sent in full when it is called.
-    Ok(ServerClock::new(micros_of(time)?, received))
+    ask(&mut connection, &scripts).await?;
+    Ok(clock)
+}
+
+async fn ask(connection: &mut MultiplexedConnection, questions: &Pipeline) -> Result<Vec<Value>, Trouble> {
+    let answers = connection.send_packed_commands(questions, 0, questions.len()).await;
+    answers.map_err(|error| Trouble::broken(&error))
 }
 
 /// Whether the server says that it is a replica. It may also refuse to say what it is.

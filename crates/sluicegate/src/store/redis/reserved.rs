@@ -1,0 +1,92 @@
+//! What a request has charged before all of its limits have agreed. Unless it is kept, it is given back.
+//!
+//! Giving back has a time of its own and a task of its own, which holds everything it needs. So it does not matter
+//! whether the caller has any time left, waits, or is still there: a request that was given up half-way, at a deadline
+//! or because its client went away, gives back what it had. Each part is given back at most once, because a refund that
+//! is sent twice would mint units; one that cannot be delivered in its time is lost, which denies too much for a while.
+
+use super::arguments::{Message, Operation};
+use super::call::{Call, Repeat, Script};
+use super::deliver::Deliver;
+use super::request::Request;
+use super::reserve::Part;
+use futures_util::future::join_all;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// How long giving back may take. Its caller has been answered or has its answer, so this costs nobody anything.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// Parts that were charged.
+pub(super) struct Reserved<'q, 'r, 'a, D: Deliver> {
+    request: &'q Request<'r, 'a, D>,
+    parts: Vec<Part>,
+}
+
+/// One refund, with all that it speaks of.
+struct Refund {
+    script: &'static Script,
+    keys: Vec<Vec<u8>>,
+    arguments: Vec<Vec<u8>>,
+}
+
+impl<'q, 'r, 'a, D: Deliver> Reserved<'q, 'r, 'a, D> {
+    /// Nothing yet.
+    pub(super) fn new(request: &'q Request<'r, 'a, D>) -> Self {
+        Self { request, parts: Vec::new() }
+    }
+
+    /// Remembers that these charges were made.
+    pub(super) fn add(&mut self, part: Part) {
+        self.parts.push(part);
+    }
+
+    /// All limits have agreed: nothing is given back.
+    pub(super) fn keep(mut self) {
+        self.parts.clear();
+    }
+
+    /// Gives everything back. The task ends when that is done; nobody has to wait for it.
+    pub(super) fn give_back(mut self) -> Option<JoinHandle<()>> {
+        self.start_to_give_back()
+    }
+
+    fn start_to_give_back(&mut self) -> Option<JoinHandle<()>> {
+        if self.parts.is_empty() {
+            return None;
+        }
+        let refunds: Vec<Refund> = self.parts.drain(..).map(|part| self.request.refund(part)).collect();
+        let (delivery, deadline) = (self.request.store.delivery.clone(), Instant::now() + WITHIN);
+        // Without a runtime, which ends before its tasks' futures are dropped, nobody could send anything any more.
+        let runtime = Handle::try_current().ok()?;
+        Some(runtime.spawn(async move {
+            join_all(refunds.iter().map(|refund| refund.send(&delivery, deadline))).await;
+        }))
+    }
+}
+
+impl<D: Deliver> Drop for Reserved<'_, '_, '_, D> {
+    fn drop(&mut self) {
+        drop(self.start_to_give_back());
+    }
+}
+
+impl<D: Deliver> Request<'_, '_, D> {
+    fn refund(&self, part: Part) -> Refund {
+        let mut message = Message::new(&self.store.encoder);
+        message.add(Operation::Refund, part.iter().map(|index| &self.charges[*index]));
+        let script = self.script(&mut message);
+        Refund { script, keys: message.keys, arguments: message.arguments }
+    }
+}
+
+impl Refund {
+    async fn send(&self, delivery: &impl Deliver, deadline: Instant) {
+        let Self { script, keys, arguments } = self;
+        let call = Call { script, keys, arguments, repeat: Repeat::Never };
+        // Nothing can be done about a refund that fails, and its answer has been waited for long enough.
+        let _ = delivery.call(&call, deadline).await;
+    }
+}
