@@ -9,6 +9,8 @@ mod limiter;
 mod lua_parity;
 mod memory;
 #[cfg(feature = "redis")]
+mod redis_faults;
+#[cfg(feature = "redis")]
 mod redis_server;
 #[cfg(feature = "redis")]
 mod redis_store;

@@ -1,0 +1,251 @@
+//! Two instances that share limits, and tasks that ask them without pause.
+
+use super::record::{Answer, Outcome, POLICIES, Record};
+use super::until;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use sluicegate::clock::SystemClock;
+use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
+use sluicegate::rules::pattern::Pattern;
+use sluicegate::rules::{DEADLINE_DEFAULT, Limits, OnStoreFailure, Rule, RuleSet, Selector, Unmatched};
+use sluicegate::store::memory::MemoryOptions;
+use sluicegate::store::redis::{KeyEncoder, RedisStore};
+use sluicegate::store::{ErrorClass, Health, Store as _};
+use sluicegate::{CheckError, Decision, Instances, Limiter, Request};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How many limiters share the store.
+pub(super) const INSTANCES: u32 = 2;
+/// The limits: a burst, and what flows in every second.
+pub(super) const CAPACITY: u64 = 20;
+pub(super) const REFILL_PER_SECOND: u64 = 50;
+/// What [`Fleet::spend`] charges: within a test it only empties.
+pub(super) const LEDGER: &str = "ledger";
+const LEDGER_CAPACITY: u64 = 10_000;
+/// How long a task waits between two requests.
+const PAUSE: Duration = Duration::from_millis(2);
+const TASKS_PER_INSTANCE: usize = 3;
+/// How long a request may take before it counts as stuck.
+const STUCK: Duration = Duration::from_secs(20);
+
+/// How long the store may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deadline {
+    /// As by default: a busy machine alone may exceed it.
+    Usual,
+    /// Whoever exceeds it has failed.
+    Generous,
+}
+
+impl Deadline {
+    pub(super) fn length(self) -> Duration {
+        match self {
+            Self::Usual => DEADLINE_DEFAULT,
+            Self::Generous => Duration::from_secs(10),
+        }
+    }
+}
+
+/// Limiters that share limits through one store.
+pub(super) struct Fleet {
+    limiters: Vec<Arc<Limiter<RedisStore>>>,
+    identities: Arc<[String]>,
+    deadline: Deadline,
+}
+
+/// Requests without pause, until it is finished.
+pub(super) struct Load {
+    shared: Arc<Shared>,
+    tasks: Vec<JoinHandle<()>>,
+    deadline: Deadline,
+}
+
+struct Shared {
+    started: Instant,
+    is_over: AtomicBool,
+    asked: AtomicU64,
+    answers: Mutex<Vec<Answer>>,
+}
+
+impl Fleet {
+    /// Instances that have reached the servers at `url`.
+    pub(super) async fn start(url: &str, deadline: Deadline, identities: &[String]) -> Self {
+        let mut limiters = Vec::new();
+        for _ in 0..INSTANCES {
+            let store = RedisStore::start(&url.parse().unwrap(), KeyEncoder::default()).unwrap();
+            store.ready(STUCK).await.unwrap();
+            let instances = Instances::default();
+            instances.set(INSTANCES);
+            let limiter = Limiter::new(rules(deadline), store, SystemClock::new())
+                .with_fallback(MemoryOptions::default(), instances);
+            limiters.push(Arc::new(limiter));
+        }
+        Self { limiters, identities: identities.into(), deadline }
+    }
+
+    /// Begins to ask.
+    pub(super) fn load(&self) -> Load {
+        let shared = Arc::new(Shared {
+            started: Instant::now(),
+            is_over: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            answers: Mutex::default(),
+        });
+        let places = (0..self.limiters.len() * TASKS_PER_INSTANCE).map(|place| place % self.limiters.len());
+        let tasks = places.map(|instance| {
+            let (limiter, identities) = (Arc::clone(&self.limiters[instance]), Arc::clone(&self.identities));
+            tokio::spawn(Arc::clone(&shared).ask(instance, limiter, identities))
+        });
+        Load { tasks: tasks.collect(), shared, deadline: self.deadline }
+    }
+
+    /// Returns, and how long it took, when every rule of every identity is decided by the store again.
+    pub(super) async fn until_whole(&self) -> Duration {
+        until("answers from the store", async || self.is_whole().await).await
+    }
+
+    async fn is_whole(&self) -> bool {
+        for limiter in &self.limiters {
+            for identity in self.identities.iter() {
+                for policy in POLICIES {
+                    let result = check(limiter, policy.name(), identity).await;
+                    if !result.is_ok_and(|decision| !decision.is_degraded()) {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Asks every instance `times` for a unit of the ledger that nobody else uses, and returns how many the store gave.
+    pub(super) async fn spend(&self, identity: &str, times: usize) -> usize {
+        let mut given = 0;
+        for _ in 0..times {
+            for limiter in &self.limiters {
+                let result = check(limiter, LEDGER, identity).await;
+                given += usize::from(result.is_ok_and(|decision| !decision.is_degraded()));
+            }
+        }
+        given
+    }
+
+    /// The first instance's view of the store.
+    pub(super) fn health(&self) -> Health {
+        self.limiters[0].store().health()
+    }
+
+    pub(super) fn limiter(&self) -> &Limiter<RedisStore> {
+        &self.limiters[0]
+    }
+}
+
+impl Load {
+    /// Returns when every rule of every instance has been answered so often from now on.
+    pub(super) async fn until_asked(&self, times: usize) {
+        self.until(|_| true, times).await;
+    }
+
+    /// Returns when every rule of every instance has had so many answers of this kind from now on.
+    pub(super) async fn until(&self, is_meant: impl Fn(&Answer) -> bool, times: usize) {
+        let since = self.now();
+        until("answers", async || {
+            let answers = self.shared.answers.lock().unwrap();
+            let meant: Vec<&Answer> =
+                answers.iter().filter(|answer| answer.sent >= since && is_meant(answer)).collect();
+            POLICIES.iter().all(|policy| {
+                let of = |instance| {
+                    meant.iter().filter(|each| each.policy == *policy && each.instance == instance).count()
+                };
+                (0..INSTANCES as usize).all(|instance| of(instance) >= times)
+            })
+        })
+        .await;
+    }
+
+    /// Whether an answer since then says that the store failed this way.
+    pub(super) fn has_seen(&self, class: ErrorClass, since: Duration) -> bool {
+        let seen = |answer: &Answer| answer.sent >= since && answer.outcome.class() == Some(class);
+        self.shared.answers.lock().unwrap().iter().any(seen)
+    }
+
+    /// How long the load has lasted.
+    pub(super) fn now(&self) -> Duration {
+        self.shared.started.elapsed()
+    }
+
+    /// Ends, and expects an answer to everything that was asked.
+    pub(super) async fn finish(self) -> Record {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            timeout(STUCK, task).await.expect("no request is stuck").expect("no panic");
+        }
+        let answers = std::mem::take(&mut *self.shared.answers.lock().unwrap());
+        assert_eq!(answers.len() as u64, self.shared.asked.load(Ordering::Relaxed), "an answer each");
+        Record { answers, deadline: self.deadline.length() }
+    }
+}
+
+impl Shared {
+    async fn ask(self: Arc<Self>, instance: usize, limiter: Arc<Limiter<RedisStore>>, identities: Arc<[String]>) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            for (identity, name) in identities.iter().enumerate() {
+                for policy in POLICIES {
+                    self.asked.fetch_add(1, Ordering::Relaxed);
+                    let sent = self.started.elapsed();
+                    let result = check(&limiter, policy.name(), name).await;
+                    let (answered, outcome) = (self.started.elapsed(), outcome(&result));
+                    let answer = Answer { policy, instance, identity, sent, answered, outcome };
+                    self.answers.lock().unwrap().push(answer);
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Boxed, because the compiler gives up on futures that are nested too deeply.
+fn check<'a>(
+    limiter: &'a Limiter<RedisStore>,
+    resource: &'a str,
+    identity: &'a str,
+) -> BoxFuture<'a, Result<Decision, CheckError>> {
+    async move { limiter.check(&Request::new(resource, identity)).await }.boxed()
+}
+
+fn outcome(result: &Result<Decision, CheckError>) -> Outcome {
+    match result {
+        Ok(decision) => match decision.degradation() {
+            None if decision.is_allowed() => Outcome::Allowed,
+            None => Outcome::Denied,
+            Some(degradation) => {
+                Outcome::Degraded { allowed: decision.is_allowed(), class: degradation.error.class }
+            }
+        },
+        Err(CheckError::Store(error)) => Outcome::Refused { class: error.class },
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A rule of each policy, and one whose state tells how much was ever charged.
+fn rules(deadline: Deadline) -> RuleSet {
+    let rate = Rate::new(REFILL_PER_SECOND, Micros::from_secs(1)).unwrap();
+    let bucket = Quota::from(TokenBucket::new(CAPACITY, rate).unwrap());
+    let hourly = Rate::new(1, Micros::from_secs(3_600)).unwrap();
+    let ledger = Quota::from(TokenBucket::new(LEDGER_CAPACITY, hourly).unwrap());
+    let rule = |name: &str, quota: Quota, policy: OnStoreFailure| {
+        let mut rule = Rule::new(name, Limits::all(name, [(None, quota)]));
+        rule.selector = Selector { resource: Some(Pattern::new(name)), ..Selector::default() };
+        rule.on_store_failure = policy;
+        rule.deadline = deadline.length();
+        rule
+    };
+    let mut rules: Vec<Rule> =
+        POLICIES.iter().map(|policy| rule(policy.name(), bucket.clone(), *policy)).collect();
+    rules.push(rule(LEDGER, ledger, OnStoreFailure::Open));
+    RuleSet::new(rules, Vec::new(), Unmatched::Deny).unwrap()
+}
