@@ -4,6 +4,7 @@
 //! one heard of counts. A server that ends says so; one that vanishes is forgotten after [`LIFETIME`].
 
 use super::call::{Call, Repeat, Script};
+use super::key::VERSION;
 use super::servers::Servers;
 use crate::instances::Instances;
 use std::sync::{Arc, LazyLock};
@@ -40,7 +41,7 @@ struct Pulse {
 impl Heartbeat {
     /// Begins to say so, on the current runtime, and to keep `instances` right.
     pub(super) fn start(servers: Arc<Servers>, prefix: &str, instances: Instances) -> Self {
-        let key = format!("{prefix}:1:{{instances}}").into_bytes();
+        let key = format!("{prefix}:{VERSION}:{{instances}}").into_bytes();
         let pulse = Pulse { servers, key, instance: format!("{:016x}", fastrand::u64(..)), instances };
         let beats = pulse.clone();
         let task = tokio::spawn(async move {

@@ -32,7 +32,7 @@ const RULE_BYTES_MAX: usize = 50;
 /// A mark and 128 bits in hexadecimal.
 const HASH_BYTES: usize = 33;
 /// The version of keys and values: another one starts fresh.
-const VERSION: &str = "1";
+pub(super) const VERSION: &str = "1";
 
 /// What is escaped in texts: everything but letters, digits, and these, which mean nothing in a key.
 const ESCAPED: &AsciiSet =

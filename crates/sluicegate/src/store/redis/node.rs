@@ -15,6 +15,7 @@ use super::call::{Answer, Call, Script};
 use super::counters::{Counters, count};
 use super::dialer::Dialer;
 use super::error::{Blame, Ran, Trouble, Turn, turn_of};
+use super::key::VERSION;
 use super::link::{Link, Message};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
@@ -47,9 +48,9 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// A key that a probe may write. The number picks the slot.
+    /// A key that a probe may write: whoever may write our keys may write it. The number picks the slot.
     pub(super) fn probe_key(&self, number: u32) -> String {
-        format!("{}:probe:{{{number}}}", self.prefix)
+        format!("{}:{VERSION}:probe:{{{number}}}", self.prefix)
     }
 }
 
