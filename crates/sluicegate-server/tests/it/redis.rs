@@ -1,0 +1,127 @@
+//! The server on Redis: how it starts, shares, does without, and leaves.
+
+mod refusals;
+mod rights;
+mod sharing;
+
+use serde_json::{Value, json};
+use sluicegate_testkit::poll;
+use sluicegate_testkit::redis_server::RedisServer;
+
+use crate::client::{Answer, ask, post};
+use crate::server::{ConfigFile, PATIENCE, Server};
+
+/// Where servers are counted.
+const FLEET: &str = "sg:1:{instances}";
+/// What the line about a store at the start says.
+const CANNOT_BE_USED: &str = "the store cannot be used yet";
+
+/// A rule of each policy. The limits only empty within a test, and a busy machine keeps the deadline.
+const EVERY_POLICY: &str = "
+rules:
+  - { name: open,   match: { resource: open },   per: identifier, deadline: 1s, on_store_failure: open,
+      limits: [ { algorithm: token_bucket, capacity: 11, refill: 1/h } ] }
+  - { name: closed, match: { resource: closed }, per: identifier, deadline: 1s, on_store_failure: closed,
+      limits: [ { algorithm: token_bucket, capacity: 11, refill: 1/h } ] }
+  - { name: local,  match: { resource: local },  per: identifier, deadline: 1s, on_store_failure: local,
+      limits: [ { algorithm: token_bucket, capacity: 11, refill: 1/h } ] }
+";
+/// Nothing can be answered without the store.
+const ONLY_CLOSED: &str = "
+rules:
+  - { name: closed, match: { resource: closed }, per: identifier, deadline: 1s, on_store_failure: closed,
+      limits: [ { algorithm: token_bucket, capacity: 11, refill: 1/h } ] }
+";
+
+fn start(config: &ConfigFile, store: &str) -> Server {
+    Server::start(&["--config", config.path(), "--store", store])
+}
+
+fn check(server: &Server, resource: &str, identifier: &str) -> Answer {
+    let body = json!({ "resource": resource, "identifier": identifier, "tenant": "acme" });
+    post(server.address("api"), "/v1/check", body.to_string())
+}
+
+/// The status, and whether the answer is degraded.
+fn answer(server: &Server, resource: &str) -> (u16, Value) {
+    let answer = check(server, resource, "alice");
+    (answer.status, answer.json()["degraded"].clone())
+}
+
+fn readiness(server: &Server) -> (u16, Value) {
+    let answer = ask(server.address("admin"), "GET", "/readyz");
+    (answer.status, answer.json())
+}
+
+/// How many of so many requests pass.
+fn admitted(server: &Server, resource: &str, identifier: &str, requests: usize) -> usize {
+    (0..requests).filter(|_| check(server, resource, identifier).status == 200).count()
+}
+
+/// The lines up to `ready` that contain a text.
+fn lines_with<'a>(server: &'a Server, text: &str) -> Vec<&'a String> {
+    server.lines_to_ready().iter().filter(|line| line.contains(text)).collect()
+}
+
+fn fleet_size(redis: &RedisServer) -> u64 {
+    redis.command(&["ZCARD", FLEET])
+}
+
+fn until_decided(server: &Server) {
+    poll::until_true("the store decides", PATIENCE, || answer(server, "closed") == (200, json!(false)));
+}
+
+#[test]
+fn a_server_starts_without_redis_and_joins_it_when_it_appears() {
+    let redis = RedisServer::start();
+    redis.kill();
+    let config = ConfigFile::new("redis-every-policy", EVERY_POLICY);
+    let server = start(&config, &redis.url());
+    let warnings = lines_with(&server, "WARN");
+    assert_eq!(warnings.len(), 1, "{:#?}", server.lines_to_ready());
+    assert!(warnings[0].contains(CANNOT_BE_USED) && warnings[0].contains("connection"), "{warnings:?}");
+
+    assert_eq!(readiness(&server), (200, json!({ "status": "ready", "degraded": true })));
+    assert_eq!(answer(&server, "open"), (200, json!(true)));
+    assert_eq!(answer(&server, "local"), (200, json!(true)));
+    assert_eq!(answer(&server, "closed"), (503, json!(true)));
+
+    redis.restart();
+    until_decided(&server);
+    poll::until_true("readiness", PATIENCE, || {
+        readiness(&server).1 == json!({ "status": "ready", "degraded": false })
+    });
+    poll::until_true("a heartbeat", PATIENCE, || fleet_size(&redis) == 1);
+}
+
+#[test]
+fn a_server_that_can_answer_nothing_without_redis_is_not_ready_until_it_appears() {
+    let redis = RedisServer::start();
+    redis.kill();
+    let config = ConfigFile::new("redis-only-closed", ONLY_CLOSED);
+    let server = start(&config, &redis.url());
+    assert_eq!(lines_with(&server, CANNOT_BE_USED).len(), 1, "{:#?}", server.lines_to_ready());
+    assert_eq!(readiness(&server), (503, json!({ "status": "unavailable", "degraded": true })));
+    assert_eq!(answer(&server, "closed"), (503, json!(true)));
+
+    redis.restart();
+    let ready = (200, json!({ "status": "ready", "degraded": false }));
+    poll::until_true("readiness", PATIENCE, || readiness(&server) == ready);
+    until_decided(&server);
+
+    redis.kill();
+    poll::until_true("not ready", PATIENCE, || readiness(&server).0 == 503);
+    redis.restart();
+    poll::until_true("readiness", PATIENCE, || readiness(&server) == ready);
+}
+
+/// Whoever starts together with Redis is not left without it.
+#[test]
+fn a_start_waits_a_moment_for_redis() {
+    let redis = RedisServer::start();
+    let config = ConfigFile::new("redis-at-once", EVERY_POLICY);
+    let server = start(&config, &redis.url());
+    assert!(lines_with(&server, "the store answers").len() == 1 && lines_with(&server, "WARN").is_empty());
+    assert_eq!(answer(&server, "closed"), (200, json!(false)));
+    assert_eq!(readiness(&server), (200, json!({ "status": "ready", "degraded": false })));
+}
