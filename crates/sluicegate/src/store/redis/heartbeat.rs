@@ -5,6 +5,7 @@
 
 use super::call::{Call, Repeat, Script};
 use super::key::VERSION;
+use super::pause::jittered;
 use super::servers::Servers;
 use crate::instances::Instances;
 use std::sync::{Arc, LazyLock};
@@ -47,7 +48,7 @@ impl Heartbeat {
         let task = tokio::spawn(async move {
             loop {
                 beats.say(LIFETIME).await;
-                sleep(INTERVAL.mul_f64(fastrand::f64() * 0.4 + 0.8)).await;
+                sleep(jittered(INTERVAL)).await;
             }
         });
         Self { pulse, task }
