@@ -58,10 +58,7 @@ mod tests {
     #[test]
     fn what_is_no_store_is_refused_with_what_to_write() {
         let refused = |text: &str| StoreUrl::parse(text).expect_err(text);
-        assert_eq!(
-            refused("memroy"),
-            "`memroy` is not a store; use memory, or a URL such as redis://127.0.0.1:6379"
-        );
+        assert_eq!(refused("disk"), "`disk` is not a store; use memory, or a URL such as redis://127.0.0.1:6379");
         assert!(
             refused("postgres://h").contains("a store URL starts with redis://"),
             "{}",
