@@ -4,8 +4,6 @@ mod refusals;
 mod rights;
 mod sharing;
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
@@ -127,6 +125,3 @@ fn a_start_waits_a_moment_for_redis() {
     assert_eq!(answer(&server, "closed"), (200, json!(false)));
     assert_eq!(readiness(&server), (200, json!({ "status": "ready", "degraded": false })));
 }
-
-/// How long a server that was told to end may take with nothing to do.
-const ENDED_WITHIN: Duration = Duration::from_secs(5);

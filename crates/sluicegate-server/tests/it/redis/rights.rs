@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use sluicegate_testkit::poll;
+use sluicegate_testkit::redis_cluster::{self, RedisCluster};
 use sluicegate_testkit::redis_server::{Certificates, ClientCertificates, Options, RedisServer};
 
 use super::{EVERY_POLICY, admitted, answer, check, fleet_size, lines_with, start};
@@ -38,6 +39,27 @@ fn the_documented_rights_suffice() {
     assert_eq!(server.wait().status.code(), Some(0));
     assert_eq!(fleet_size(&redis), 0);
     assert_nothing_was_refused(&redis);
+}
+
+/// Every node is asked for its slots, probed, and used.
+#[test]
+fn the_documented_rights_suffice_on_a_cluster() {
+    let node = Options::default().user(&documented_user());
+    let cluster = RedisCluster::with(&redis_cluster::Options::new(node).size(3, 0));
+    let hosts: Vec<String> = cluster.nodes().iter().map(|node| node.address().to_string()).collect();
+    let config = ConfigFile::new("redis-cluster-rights", EVERY_POLICY);
+    let server = start(&config, &format!("redis+cluster://sluicegate:good-canary@{}", hosts.join(",")));
+    assert!(lines_with(&server, "WARN").is_empty(), "{:#?}", server.lines_to_ready());
+    for number in 0..20 {
+        let answer = check(&server, "closed", &format!("user-{number}"));
+        assert_eq!((answer.status, &answer.json()["degraded"]), (200, &json!(false)));
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait().status.code(), Some(0));
+    for node in cluster.nodes() {
+        assert!(node.command::<u64>(&["DBSIZE"]) > 0, "every node has keys");
+        assert_nothing_was_refused(node);
+    }
 }
 
 fn assert_nothing_was_refused(redis: &RedisServer) {

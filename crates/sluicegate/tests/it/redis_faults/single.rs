@@ -32,6 +32,8 @@ struct Fault {
     relent: fn(&Setting),
     /// What the store says about it.
     class: ErrorClass,
+    /// What it says instead when somebody else than a request met the fault first.
+    or: ErrorClass,
     /// How long it lasts at least.
     lasting: Duration,
     /// How often state is lost.
@@ -50,7 +52,20 @@ enum Charges {
 
 impl Fault {
     const fn new(name: &'static str, class: ErrorClass, strike: fn(&Setting), relent: fn(&Setting)) -> Self {
-        Self { name, strike, relent, class, lasting: Duration::ZERO, losses: 0, charges: Charges::Nothing }
+        Self {
+            name,
+            strike,
+            relent,
+            class,
+            or: class,
+            lasting: Duration::ZERO,
+            losses: 0,
+            charges: Charges::Nothing,
+        }
+    }
+
+    const fn or(self, or: ErrorClass) -> Self {
+        Self { or, ..self }
     }
 
     const fn lasting(self, lasting: Duration) -> Self {
@@ -106,10 +121,14 @@ const NETWORK: &[Fault] = &[
 ];
 
 const REPLIES: &[Fault] = &[
-    Fault::new("cut short", ErrorClass::Connection, |it| it.proxy.set(Mode::Truncate(5)), pass).may_charge(),
+    Fault::new("cut short", ErrorClass::Connection, |it| it.proxy.set(Mode::Truncate(5)), pass)
+        .may_charge()
+        .or(ErrorClass::Protocol),
     Fault::new("a foreign reply", ErrorClass::Protocol, |it| it.inject(b"$14\r\n1 1700000000 1\r\n"), pass)
         .may_charge(),
-    Fault::new("no protocol", ErrorClass::Protocol, |it| it.inject(b"\0garbage\r\n"), pass).may_charge(),
+    Fault::new("no protocol", ErrorClass::Protocol, |it| it.inject(b"\0garbage\r\n"), pass)
+        .may_charge()
+        .or(ErrorClass::Connection),
 ];
 
 #[test]
@@ -198,9 +217,7 @@ impl Setting {
         let record = load.finish().await;
         record.print(&format!("{}, recovered after {recovered:?}", fault.name));
         assert!(recovered < RECOVERY_MAX, "{}: recovered after {recovered:?}", fault.name);
-        let mut classes = vec![ErrorClass::Timeout, ErrorClass::Connection, ErrorClass::Open, fault.class];
-        // What is left of a reply that was cut short may be no protocol.
-        classes.extend((fault.name == "cut short").then_some(ErrorClass::Protocol));
+        let classes = vec![ErrorClass::Timeout, ErrorClass::Connection, ErrorClass::Open, fault.class, fault.or];
         record.check(&Outage { classes, dark: Some(dark..light), losses: fault.losses, split: Duration::ZERO });
     }
 
@@ -220,8 +237,8 @@ impl Setting {
 /// Waits until the fault has lasted, everybody has met it, and the store knows what it is.
 async fn hold(fault: &Fault, fleet: &Fleet, load: &Load, since: Duration) {
     sleep(fault.lasting).await;
-    let class = fault.class;
-    until(fault.name, async || load.has_seen(class, since) || fleet.health() == Health::Down { class }).await;
+    let knows = |class| load.has_seen(class, since) || fleet.health() == Health::Down { class };
+    until(fault.name, async || knows(fault.class) || knows(fault.or)).await;
     load.until(|answer| answer.outcome.class().is_some(), 10).await;
 }
 
