@@ -43,20 +43,21 @@
 -- - No globals, and only what Lua 5.1 and 5.4 agree on.
 -- There is no shebang: Redis 6.2 knows none, and with one a full server could not even deny any more.
 
-local format, match, find, sub, byte = string.format, string.match, string.find, string.sub, string.byte
+-- Everything up to the end of the short way runs at every call, so it makes no closures and no tables, and as few
+-- strings and conversions as it can. `+ 0` reads a number from digits at half the cost of tonumber.
+local format, match = string.format, string.match
 local NOW_MAX, LAST, SECOND = 4503599627370495, 9007199254740991, 1000000
 
-local time = redis.call('TIME')
-local now = time[1] * SECOND + time[2]
-if now > NOW_MAX then now = NOW_MAX end
-local nonce, deadline = ARGV[2], tonumber(ARGV[1])
-if deadline > 0 and now > deadline then return format('%s %.0f late', nonce, now) end
-
--- How long a key lives whose states matter for `rest` µs more.
-local function expiry(rest)
-  if rest < 0 then rest = 0 end
-  return format('%.0f', math.ceil(rest / 1000) + 1000)
+local nonce, time = ARGV[2], redis.call('TIME')
+local now, now_shown = time[1] * SECOND + time[2], nil
+if #time[2] == 6 and now <= NOW_MAX then
+  now_shown = time[1] .. time[2]
+else
+  if now > NOW_MAX then now = NOW_MAX end
+  now_shown = format('%.0f', now)
 end
+local deadline = ARGV[1] + 0
+if now > deadline and deadline > 0 then return nonce .. ' ' .. now_shown .. ' late' end
 
 -- The short way, which nearly every call takes: one charge of one bucket in whole µs, alone under its key.
 local value
@@ -64,24 +65,37 @@ if #ARGV == 4 and ARGV[3] == 'charge' then
   local cost, full = match(ARGV[4], '^w 1 0 e (%d+) (%d+)$')
   if cost then
     value = redis.pcall('GET', KEYS[1])
-    local tat = value and #value <= 17 and type(value) == 'string' and tonumber(match(value, '^(%d+)1$'))
+    local digits = value and #value <= 17 and type(value) == 'string' and match(value, '^(%d+)1$')
+    local tat = digits and digits + 0
     if value == false or tat and tat <= LAST then
-      cost, full = tonumber(cost), tonumber(full)
+      cost, full = cost + 0, full + 0
       local empty, from, shown, written = now + full, now, '-', nil
       if tat then
-        if tat > empty + (full > SECOND and full or SECOND) then tat, written = empty, empty end
+        if tat > empty + (full > SECOND and full or SECOND) then
+          tat, written, digits = empty, empty, format('%.0f', empty)
+        end
         if tat > now then from = tat end
-        shown = format('w%.0f', tat)
+        shown = 'w' .. digits
       end
       local fits = cost == 0 or from + cost <= empty
       if fits and cost > 0 then written = from + cost end
-      if written then redis.call('SET', KEYS[1], format('%.0f1', written), 'PX', expiry(written - now)) end
-      return format('%s %.0f 0 %s%s', nonce, now, fits and '+' or '-', shown)
+      if written then
+        local lives = format('%.0f', math.ceil((written - now) / 1000) + 1000)
+        redis.call('SET', KEYS[1], format('%.0f1', written), 'PX', lives)
+      end
+      return nonce .. ' ' .. now_shown .. (fits and ' 0 +' or ' 0 -') .. shown
     end
   end
 end
 
+local find, sub, byte = string.find, string.sub, string.byte
 local fmod, char, max, min = math.fmod, string.char, math.max, math.min
+
+-- How long a key lives whose states matter for `rest` µs more.
+local function expiry(rest)
+  if rest < 0 then rest = 0 end
+  return format('%.0f', math.ceil(rest / 1000) + 1000)
+end
 
 -- The number that `digits` spell, if it is exact.
 local function exact(digits)

@@ -85,4 +85,4 @@ for index, key in ipairs(keys) do
     end
   end
 end
-return format('%s %.0f %.0f ', nonce, now, damaged) .. table.concat(reports, ' ')
+return nonce .. ' ' .. now_shown .. format(' %.0f ', damaged) .. table.concat(reports, ' ')
