@@ -6,14 +6,16 @@
 mod contender;
 mod core_bench;
 mod expiry;
+mod redis_bench;
 mod report;
 mod workload;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: sluicegate-bench core [--rounds N] [--quick] [--json FILE]
+const USAGE: &str = "usage: sluicegate-bench core|redis [--rounds N] [--quick] [--json FILE]
 
-  core    decisions per second and bytes per key: our store, governor, throttlecrab
+  core    nanoseconds per decision and bytes per key: our embedded store, governor, throttlecrab
+  redis   decisions through Redis, what they cost and how long they take: our store and the usual scripts
   --rounds N   interleaved rounds, the median counts (default 5)
   --quick      a tenth of the work, for a first look
   --json FILE  also write the raw numbers";
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["core", rest @ ..] => parse(rest).and_then(|options| core_bench::run(&options)),
+        ["redis", rest @ ..] => parse(rest).and_then(|options| redis_bench::run(&options)),
         // A fresh process per measurement, so that nobody inherits another's heap.
         ["core-bytes", name] => core_bench::print_bytes_per_key(name),
         _ => Err(USAGE.to_owned()),
