@@ -61,6 +61,9 @@ pub(super) struct Callers {
     quotas: [Quota; 1],
     client: redis::aio::MultiplexedConnection,
     hash_script: HashScript,
+    /// Made before the clock starts, as a server has them in the request.
+    names: Vec<String>,
+    keys: Vec<String>,
 }
 
 /// How the hash bucket is called.
@@ -122,7 +125,9 @@ impl Callers {
         let client = redis::Client::open(server.url()).map_err(|error| text(&error))?;
         let client = client.get_multiplexed_async_connection().await.map_err(|error| text(&error))?;
         let limiter = Limiter::new(rules, store, SystemClock::new());
-        Ok(Self { limiter, space: KeySpace::new(RULE), quotas: [quota], client, hash_script })
+        let names = (0..load::IDENTITIES_MAX).map(name).collect();
+        let keys = (0..load::IDENTITIES_MAX).map(key).collect();
+        Ok(Self { limiter, space: KeySpace::new(RULE), quotas: [quota], client, hash_script, names, keys })
     }
 
     /// Charges these limits of this name in our store.
@@ -146,17 +151,17 @@ impl Callers {
 
 impl Caller for Callers {
     async fn ask(&self, way: &'static str, index: usize) -> Result<(), String> {
-        let name = name(index);
+        let name = self.names[index].as_str();
         if way == STORE {
-            return self.charge(&name, &self.quotas).await;
+            return self.charge(name, &self.quotas).await;
         }
         if way == LIMITER {
-            let decision = self.limiter.check(&Request::new("orders.read", &name)).await;
+            let decision = self.limiter.check(&Request::new("orders.read", name)).await;
             let decision = decision.map_err(|error| error.to_string())?;
             let is_fine = decision.is_allowed() && !decision.is_degraded();
             return is_fine.then_some(()).ok_or_else(|| format!("{name} was denied or the store failed"));
         }
-        let reply = self.hash_call(&key(index)).query_async(&mut self.client.clone()).await;
+        let reply = self.hash_call(&self.keys[index]).query_async(&mut self.client.clone()).await;
         let (allowed, _): (u8, u64) = reply.map_err(|error| error.to_string())?;
         (allowed == 1).then_some(()).ok_or_else(|| format!("{name} was denied"))
     }

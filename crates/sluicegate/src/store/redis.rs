@@ -42,7 +42,7 @@ use super::{Charge, Health, Reply, Store, StoreError};
 use crate::instances::Instances;
 use arguments::{Message, Operation};
 use deliver::Deliver;
-use reply::verdicts;
+use reply::{Found, verdicts};
 use request::Request;
 use sluicegate_core::Timestamp;
 use std::sync::Arc;
@@ -121,8 +121,10 @@ impl RedisStore<OneConnection> {
         }
         let findings = Request::new(self, &[], now, deadline).say(message).await?;
         let now = findings.now;
-        let reply =
-            |(operation, findings): &(Operation, Vec<_>)| Reply { now, verdicts: verdicts(*operation, findings) };
+        let reply = |(operation, findings): &(Operation, Found<'_>)| Reply {
+            now,
+            verdicts: verdicts(*operation, findings),
+        };
         Ok(findings.decisions.iter().map(reply).collect())
     }
 }

@@ -1,9 +1,11 @@
 //! From charges to the arguments of a script call; `lua/charge.lua` says what they mean.
 
+use super::call::Word;
 use super::key::{KeyEncoder, seed};
 use crate::store::Charge;
 use sluicegate_core::decision::Group;
 use sluicegate_core::{Algorithm, Cost, FixedWindow, Quota, TokenBucket};
+use smallvec::SmallVec;
 use std::io::Write;
 use std::ops::Range;
 
@@ -31,11 +33,11 @@ impl Operation {
 #[derive(Debug)]
 pub(super) struct Message<'a> {
     encoder: &'a KeyEncoder,
-    pub(super) keys: Vec<Vec<u8>>,
-    pub(super) arguments: Vec<Vec<u8>>,
-    pub(super) limits: Vec<Limit<'a>>,
+    pub(super) keys: SmallVec<[Vec<u8>; 1]>,
+    pub(super) arguments: SmallVec<[Word; 2]>,
+    pub(super) limits: SmallVec<[Limit<'a>; 2]>,
     /// The limits of every decision.
-    pub(super) decisions: Vec<(Operation, Range<usize>)>,
+    pub(super) decisions: SmallVec<[(Operation, Range<usize>); 1]>,
 }
 
 /// One limit of one charge.
@@ -53,10 +55,10 @@ impl<'a> Message<'a> {
     pub(super) fn new(encoder: &'a KeyEncoder) -> Self {
         Self {
             encoder,
-            keys: Vec::with_capacity(1),
-            arguments: Vec::with_capacity(3),
-            limits: Vec::with_capacity(2),
-            decisions: Vec::with_capacity(1),
+            keys: SmallVec::new(),
+            arguments: SmallVec::new(),
+            limits: SmallVec::new(),
+            decisions: SmallVec::new(),
         }
     }
 
@@ -66,7 +68,7 @@ impl<'a> Message<'a> {
         'a: 'c,
     {
         let start = self.limits.len();
-        self.arguments.push(operation.name().to_vec());
+        self.arguments.push(Word::from_slice(operation.name()));
         for charge in charges {
             let key = self.key(charge);
             for (index, quota) in charge.quotas.iter().enumerate() {
@@ -97,8 +99,8 @@ fn has_phase(quota: &Quota) -> bool {
 }
 
 impl Limit<'_> {
-    fn argument(&self, key: usize, index: usize) -> Vec<u8> {
-        let mut text = Vec::with_capacity(48);
+    fn argument(&self, key: usize, index: usize) -> Word {
+        let mut text = Word::new();
         match self.quota {
             Quota::TokenBucket(bucket) => self.write_bucket(&mut text, bucket, key, index),
             Quota::SlidingWindow(log) => {
@@ -122,7 +124,7 @@ impl Limit<'_> {
         text
     }
 
-    fn write_head(&self, text: &mut Vec<u8>, kind: char, key: usize, index: usize) {
+    fn write_head(&self, text: &mut Word, kind: char, key: usize, index: usize) {
         // Writing to memory cannot fail.
         let _ = match self.group {
             Group::Enforced => write!(text, "{kind} {key} {index:x} e"),
@@ -130,7 +132,7 @@ impl Limit<'_> {
         };
     }
 
-    fn write_bucket(&self, text: &mut Vec<u8>, bucket: &TokenBucket, key: usize, index: usize) {
+    fn write_bucket(&self, text: &mut Word, bucket: &TokenBucket, key: usize, index: usize) {
         let (full, full_parts) = lasting(bucket, bucket.limit());
         let (cost, cost_parts) = if self.cost.units() > bucket.limit() {
             // Beyond anything that is believed, so that it never fits and gives everything back.
@@ -165,7 +167,7 @@ fn lasting(bucket: &TokenBucket, tokens: u64) -> (u64, u64) {
     ((parts / per_micro) as u64, (parts % per_micro) as u64)
 }
 
-fn write_numbers<const COUNT: usize>(text: &mut Vec<u8>, numbers: [u64; COUNT]) {
+fn write_numbers<const COUNT: usize>(text: &mut Word, numbers: [u64; COUNT]) {
     for number in numbers {
         // Writing to memory cannot fail.
         let _ = write!(text, " {number}");

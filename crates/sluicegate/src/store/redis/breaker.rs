@@ -45,12 +45,12 @@ pub(super) enum Change {
 
 impl Breaker {
     /// Whether the call with this number, out of numbers that count up, may pass.
-    pub(super) fn admits(&self, now_ms: u32, number: u64) -> bool {
+    pub(super) fn admits(&self, now_ms: impl FnOnce() -> u32, number: u64) -> bool {
         let state = State::unpack(self.0.load(Ordering::Relaxed));
         match state.phase {
             Phase::Closed => true,
             Phase::Open => false,
-            Phase::Ramping => number % 100 < state.share(now_ms),
+            Phase::Ramping => number % 100 < state.share(now_ms()),
         }
     }
 

@@ -7,6 +7,10 @@
 //!   (the script came after its time and did nothing) or the body.
 
 use sluicegate_core::Timestamp;
+use smallvec::SmallVec;
+
+/// One argument. Most are short enough to need no place of their own in memory.
+pub(super) type Word = SmallVec<[u8; 48]>;
 
 /// A script, known to servers by the hash of its text.
 #[derive(Debug)]
@@ -25,7 +29,7 @@ pub(super) struct Call<'a> {
     /// The keys. On a Cluster they share a slot.
     pub(super) keys: &'a [Vec<u8>],
     /// What follows the deadline and the nonce.
-    pub(super) arguments: &'a [Vec<u8>],
+    pub(super) arguments: &'a [Word],
     /// Whether it may be sent again when it is not known whether it ran.
     pub(super) repeat: Repeat,
 }

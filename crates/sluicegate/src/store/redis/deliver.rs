@@ -55,7 +55,10 @@ impl OneConnection {
 
     async fn send(&self, verb: &str, script: &str, call: &Call<'_>, nonce: &str) -> Result<Vec<u8>, RedisError> {
         let mut command = redis::cmd(verb);
-        command.arg(script).arg(call.keys.len()).arg(call.keys).arg(0).arg(nonce).arg(call.arguments);
+        command.arg(script).arg(call.keys.len()).arg(call.keys).arg(0).arg(nonce);
+        for word in call.arguments {
+            command.arg(word.as_slice());
+        }
         command.query_async(&mut self.connection.clone()).await
     }
 }

@@ -3,7 +3,7 @@
 //! The count matters only while the store is gone, when every server decides for its share by itself; then the last
 //! one heard of counts. A server that ends says so; one that vanishes is forgotten after [`LIFETIME`].
 
-use super::call::{Call, Repeat, Script};
+use super::call::{Call, Repeat, Script, Word};
 use super::pause::jittered;
 use super::servers::Servers;
 use crate::instances::Instances;
@@ -69,7 +69,8 @@ impl Drop for Heartbeat {
 impl Pulse {
     /// Says that this server counts for `lifetime` from now. A store that does not answer leaves the count as it was.
     async fn say(&self, lifetime: Duration) {
-        let arguments = [self.instance.clone().into_bytes(), lifetime.as_micros().to_string().into_bytes()];
+        let lifetime = lifetime.as_micros().to_string();
+        let arguments = [self.instance.as_str(), &lifetime].map(|text| Word::from_slice(text.as_bytes()));
         let keys = [self.key.clone()];
         let call = Call { script: &SCRIPT, keys: &keys, arguments: &arguments, repeat: Repeat::Allowed };
         let Ok(answer) = self.servers.call(&call, Instant::now() + WITHIN).await else { return };

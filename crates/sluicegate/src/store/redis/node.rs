@@ -195,7 +195,7 @@ impl Node {
     pub(super) async fn call(&self, call: &Call<'_>, deadline: Instant, asking: bool) -> Result<Outcome, Trouble> {
         let shared = &self.shared;
         let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
-        if !shared.breaker.admits(shared.now_ms(Instant::now()), number) {
+        if !shared.breaker.admits(|| shared.now_ms(Instant::now()), number) {
             return Err(shared.open());
         }
         if asking {
@@ -361,16 +361,18 @@ impl Shared {
 
 fn command(call: &Call<'_>, form: Form, deadline_micros: u64, nonce: u64) -> Cmd {
     let Script { text, hash } = call.script;
-    let size = |texts: &[Vec<u8>]| texts.iter().map(Vec::len).sum::<usize>();
-    let mut command = Cmd::with_capacity(
-        call.keys.len() + call.arguments.len() + 5,
-        size(call.keys) + size(call.arguments) + 128,
-    );
+    let keys_bytes: usize = call.keys.iter().map(Vec::len).sum();
+    let arguments_bytes: usize = call.arguments.iter().map(|word| word.len()).sum();
+    let mut command =
+        Cmd::with_capacity(call.keys.len() + call.arguments.len() + 5, keys_bytes + arguments_bytes + 128);
     match form {
         Form::Hash => command.arg("EVALSHA").arg(hash),
         Form::Text => command.arg("EVAL").arg(*text),
     };
-    command.arg(call.keys.len()).arg(call.keys).arg(deadline_micros).arg(nonce).arg(call.arguments);
+    command.arg(call.keys.len()).arg(call.keys).arg(deadline_micros).arg(nonce);
+    for word in call.arguments {
+        command.arg(word.as_slice());
+    }
     command
 }
 

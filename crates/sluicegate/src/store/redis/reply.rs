@@ -12,6 +12,10 @@ use sluicegate_core::algorithm::sliding_window::{Entry, SlidingWindowState};
 use sluicegate_core::algorithm::token_bucket::TokenBucketState;
 use sluicegate_core::decision::{is_allowed, is_charged};
 use sluicegate_core::{Outcome, State, Timestamp};
+use smallvec::SmallVec;
+
+/// What the limits of one decision were found to be.
+pub(super) type Found<'a> = SmallVec<[Finding<'a>; 2]>;
 
 /// What one limit was found to be.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ pub(super) struct Findings<'a> {
     pub(super) now: Timestamp,
     /// How many keys could not be read and counted as drained.
     pub(super) damaged: u64,
-    pub(super) decisions: Vec<(Operation, Vec<Finding<'a>>)>,
+    pub(super) decisions: SmallVec<[(Operation, Found<'a>); 1]>,
 }
 
 impl<'a> Findings<'a> {
@@ -40,9 +44,9 @@ impl<'a> Findings<'a> {
         };
         let mut words = answer.body.split(|byte| *byte == b' ');
         let damaged = words.next().and_then(number).ok_or_else(|| nonsense("no count"))?;
-        let mut decisions = Vec::with_capacity(message.decisions.len());
+        let mut decisions = SmallVec::with_capacity(message.decisions.len());
         for (operation, limits) in &message.decisions {
-            let mut findings = Vec::with_capacity(limits.len());
+            let mut findings = Found::with_capacity(limits.len());
             for limit in &message.limits[limits.clone()] {
                 let word = words.next().ok_or_else(|| nonsense("a limit is missing"))?;
                 let finding =

@@ -1,7 +1,7 @@
 //! A request on its way: one call if its keys share one, several in order if they do not.
 
 use super::arguments::{Message, Operation};
-use super::call::{Call, Repeat, Script};
+use super::call::{Call, Repeat, Script, Word};
 use super::deliver::Deliver;
 use super::reply::{Findings, verdicts};
 use super::{RedisStore, Whose, script};
@@ -66,7 +66,7 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         match self.store.clock {
             Whose::Servers => &script::CHARGE,
             Whose::Callers => {
-                message.arguments.push(self.now.as_micros().to_string().into_bytes());
+                message.arguments.push(Word::from_slice(self.now.as_micros().to_string().as_bytes()));
                 &script::CHARGE_AT
             }
         }

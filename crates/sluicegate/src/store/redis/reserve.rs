@@ -14,7 +14,7 @@
 
 use super::arguments::{Message, Operation};
 use super::deliver::Deliver;
-use super::reply::{Finding, Findings, all_fit, uncharged, verdicts};
+use super::reply::{Findings, Found, all_fit, uncharged, verdicts};
 use super::request::Request;
 use super::reserved::Reserved;
 use crate::store::{Charge, Reply, StoreError, Verdicts};
@@ -31,7 +31,7 @@ struct Asked<'a> {
     part: Part,
     operation: Operation,
     now: Timestamp,
-    findings: Vec<Finding<'a>>,
+    findings: Found<'a>,
 }
 
 impl<'r, D: Deliver> Request<'r, '_, D> {

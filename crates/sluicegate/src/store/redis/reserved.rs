@@ -6,7 +6,7 @@
 //! is sent twice would mint units; one that cannot be delivered in its time is lost, which denies too much for a while.
 
 use super::arguments::{Message, Operation};
-use super::call::{Call, Repeat, Script};
+use super::call::{Call, Repeat, Script, Word};
 use super::deliver::Deliver;
 use super::request::Request;
 use super::reserve::Part;
@@ -29,7 +29,7 @@ pub(super) struct Reserved<'q, 'r, 'a, D: Deliver> {
 struct Refund {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
-    arguments: Vec<Vec<u8>>,
+    arguments: Vec<Word>,
 }
 
 impl<'q, 'r, 'a, D: Deliver> Reserved<'q, 'r, 'a, D> {
@@ -78,7 +78,7 @@ impl<D: Deliver> Request<'_, '_, D> {
         let mut message = Message::new(&self.store.encoder);
         message.add(Operation::Refund, part.iter().map(|index| &self.charges[*index]));
         let script = self.script(&mut message);
-        Refund { script, keys: message.keys, arguments: message.arguments }
+        Refund { script, keys: message.keys.into_vec(), arguments: message.arguments.into_vec() }
     }
 }
 

@@ -8,6 +8,7 @@ mod refusals;
 mod sentinel;
 mod tls;
 
+use super::super::call::Word;
 use super::*;
 use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
@@ -44,7 +45,7 @@ async fn count(servers: &Servers, key: &str, within: Duration) -> Result<u64, St
 
 async fn count_with(servers: &Servers, key: &str, within: Duration, repeat: Repeat) -> Result<u64, StoreError> {
     let echo = fastrand::u64(..).to_string();
-    let (keys, arguments) = ([key.as_bytes().to_vec()], [echo.clone().into_bytes()]);
+    let (keys, arguments) = ([key.as_bytes().to_vec()], [Word::from_slice(echo.as_bytes())]);
     let call = Call { script: &COUNT, keys: &keys, arguments: &arguments, repeat };
     let answer = servers.call(&call, Instant::now() + within).await?;
     let body = String::from_utf8(answer.body).expect("text");
