@@ -4,7 +4,10 @@ use crate::command::Invocation;
 use crate::failure::Failure;
 
 /// The benchmarks of the `sluicegate-bench` package, each with what it measures.
-const BENCHMARKS: &[(&str, &str)] = &[("core", "one decision of the pure core, on one thread")];
+const BENCHMARKS: &[(&str, &str)] = &[
+    ("core", "decisions of the embedded store beside its peers, and bytes per key"),
+    ("redis", "decisions through Redis beside the usual scripts, and bytes per key"),
+];
 
 pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     invocation(words)?.run()
@@ -44,11 +47,16 @@ mod tests {
             shown(&["core", "--seconds", "3"]),
             "cargo run --release --locked --package sluicegate-bench -- core --seconds 3"
         );
+        assert_eq!(
+            shown(&["redis", "--quick"]),
+            "cargo run --release --locked --package sluicegate-bench -- redis --quick"
+        );
     }
 
     #[test]
     fn an_unknown_or_missing_name_is_answered_with_the_known_ones() {
         assert!(shown(&["cor"]).starts_with("there is no benchmark `cor`\nThe benchmarks are:\n  core "));
         assert!(shown(&[]).starts_with("which benchmark?\nThe benchmarks are:\n  core "));
+        assert!(shown(&[]).contains("\n  redis "));
     }
 }
