@@ -13,6 +13,9 @@ pub(super) struct Report {
     pub(super) memory: Memory,
 }
 
+/// One number of a measurement.
+type Field = fn(&Sample) -> f64;
+
 /// What is shown of latencies, and its name.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
@@ -79,7 +82,7 @@ fn print_cell(cell: &Cell) {
 }
 
 fn cell_json(cell: &Cell) -> Value {
-    let fields: [(&str, fn(&Sample) -> f64); 3] = [
+    let fields: [(&str, Field); 3] = [
         ("decisions_per_second", |sample| sample.per_second),
         ("server_micros", |sample| sample.server_micros),
         ("client_micros", |sample| sample.client_micros),
