@@ -11,6 +11,7 @@ use crate::workspace::Workspace;
 
 const CARGO_DENY_VERSION: &str = "0.20.2";
 const TYPOS_VERSION: &str = "1.51.1";
+const REDIS_PY_VERSION: &str = "8.1.0";
 
 /// The path of `cargo-deny`, which is compiled on its first use.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<String, Failure> {
@@ -52,6 +53,28 @@ pub(crate) fn typos(workspace: &Workspace) -> Result<String, Failure> {
     installed(program, TYPOS_VERSION)
 }
 
+/// A Python that has redis-py, which the tests of the RESP listener look for under this very path.
+pub(crate) fn redis_py(workspace: &Workspace) -> Result<String, Failure> {
+    let home = workspace.tools().join("redis-py");
+    let python = printable(&home.join("bin/python"))?;
+    let is_there = || {
+        let ask = || Invocation::new(&python).word("-c").word("import redis; print(redis.__version__)").ask();
+        Path::new(&python).exists() && ask().is_ok_and(|answer| names(&answer, REDIS_PY_VERSION))
+    };
+    if !is_there() {
+        println!("redis-py {REDIS_PY_VERSION} is not there yet: installing it with pip");
+        Invocation::new("python3").words("-m venv --clear").word(printable(&home)?).run()?;
+        Invocation::new(&python)
+            .words("-m pip install --quiet --no-deps --only-binary :all: --require-hashes --requirement")
+            .word(printable(&workspace.root.join("xtask/redis-py-requirements.txt"))?)
+            .run()?;
+    }
+    if is_there() {
+        return Ok(format!("redis-py {REDIS_PY_VERSION}"));
+    }
+    Err(Failure::step(format!("{python} was just given redis-py {REDIS_PY_VERSION} and does not find it")))
+}
+
 fn installed(program: String, version: &str) -> Result<String, Failure> {
     if answers(&program, version) {
         return Ok(program);
@@ -82,6 +105,8 @@ mod tests {
     fn the_version_pip_is_asked_for_is_the_version_expected() {
         let requirements = include_str!("../typos-requirements.txt");
         assert!(requirements.contains(&format!("\ntypos=={TYPOS_VERSION} \\\n")));
+        let requirements = include_str!("../redis-py-requirements.txt");
+        assert!(requirements.contains(&format!("\nredis=={REDIS_PY_VERSION} \\\n")));
     }
 
     #[test]

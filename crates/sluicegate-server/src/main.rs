@@ -10,6 +10,7 @@ mod config;
 mod http;
 mod net;
 mod problem;
+mod resp;
 mod respond;
 mod secret;
 mod settings;

@@ -11,17 +11,17 @@ use crate::client::post;
 use crate::server::{Server, sluicegate};
 
 /// A file of its own for one test, removed at the end.
-struct ConfigFile(PathBuf);
+pub(crate) struct ConfigFile(PathBuf);
 
 impl ConfigFile {
-    fn new(test: &str, text: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn new(test: &str, text: impl AsRef<[u8]>) -> Self {
         let name = format!("sluicegate-{test}-{}.yaml", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::write(&path, text).expect("a temporary file");
         Self(path)
     }
 
-    fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.0.to_str().expect("a path of text")
     }
 }

@@ -17,6 +17,7 @@ mod config;
 mod gateway;
 mod hostile;
 mod limits;
+mod resp;
 mod server;
 mod start;
 mod stop;

@@ -9,8 +9,18 @@ use sluicegate::rules::file::tree::{Kind, Meaning, Node};
 use std::sync::LazyLock;
 
 /// The keys of every mapping a file may have.
-pub(super) const KEYS_OF_ALL: &[&[&str]] =
-    &[KEYS, file::KEYS, MEMORY_KEYS, LISTEN_KEYS, HEADERS_KEYS, RULE_KEYS, MATCH_KEYS, OVERRIDE_KEYS, LIMIT_KEYS];
+pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
+    KEYS,
+    file::KEYS,
+    MEMORY_KEYS,
+    LISTEN_KEYS,
+    RESP_KEYS,
+    HEADERS_KEYS,
+    RULE_KEYS,
+    MATCH_KEYS,
+    OVERRIDE_KEYS,
+    LIMIT_KEYS,
+];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
     LazyLock::new(|| jsonschema::draft202012::new(&json_schema()).expect("a schema"));
@@ -86,7 +96,7 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
     }
     let top = [KEYS, file::KEYS].concat();
     let of_limits = [TOKEN_BUCKET_KEYS, SLIDING_KEYS, SLIDING_KEYS, FIXED_WINDOW_KEYS, LIMIT_KEYS];
-    let others = [&top, MEMORY_KEYS, LISTEN_KEYS, HEADERS_KEYS, RULE_KEYS, MATCH_KEYS, OVERRIDE_KEYS];
+    let others = [&top, MEMORY_KEYS, LISTEN_KEYS, RESP_KEYS, HEADERS_KEYS, RULE_KEYS, MATCH_KEYS, OVERRIDE_KEYS];
     let mut in_readers: Vec<Vec<String>> = others.iter().chain(&of_limits).map(|keys| sorted(keys)).collect();
     in_schema.sort();
     in_readers.sort();
@@ -97,7 +107,8 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
 const FULL: &str = r#"
 store: memory
 memory: { max_keys: 1000 }
-listen: { gateway: 127.0.0.1:8080, api: off, admin: "[::1]:0" }
+listen: { gateway: 127.0.0.1:8080, api: off, admin: "[::1]:0", resp: off }
+resp: { password: s3cret }
 headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch }
 tiers: [free, pro]
 unmatched: allow

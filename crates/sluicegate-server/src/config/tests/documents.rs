@@ -87,7 +87,7 @@ redis: { keys: hashed }
 
 #[test]
 fn the_sample_tells_everything_that_is_not_there_yet() {
-    let top = "the keys here are: store, memory, listen, headers, tiers, unmatched, rules";
+    let top = "the keys here are: store, memory, listen, resp, headers, tiers, unmatched, rules";
     let rule = "the keys here are: name, match, per, limits, tiers, overrides, mode, cost";
     let expected = [
         format!("2:1: trusted_proxies: unknown key: {top}"),
