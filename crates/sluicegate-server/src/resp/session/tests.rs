@@ -207,3 +207,14 @@ async fn the_server_and_its_commands_are_described() {
     assert!(client.answer("COMMAND DOCS").await.starts_with("*26|$4|auth|*6|"));
     assert!(client.answer("COMMAND GETKEYS x").await.starts_with("-ERR unknown subcommand 'getkeys'"));
 }
+
+/// The reason may name hosts, so the client learns only that there is one; the counters learn of it too.
+#[test]
+fn a_store_that_cannot_answer_is_an_error_without_its_reason() {
+    let mut client = Client::new(None);
+    let error = StoreError::new(sluicegate::store::ErrorClass::Connection, "canary.internal:6379 refused");
+    client.0.store_failed(&error);
+    let answer = String::from_utf8(client.0.replies().as_bytes().to_vec()).expect("text");
+    assert_eq!(answer, "-ERR Service temporarily unavailable (rate limiter backend error)\r\n");
+    assert_eq!(client.0.service.app.totals().store_failures, 1);
+}
