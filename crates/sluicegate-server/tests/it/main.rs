@@ -18,6 +18,7 @@ mod fleet;
 mod gateway;
 mod hostile;
 mod limits;
+mod resp;
 mod server;
 mod start;
 mod stop;

@@ -4,6 +4,7 @@
 //! one heard of counts. A server that ends says so; one that vanishes is forgotten after [`LIFETIME`].
 
 use super::call::{Call, Repeat, Script};
+use super::pause::jittered;
 use super::servers::Servers;
 use crate::instances::Instances;
 use std::sync::{Arc, LazyLock};
@@ -46,7 +47,7 @@ impl Heartbeat {
         let task = tokio::spawn(async move {
             loop {
                 beats.say(LIFETIME).await;
-                sleep(INTERVAL.mul_f64(fastrand::f64() * 0.4 + 0.8)).await;
+                sleep(jittered(INTERVAL)).await;
             }
         });
         Self { pulse, task }

@@ -42,6 +42,6 @@ fn a_key_that_does_not_fit_is_refused_at_the_start() {
     let options = options("rediss://host")
         .certificate_authorities(read(one.authority()))
         .client_certificate(read(one.client()), read(other.client_key()));
-    let error = Servers::start(&options, &[], "ours:").err().expect("they do not fit");
+    let error = Servers::start(&options, &[], "ours:").expect_err("they do not fit");
     assert!(error.message.contains("do not fit"), "{error}");
 }
