@@ -6,6 +6,7 @@
 //! | [`session`] | commands to answers, without a socket |
 //! | [`throttle`], [`check`] | CL.THROTTLE and SG.CHECK |
 //! | [`reply`] | answers to bytes, RESP2 and RESP3 |
+//! | [`pipeline`] | what waits for a shared store |
 //! | [`connection`] | reads, writes, deadlines |
 //!
 //! Accepting, the cap on connections and the drain are those of every listener: see [`crate::net`].
@@ -14,6 +15,7 @@ mod check;
 mod command;
 mod connection;
 mod parse;
+mod pipeline;
 mod reply;
 mod session;
 mod throttle;

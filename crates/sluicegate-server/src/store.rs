@@ -57,6 +57,11 @@ impl ServerStore {
         }
     }
 
+    /// Whether it is asked over a network, so that it is worth asking for several things at a time.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.redis().is_some()
+    }
+
     /// The store in this process, if that is where state is.
     pub(crate) fn memory(&self) -> Option<&MemoryStore> {
         match self {

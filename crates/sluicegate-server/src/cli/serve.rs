@@ -60,14 +60,14 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Config { memory, redis, resp_password, headers, rules, .. } = config;
+    let Config { memory, redis, resp, headers, rules, .. } = config;
     let app = {
         // A shared store connects in the background.
         let _runtime = runtime.enter();
         let options = AppOptions { rules, memory, headers, admin_token: settings.admin_token.clone() };
         open(options, &settings.store, &redis)?
     };
-    let doors = Doors { routers: Routers::new(&app, &health), resp: Service::new(app.clone(), resp_password) };
+    let doors = Doors { routers: Routers::new(&app, &health), resp: Service::new(app.clone(), resp) };
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let outcome = runtime.block_on(async {

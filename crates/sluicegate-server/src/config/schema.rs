@@ -161,6 +161,7 @@ fn resp_property(key: &str) -> Value {
             "maxLength": PASSWORD_BYTES_MAX,
             "examples": ["${RESP_PASSWORD}"],
         }),
+        "deadline" => described("duration", "How long the store may take for CL.THROTTLE, 1ms to 10s.", &["15ms"]),
         _ => unknown(),
     }
 }

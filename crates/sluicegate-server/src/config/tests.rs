@@ -38,7 +38,7 @@ fn every_key_of_a_server_is_read() {
         "store: memory
 memory: { max_keys: 1000 }
 listen: { gateway: off, api: 0.0.0.0:0, admin: '[::1]:8082', resp: '127.0.0.1:6379' }
-resp: { password: '${RESP_PASSWORD}' }
+resp: { password: '${RESP_PASSWORD}', deadline: 50ms }
 headers: { styles: [ietf], x_ratelimit_reset: delta, degraded: true }
 unmatched: deny
 rules: []",
@@ -53,7 +53,8 @@ rules: []",
     };
     assert_eq!(config.settings, settings);
     assert_eq!(config.memory.max_keys, 1_000);
-    assert!(config.resp_password.is_some_and(|password| password.matches(b"canary-of-resp")));
+    assert_eq!(config.resp.deadline, Duration::from_millis(50));
+    assert!(config.resp.password.is_some_and(|password| password.matches(b"canary-of-resp")));
     let headers = HeaderOptions { x_ratelimit: false, ietf: true, reset: ResetStyle::Delta, degraded: true };
     assert_eq!(config.headers, headers);
     assert_eq!(config.rules.unmatched(), Unmatched::Deny);
@@ -120,7 +121,7 @@ fn every_problem_with_a_key_of_a_server_is_told() {
             "1:37: listen.admin: not a text but a list: write a text",
         ],
     );
-    check("resp: { pass: x }", &["1:9: resp.pass: unknown key: the keys here are: password"]);
+    check("resp: { pass: x }", &["1:9: resp.pass: unknown key: the keys here are: password, deadline"]);
     // Of a password nothing is shown, whatever is wrong with it.
     let length = "1:19: resp.password: a password of this length: use 1 to 512 bytes, or leave the key out";
     check("resp: { password: '' }", &[length]);

@@ -1,7 +1,7 @@
 //! One connection: bytes in, commands through the session, answers out.
 //!
 //! All commands that one read brings are answered before the next read, with the clock read once, and their answers
-//! are sent together. While answers are being sent nothing is read, so a client that does not read its answers stops
+//! are sent together. Those that wait for a shared store wait at the same time. While answers are being sent nothing is read, so a client that does not read its answers stops
 //! being asked for more, and is cut after [`RespOptions::write_stall`].
 
 use std::io;
@@ -144,16 +144,19 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
                     flow = self.session.execute(&words, now).await;
                 }
                 Err(error) => {
+                    self.session.finish().await;
                     self.session.replies().error(format_args!("ERR {error}"));
                     flow = Flow::Close;
                 }
             }
             if self.session.replies().as_bytes().len() >= WRITE_BYTES {
+                // Nothing waits for a client that takes its time.
+                self.session.finish().await;
                 send(&mut self.io, &mut self.session, self.options).await?;
-                // The client may have taken its time.
                 now = self.session.now();
             }
         }
+        self.session.finish().await;
         self.input.advance(taken);
         self.has_spoken |= taken > 0;
         self.unfinished_since = match self.unfinished_since {

@@ -12,16 +12,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate::CheckError;
 use sluicegate::clock::Clock as _;
-use sluicegate::core::Timestamp;
+use sluicegate::core::{Quota, Timestamp};
 use sluicegate::observe::Observer as _;
 use sluicegate::store::StoreError;
+use tokio::sync::Semaphore;
 
 use super::check::{self, Check};
 use super::command::{self, Command, Verb};
 use super::parse::Words;
+use super::pipeline::{CALLS_MAX, Called, Pipeline};
 use super::reply::{Replies, Version};
-use super::throttle::{Buckets, LastQuota, Shown, Throttle};
+use super::throttle::{self, Buckets, LastQuota, Shown, Throttle};
 use crate::app::App;
+use crate::config::RespSettings;
 use crate::secret::Secret;
 use handshake::Names;
 
@@ -34,15 +37,19 @@ pub(crate) struct Service {
     app: App,
     password: Option<Secret>,
     buckets: Buckets,
+    /// How many more calls pipelines may have under way.
+    calls: Arc<Semaphore>,
     sessions: AtomicU64,
     started: Timestamp,
 }
 
 impl Service {
-    /// A service that decides by `app`, for clients that know `password` if there is one.
-    pub(crate) fn new(app: App, password: Option<Secret>) -> Arc<Self> {
+    /// A service that decides by `app`, for clients that know the password if there is one.
+    pub(crate) fn new(app: App, settings: RespSettings) -> Arc<Self> {
+        let RespSettings { password, deadline } = settings;
         let started = app.limiter().clock().now();
-        Arc::new(Self { app, password, buckets: Buckets::default(), sessions: AtomicU64::new(0), started })
+        let (buckets, calls) = (Buckets::new(deadline), Arc::new(Semaphore::new(CALLS_MAX)));
+        Arc::new(Self { app, password, buckets, calls, sessions: AtomicU64::new(0), started })
     }
 
     /// Whether clients must know a password.
@@ -53,6 +60,23 @@ impl Service {
     /// The current instant.
     pub(super) fn now(&self) -> Timestamp {
         self.app.limiter().clock().now()
+    }
+
+    /// Decides a CL.THROTTLE, and counts what came of it.
+    async fn throttle(&self, throttle: &Throttle<'_>, quota: &Quota, now: Timestamp) -> Called {
+        let limiter = self.app.limiter();
+        let called = self.buckets.throttle(limiter.store(), throttle, quota, now).await;
+        let tally = limiter.observer();
+        if let Err(error) = &called {
+            tally.store_failed(error);
+        }
+        match &called {
+            _ if throttle.is_peek() => {}
+            Ok(answer) if answer.is_limited() => tally.count_denied(),
+            Ok(_) => tally.count_allowed(),
+            Err(error) => tally.count_undecided(throttle::SPACE, quota, error, now),
+        }
+        called
     }
 }
 
@@ -77,6 +101,7 @@ pub(super) struct Session {
     wrong_passwords: u32,
     names: Names,
     last_quota: LastQuota,
+    pipeline: Pipeline,
 }
 
 impl Session {
@@ -93,6 +118,7 @@ impl Session {
             wrong_passwords: 0,
             names: Names::default(),
             last_quota: LastQuota::default(),
+            pipeline: Pipeline::default(),
         }
     }
 
@@ -111,7 +137,7 @@ impl Session {
         self.is_authenticated
     }
 
-    /// Answers one command that was received at `now`.
+    /// Answers one command that was received at `now`, or begins to: see [`Session::finish`].
     pub(super) async fn execute(&mut self, words: &Words<'_>, now: Timestamp) -> Flow {
         let Some(name) = words.first() else {
             return Flow::Continue;
@@ -122,6 +148,10 @@ impl Session {
             return Flow::Close;
         }
         let command = command::find(name);
+        if !command.is_some_and(|command| command.verb == Verb::Throttle && command.takes(words.len())) {
+            // What is not said of one bucket may depend on everything before it.
+            self.finish().await;
+        }
         if !self.is_authenticated && !command.is_some_and(Command::needs_no_password) {
             self.replies.error("NOAUTH Authentication required.");
             return Flow::Continue;
@@ -132,6 +162,19 @@ impl Session {
             Some(command) => return self.answer(command.verb, words, now).await,
         }
         Flow::Continue
+    }
+
+    /// Waits for everything that was begun, and answers it.
+    pub(super) async fn finish(&mut self) {
+        while !self.pipeline.is_empty() {
+            self.finish_oldest().await;
+        }
+    }
+
+    async fn finish_oldest(&mut self) {
+        if let Some(called) = self.pipeline.next().await {
+            self.throttled(&called);
+        }
     }
 
     async fn answer(&mut self, verb: Verb, words: &Words<'_>, now: Timestamp) -> Flow {
@@ -159,14 +202,45 @@ impl Session {
     async fn throttle(&mut self, words: &Words<'_>, now: Timestamp) {
         let throttle = Throttle::read(words);
         let ready = throttle.and_then(|throttle| Ok((self.last_quota.of(throttle.shape())?, throttle)));
-        let (quota, throttle) = match ready {
-            Ok(ready) => ready,
-            Err(invalid) => return self.replies.error(format_args!("ERR {invalid}")),
+        match ready {
+            Ok((quota, throttle)) if self.service.app.limiter().store().is_shared() => {
+                let (quota, throttle) = (quota.clone(), throttle.into_owned());
+                self.begin(throttle, quota, now).await;
+            }
+            Ok((quota, throttle)) => {
+                let called = self.service.throttle(&throttle, quota, now).await;
+                self.throttled(&called);
+            }
+            Err(invalid) => {
+                self.finish().await;
+                self.replies.error(format_args!("ERR {invalid}"));
+            }
+        }
+    }
+
+    /// Begins a call to a store that takes its time, as soon as there is room for it. One there always is.
+    async fn begin(&mut self, throttle: Throttle<'static>, quota: Quota, now: Timestamp) {
+        let permit = loop {
+            if self.pipeline.is_empty() {
+                break None;
+            }
+            match Arc::clone(&self.service.calls).try_acquire_owned() {
+                Ok(permit) => break Some(permit),
+                Err(_) => self.finish_oldest().await,
+            }
         };
-        let store = self.service.app.limiter().store();
-        match self.service.buckets.throttle(store, &throttle, quota, now).await {
+        let service = Arc::clone(&self.service);
+        self.pipeline.push(throttle.key().clone(), async move {
+            let called = service.throttle(&throttle, &quota, now).await;
+            drop(permit);
+            called
+        });
+    }
+
+    fn throttled(&mut self, called: &Called) {
+        match called {
             Ok(answer) => answer.write(&mut self.replies),
-            Err(error) => self.store_failed(&error),
+            Err(_) => self.undecided(),
         }
     }
 

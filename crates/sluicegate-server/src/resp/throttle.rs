@@ -9,20 +9,20 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::slice;
+use std::time::Duration;
 
 use sluicegate::Identity;
 use sluicegate::core::decision::Group;
 use sluicegate::core::quota::UNITS_MAX;
 use sluicegate::core::{Cost, Micros, Outcome, Quota, Rate, Timestamp, TokenBucket, Verdict};
 use sluicegate::identity::IDENTIFIER_BYTES_MAX;
-use sluicegate::rules::DEADLINE_DEFAULT;
 use sluicegate::store::{Charge, ErrorClass, Key, KeySpace, Store, StoreError, Subject};
 
 use super::parse::Words;
 use super::reply::Replies;
 
-/// The space of the keys. A rule's name in a configuration has no colon.
-const SPACE: &str = "resp:cl.throttle";
+/// The space of the keys, and the name under which they are told of. A rule's name in a configuration has no colon.
+pub(super) const SPACE: &str = "resp:cl.throttle";
 
 /// The tenant of keys that are not plain text. Plain ones have no tenant at all.
 const BYTES_TENANT: &str = "bytes";
@@ -32,12 +32,10 @@ const PERIOD_SECS_MAX: u64 = Micros::PERIOD_MAX.as_micros() / 1_000_000;
 
 /// The buckets of all keys.
 #[derive(Debug)]
-pub(super) struct Buckets(KeySpace);
-
-impl Default for Buckets {
-    fn default() -> Self {
-        Self(KeySpace::new(SPACE))
-    }
+pub(super) struct Buckets {
+    space: KeySpace,
+    /// How long the store may take.
+    deadline: Duration,
 }
 
 /// The numbers of a bucket as a client sends them with every command.
@@ -62,8 +60,8 @@ pub(super) struct Throttle<'w> {
 
 /// A key as an identity. Plain text stands for itself and everything else for its hexadecimal digits in a tenant of
 /// its own, so no two keys are the same identity.
-#[derive(Debug, PartialEq, Eq)]
-struct KeyName<'w> {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct KeyName<'w> {
     text: Cow<'w, str>,
     is_plain: bool,
 }
@@ -137,6 +135,22 @@ impl<'w> Throttle<'w> {
     pub(super) fn shape(&self) -> Shape {
         self.shape
     }
+
+    /// Which bucket it is.
+    pub(super) fn key(&self) -> &KeyName<'w> {
+        &self.key
+    }
+
+    /// Whether it only looks.
+    pub(super) fn is_peek(&self) -> bool {
+        self.quantity == 0
+    }
+
+    /// The same command, for longer than its words live.
+    pub(super) fn into_owned(self) -> Throttle<'static> {
+        let Self { key, shape, quantity } = self;
+        Throttle { key: key.into_owned(), shape, quantity }
+    }
 }
 
 impl Shape {
@@ -161,7 +175,8 @@ impl LastQuota {
 }
 
 impl<'w> KeyName<'w> {
-    fn read(key: &'w [u8]) -> Result<Self, Invalid> {
+    /// The name of a key of these bytes.
+    pub(super) fn read(key: &'w [u8]) -> Result<Self, Invalid> {
         if key.len() > IDENTIFIER_BYTES_MAX {
             return Err(Invalid::KeyLength { bytes: key.len() });
         }
@@ -177,6 +192,11 @@ impl<'w> KeyName<'w> {
         }
     }
 
+    /// The same key, for longer than the command lives.
+    pub(super) fn into_owned(self) -> KeyName<'static> {
+        KeyName { text: Cow::Owned(self.text.into_owned()), is_plain: self.is_plain }
+    }
+
     fn subject(&self) -> Subject<'_> {
         let tenant = (!self.is_plain).then_some(BYTES_TENANT);
         Subject { tenant, identity: Some(Identity::Named(&self.text)), address: None }
@@ -184,6 +204,11 @@ impl<'w> KeyName<'w> {
 }
 
 impl Buckets {
+    /// Buckets in a store that may take so long.
+    pub(super) fn new(deadline: Duration) -> Self {
+        Self { space: KeySpace::new(SPACE), deadline }
+    }
+
     /// Decides a command, and charges the bucket if it is allowed.
     pub(super) async fn throttle<S: Store>(
         &self,
@@ -198,9 +223,9 @@ impl Buckets {
         let cost = charged.and_then(|quantity| u32::try_from(quantity).ok()).map_or(Cost::ZERO, Cost::new);
         let charges = [self.charge(key, quota, cost)];
         let reply = if cost.is_zero() {
-            store.peek(&charges, now, DEADLINE_DEFAULT).await?
+            store.peek(&charges, now, self.deadline).await?
         } else {
-            store.charge(&charges, now, DEADLINE_DEFAULT).await?
+            store.charge(&charges, now, self.deadline).await?
         };
         let verdict = reply
             .verdicts
@@ -222,16 +247,16 @@ impl Buckets {
         let any = Shape { max_burst: 0, count: 1, period_secs: 1 };
         let Some(quota) = any.quota() else { return Ok(false) };
         let charges = [self.charge(&key, &quota, Cost::ZERO)];
-        let before = store.peek(&charges, now, DEADLINE_DEFAULT).await?;
+        let before = store.peek(&charges, now, self.deadline).await?;
         let is_there = before.verdicts.iter().any(|verdict| !verdict.reset_after.is_zero());
         if is_there {
-            store.reset(&charges, now, DEADLINE_DEFAULT).await?;
+            store.reset(&charges, now, self.deadline).await?;
         }
         Ok(is_there)
     }
 
     fn charge<'c>(&'c self, key: &'c KeyName<'_>, quota: &'c Quota, cost: Cost) -> Charge<'c> {
-        let key = Key { space: &self.0, subject: key.subject() };
+        let key = Key { space: &self.space, subject: key.subject() };
         Charge { key, quotas: slice::from_ref(quota), cost, group: Group::Enforced }
     }
 }
@@ -250,6 +275,11 @@ impl Answer {
             Outcome::NeverAdmissible => (true, None),
         };
         Self { is_limited, limit, remaining, retry_after, reset_after }
+    }
+
+    /// Whether it says no.
+    pub(super) fn is_limited(&self) -> bool {
+        self.is_limited
     }
 
     /// Writes the answer.

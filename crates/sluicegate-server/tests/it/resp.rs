@@ -1,6 +1,7 @@
-//! The RESP listener over real sockets, and with real clients in [`clients`].
+//! The RESP listener over real sockets, and with real clients in [`clients`]; on a shared store in [`shared`].
 
 mod clients;
+mod shared;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -45,6 +46,18 @@ impl Client {
     fn ask(&mut self, command: &str, answer: &str) {
         self.send(format!("{command}\r\n"));
         self.expect(answer);
+    }
+
+    /// Everything up to `end`.
+    fn read_until(&mut self, end: &str) -> String {
+        let mut text = String::new();
+        let mut bytes = [0; 4_096];
+        while !text.ends_with(end) {
+            let read = self.0.read(&mut bytes).expect("an answer");
+            assert_ne!(read, 0, "closed after {text}");
+            text += std::str::from_utf8(&bytes[..read]).expect("text");
+        }
+        text
     }
 
     /// Everything until the server closes.

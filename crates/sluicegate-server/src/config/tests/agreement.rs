@@ -122,7 +122,7 @@ memory: { max_keys: 1000 }
 redis: { prefix: sg, keys: hashed, key_secret: s, max_connections: 2, connect_timeout: 1s, read_timeout: 250ms,
   ca_file: a.pem, certificate_file: b.pem, key_file: c.pem, sentinel_user: u, sentinel_password: p, min_instances: 3 }
 listen: { gateway: 127.0.0.1:8080, api: off, admin: "[::1]:0", resp: off }
-resp: { password: s3cret }
+resp: { password: s3cret, deadline: 15ms }
 headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
 tiers: [free, pro]
 unmatched: allow

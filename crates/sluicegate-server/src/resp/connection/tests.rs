@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::{Connections, Service};
 use super::*;
-use crate::secret::Secret;
 use crate::testing;
 
 /// Bytes the stream holds each way; small, so that unread answers fill it.
@@ -29,8 +28,7 @@ impl Client {
     fn connect(password: Option<&str>) -> Self {
         let (io, server_io) = duplex(PIPE_BYTES);
         let drain = CancellationToken::new();
-        let password = password.map(|password| Secret::new(password.to_owned()));
-        let service = Service::new(testing::app(vec![testing::hourly("api", 2)]), password);
+        let service = Service::new(testing::app(vec![testing::hourly("api", 2)]), testing::resp(password));
         let options = RespOptions::default().into();
         let connections = Connections { service, options, drain: drain.clone(), cut: CancellationToken::new() };
         let served = tokio::spawn(connections.serve_io(server_io, SocketAddr::from(([192, 0, 2, 1], 4242))));

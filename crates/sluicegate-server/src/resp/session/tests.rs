@@ -9,7 +9,7 @@ struct Client(Session);
 impl Client {
     fn new(password: Option<&str>) -> Self {
         let app = testing::app(vec![testing::hourly("api", 2)]);
-        let service = Service::new(app, password.map(|password| Secret::new(password.to_owned())));
+        let service = Service::new(app, testing::resp(password));
         Self(Session::new(service, SocketAddr::from(([192, 0, 2, 7], 40_000))))
     }
 
@@ -217,4 +217,19 @@ fn a_store_that_cannot_answer_is_an_error_without_its_reason() {
     let answer = String::from_utf8(client.0.replies().as_bytes().to_vec()).expect("text");
     assert_eq!(answer, "-ERR Service temporarily unavailable (rate limiter backend error)\r\n");
     assert_eq!(client.0.service.app.totals().store_failures, 1);
+}
+
+#[tokio::test]
+async fn what_throttle_decides_is_counted_and_what_it_only_looks_at_is_not() {
+    let mut client = Client::new(None);
+    for line in
+        ["CL.THROTTLE k 1 1 3600", "CL.THROTTLE k 1 1 3600", "CL.THROTTLE k 1 1 3600", "CL.THROTTLE k 1 1 3600 3"]
+    {
+        client.answer(line).await;
+    }
+    for line in ["CL.THROTTLE k 1 1 3600 0", "CL.THROTTLE k 1 1 0", "DEL k"] {
+        client.answer(line).await;
+    }
+    let totals = client.0.service.app.totals();
+    assert_eq!((totals.allowed, totals.denied, totals.undecided), (2, 2, 0));
 }

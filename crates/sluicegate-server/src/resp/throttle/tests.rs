@@ -3,6 +3,7 @@
 use num_rational::Ratio;
 use proptest::prelude::*;
 use sluicegate::MemoryStore;
+use sluicegate::rules::DEADLINE_DEFAULT;
 use sluicegate::store::memory::MemoryOptions;
 
 use super::super::parse::Parser;
@@ -23,7 +24,7 @@ struct Server {
 impl Server {
     fn new() -> Self {
         let store = MemoryStore::new(MemoryOptions { shards: 4, ..MemoryOptions::default() }, at(0));
-        Self { store, buckets: Buckets::default(), last_quota: LastQuota::default() }
+        Self { store, buckets: Buckets::new(DEADLINE_DEFAULT), last_quota: LastQuota::default() }
     }
 
     /// The answer to a line such as `CL.THROTTLE key 15 30 60`, as `[0, 16, 15, -1, 2]` or an error.
