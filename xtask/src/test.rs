@@ -8,10 +8,12 @@ use crate::command::Invocation;
 use crate::failure::Failure;
 use crate::plan::Step;
 use crate::servers::Servers;
+use crate::tools;
 use crate::workspace::Workspace;
 
 pub(crate) const STEPS: &[Step] = &[
     Step { name: "redis", about: "Redis and Valkey for the tests: found, or installed", run: redis_and_valkey },
+    Step { name: "clients", about: "the Redis clients that the tests drive are there", run: tools::redis_py },
     Step {
         name: "workspace",
         about: "unit, integration and documentation tests of every crate, all features on",

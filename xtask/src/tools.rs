@@ -13,6 +13,7 @@ use crate::workspace::Workspace;
 
 const CARGO_DENY_VERSION: &str = "0.20.2";
 const TYPOS_VERSION: &str = "1.51.1";
+const REDIS_PY_VERSION: &str = "8.1.0";
 const VALKEY_VERSION: &str = "9.1.2";
 
 /// The path of `cargo-deny`, which is compiled on its first use.
@@ -92,6 +93,24 @@ fn copy_program(from: &Path, to: &Path) -> io::Result<()> {
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))
 }
 
+/// A Python that has redis-py, which the tests of the RESP listener look for under this very path.
+pub(crate) fn redis_py(workspace: &Workspace) -> Result<String, Failure> {
+    let home = workspace.tools().join("redis-py");
+    let python = printable(&home.join("bin/python"))?;
+    let is_there = || {
+        let ask = || Invocation::new(&python).word("-c").word("import redis; print(redis.__version__)").ask();
+        Path::new(&python).exists() && ask().is_ok_and(|answer| names(&answer, REDIS_PY_VERSION))
+    };
+    if !is_there() {
+        println!("redis-py {REDIS_PY_VERSION} is not there yet: installing it with pip");
+        install_with_pip(&home, &workspace.root.join("xtask/redis-py-requirements.txt"))?;
+    }
+    if is_there() {
+        return Ok(format!("redis-py {REDIS_PY_VERSION}"));
+    }
+    Err(Failure::step(format!("{python} was just given redis-py {REDIS_PY_VERSION} and does not find it")))
+}
+
 fn installed(program: String, version: &str) -> Result<String, Failure> {
     if answers(&program, version) {
         return Ok(program);
@@ -125,6 +144,8 @@ mod tests {
         assert!(requirements.contains(&format!("\ntypos=={TYPOS_VERSION} \\\n")));
         let requirements = include_str!("../valkey-requirements.txt");
         assert!(requirements.contains(&format!("\nvalkeylite=={VALKEY_VERSION}.")));
+        let requirements = include_str!("../redis-py-requirements.txt");
+        assert!(requirements.contains(&format!("\nredis=={REDIS_PY_VERSION} \\\n")));
     }
 
     #[test]

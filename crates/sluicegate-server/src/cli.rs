@@ -62,12 +62,15 @@ struct ServeArgs {
     /// An address that other machines can reach needs a token in SLUICEGATE_ADMIN_TOKEN.
     #[arg(long, value_name = "ADDR|off")]
     admin: Option<String>,
+    /// Redis protocol with CL.THROTTLE (default: off) [env: SLUICEGATE_RESP]
+    #[arg(long, value_name = "ADDR|off")]
+    resp: Option<String>,
 }
 
 impl From<ServeArgs> for Flags {
     fn from(args: ServeArgs) -> Self {
-        let ServeArgs { config, store, gateway, api, admin } = args;
-        Self { config, store, gateway, api, admin }
+        let ServeArgs { config, store, gateway, api, admin, resp } = args;
+        Self { config, store, gateway, api, admin, resp }
     }
 }
 
@@ -113,12 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_not_built_yet_is_unknown() {
-        for arguments in [
-            &["--resp", "off"][..],
-            &["serve", "--envoy-ratelimit", "dir"],
-            &["--admin-token", "x"],
-            &["simulate"],
-        ] {
+        for arguments in [&["serve", "--envoy-ratelimit", "dir"][..], &["--admin-token", "x"], &["simulate"]] {
             assert!(flags(arguments).is_err(), "{arguments:?}");
         }
     }

@@ -11,22 +11,29 @@ pub(crate) mod schema;
 #[cfg(test)]
 mod tests;
 
+use crate::secret::Secret;
 use crate::settings::{FileSettings, StoreUrl};
 use redis::RedisSettings;
 use sluicegate::headers::{HeaderOptions, ResetStyle};
+use sluicegate::rules::DEADLINE_DEFAULT;
 use sluicegate::rules::file::problem::shown;
 use sluicegate::rules::file::tree::Kind;
 use sluicegate::rules::file::{self, Document, Environment, Problems, Reader, Section, Wrong};
 use sluicegate::rules::{Limits, Rule, RuleSet};
 use sluicegate::store::memory::MemoryOptions;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// The top-level keys that only a server has.
-pub(crate) const KEYS: &[&str] = &["store", "memory", "redis", "listen", "headers"];
+pub(crate) const KEYS: &[&str] = &["store", "memory", "redis", "listen", "resp", "headers"];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
 /// The keys of `listen`.
-pub(crate) const LISTEN_KEYS: &[&str] = &["gateway", "api", "admin"];
+pub(crate) const LISTEN_KEYS: &[&str] = &["gateway", "api", "admin", "resp"];
+/// The keys of `resp`.
+pub(crate) const RESP_KEYS: &[&str] = &["password", "deadline"];
+/// The longest password of the RESP listener, in bytes.
+pub(crate) const PASSWORD_BYTES_MAX: usize = 512;
 /// The keys of `headers`.
 pub(crate) const HEADERS_KEYS: &[&str] = &["styles", "x_ratelimit_reset", "degraded"];
 /// The most keys the embedded store may be told to hold: a thousand million, at least 45 GB.
@@ -48,10 +55,27 @@ pub(crate) struct Config {
     pub(crate) memory: MemoryOptions,
     /// How a shared store is used.
     pub(crate) redis: RedisSettings,
+    /// How the RESP listener answers.
+    pub(crate) resp: RespSettings,
     /// Which header fields answers carry.
     pub(crate) headers: HeaderOptions,
     /// The rules.
     pub(crate) rules: RuleSet,
+}
+
+/// How the RESP listener answers.
+#[derive(Debug)]
+pub(crate) struct RespSettings {
+    /// What clients must know, if anything.
+    pub(crate) password: Option<Secret>,
+    /// How long the store may take where no rule says it.
+    pub(crate) deadline: Duration,
+}
+
+impl Default for RespSettings {
+    fn default() -> Self {
+        Self { password: None, deadline: DEADLINE_DEFAULT }
+    }
 }
 
 /// A family of header fields.
@@ -113,10 +137,11 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let memory = top.optional("memory", MemoryOptions::default(), read_memory);
     let redis = top.optional("redis", RedisSettings::default(), redis::read);
     let settings = top.optional("listen", FileSettings::default(), read_listen);
+    let resp = top.optional("resp", RespSettings::default(), read_resp);
     let headers = top.optional("headers", HeaderOptions::default(), read_headers);
     let rules = file::read_rules(top);
     let settings = FileSettings { store: store?, ..settings? };
-    Some(Config { settings, memory: memory?, redis: redis?, headers: headers?, rules: rules? })
+    Some(Config { settings, memory: memory?, redis: redis?, resp: resp?, headers: headers?, rules: rules? })
 }
 
 fn read_store(reader: &Reader<'_>) -> Option<String> {
@@ -152,8 +177,23 @@ fn read_memory(reader: &Reader<'_>) -> Option<MemoryOptions> {
 fn read_listen(reader: &Reader<'_>) -> Option<FileSettings> {
     let section = reader.section(LISTEN_KEYS)?;
     let address = |key| section.optional(key, None, |address| address.text_as(listen_address).map(Some));
-    let (gateway, api, admin) = (address("gateway"), address("api"), address("admin"));
-    Some(FileSettings { store: None, gateway: gateway?, api: api?, admin: admin? })
+    let (gateway, api, admin, resp) = (address("gateway"), address("api"), address("admin"), address("resp"));
+    Some(FileSettings { store: None, gateway: gateway?, api: api?, admin: admin?, resp: resp? })
+}
+
+fn read_resp(reader: &Reader<'_>) -> Option<RespSettings> {
+    let section = reader.section(RESP_KEYS)?;
+    let deadline = section.optional("deadline", DEADLINE_DEFAULT, Reader::deadline);
+    let password = section.optional("password", None, |password| {
+        let text = password.text()?;
+        if (1..=PASSWORD_BYTES_MAX).contains(&text.len()) {
+            return Some(Some(Secret::new(text)));
+        }
+        let remedy = format!("use 1 to {PASSWORD_BYTES_MAX} bytes, or leave the key out");
+        password.report_as(Wrong::new("a password of this length", remedy), None);
+        None
+    });
+    Some(RespSettings { password: password?, deadline: deadline? })
 }
 
 /// Checks the form of `HOST:PORT` or `off`; whether the host can be resolved and the port be had shows at

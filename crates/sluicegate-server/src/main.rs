@@ -11,6 +11,7 @@ mod fleet;
 mod http;
 mod net;
 mod problem;
+mod resp;
 mod respond;
 mod secret;
 mod settings;

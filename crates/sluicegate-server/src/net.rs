@@ -9,7 +9,8 @@
 //! - running out of file descriptors slows accepting down and never spins or ends it,
 //! - [`serve`] returns only after every connection is closed, or cut at the drain deadline.
 //!
-//! HTTP/1.1 and HTTP/2 with prior knowledge share each port. TLS is not spoken here.
+//! HTTP/1.1 and HTTP/2 with prior knowledge share each port of [`serve`]; [`serve_protocol`] is the same loop for
+//! any other [`Protocol`]. TLS is not spoken here.
 
 mod accept;
 mod activity;
@@ -21,13 +22,16 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -112,6 +116,15 @@ pub(crate) struct Drained {
     pub(crate) connections_cut: usize,
 }
 
+/// A connection's place among those that are served at once; free again when this is dropped.
+pub(crate) type Slot = OwnedSemaphorePermit;
+
+/// What is spoken on the connections of a listener.
+pub(crate) trait Protocol: Clone + Send + Sync + 'static {
+    /// Serves one connection until it is closed, and drops `slot` only then.
+    fn serve(self, stream: TcpStream, peer: SocketAddr, slot: Slot) -> impl Future<Output = ()> + Send;
+}
+
 /// Serves `router` on `listener` until `drain` is cancelled, then lets the open connections finish.
 ///
 /// The listening socket is closed as soon as the drain begins; connections that the kernel had
@@ -122,16 +135,31 @@ pub(crate) async fn serve(
     options: ListenerOptions,
     drain: CancellationToken,
 ) -> Drained {
+    let (connections_max, drain_deadline) = (options.connections_max, options.drain);
+    let drained = drain.clone();
+    serve_protocol(listener, connections_max, drain_deadline, drained, |cut| {
+        Connections::new(router, options, drain, cut)
+    })
+    .await
+}
+
+/// [`serve`] for any protocol. `protocol` is given the token that is cancelled when open connections are to be cut.
+pub(crate) async fn serve_protocol<P: Protocol>(
+    listener: Listener,
+    connections_max: NonZeroU32,
+    drain_deadline: Duration,
+    drain: CancellationToken,
+    protocol: impl FnOnce(CancellationToken) -> P,
+) -> Drained {
     let name = listener.name;
-    let connections_max = options.connections_max.get();
-    let drain_deadline = options.drain;
+    let connections_max = connections_max.get();
     let slots = Arc::new(Semaphore::new(connections_max as usize));
     let cut = CancellationToken::new();
     // Also when this future is dropped, no connection outlives it.
     let _cut_on_drop = cut.clone().drop_guard();
-    let connections = Connections::new(router, options, drain.clone(), cut.clone());
+    let protocol = protocol(cut.clone());
 
-    Acceptor::new(listener, Arc::clone(&slots)).run(&drain, &connections).await;
+    Acceptor::new(listener, Arc::clone(&slots)).run(&drain, &protocol).await;
 
     // A connection gives its slot back when its socket is closed, so all slots back means all
     // closed.

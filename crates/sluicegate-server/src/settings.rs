@@ -27,6 +27,7 @@ pub(crate) struct Flags {
     pub(crate) gateway: Option<String>,
     pub(crate) api: Option<String>,
     pub(crate) admin: Option<String>,
+    pub(crate) resp: Option<String>,
 }
 
 /// Settings from the environment. An empty variable counts as unset, as compose files leave them
@@ -38,6 +39,7 @@ pub(crate) struct Env {
     gateway: Option<String>,
     api: Option<String>,
     admin: Option<String>,
+    resp: Option<String>,
     admin_token: Option<Secret>,
     log: Option<String>,
     variables: Variables,
@@ -60,6 +62,7 @@ pub(crate) struct FileSettings {
     pub(crate) gateway: Option<String>,
     pub(crate) api: Option<String>,
     pub(crate) admin: Option<String>,
+    pub(crate) resp: Option<String>,
 }
 
 /// Everything settled.
@@ -73,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) api: Listen,
     /// Health.
     pub(crate) admin: Listen,
+    /// The protocol of Redis.
+    pub(crate) resp: Listen,
     /// What changes need; without one there are no changes.
     pub(crate) admin_token: Option<Secret>,
 }
@@ -148,7 +153,7 @@ pub(crate) enum SettingsError {
     /// Every listener is off.
     #[error(
         "every listener is off, so there is nothing to serve; \
-         give --gateway, --api or --admin an address"
+         give --gateway, --api, --admin or --resp an address"
     )]
     NothingToServe,
 }
@@ -171,6 +176,7 @@ impl Env {
             gateway: text("SLUICEGATE_GATEWAY")?,
             api: text("SLUICEGATE_API")?,
             admin: text("SLUICEGATE_ADMIN")?,
+            resp: text("SLUICEGATE_RESP")?,
             admin_token: admin_token.map(Secret::new),
             log: text("SLUICEGATE_LOG")?,
             variables: Variables::default(),
@@ -204,11 +210,13 @@ pub(crate) fn merge(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Set
     let gateway = [&flags.gateway, &env.gateway, &file.gateway];
     let api = [&flags.api, &env.api, &file.api];
     let admin = [&flags.admin, &env.admin, &file.admin];
+    let resp = [&flags.resp, &env.resp, &file.resp];
     let settings = Settings {
         store: Chosen::first("store", store, "memory").store()?,
         gateway: Chosen::first("gateway", gateway, "127.0.0.1:8080").listen()?,
         api: Chosen::first("api", api, "127.0.0.1:8081").listen()?,
         admin: Chosen::first("admin", admin, "127.0.0.1:8082").listen()?,
+        resp: Chosen::first("resp", resp, "off").example("127.0.0.1:6379").listen()?,
         admin_token: env.admin_token.clone(),
     };
     settings.check()?;
@@ -224,7 +232,7 @@ impl Settings {
         {
             return Err(SettingsError::OpenAdmin { address });
         }
-        if [self.gateway, self.api, self.admin].iter().all(|listen| *listen == Listen::Off) {
+        if [self.gateway, self.api, self.admin, self.resp].iter().all(|listen| *listen == Listen::Off) {
             return Err(SettingsError::NothingToServe);
         }
         Ok(())
@@ -235,7 +243,8 @@ impl Settings {
 struct Chosen<'a> {
     origin: Origin,
     value: &'a str,
-    default: &'static str,
+    /// What errors show as a value that would do.
+    example: &'static str,
 }
 
 impl<'a> Chosen<'a> {
@@ -246,12 +255,17 @@ impl<'a> Chosen<'a> {
             .into_iter()
             .find_map(|(place, value)| Some((place, value.as_deref()?)))
             .unwrap_or((Place::Default, default));
-        Self { origin: Origin { name, place }, value, default }
+        Self { origin: Origin { name, place }, value, example: default }
+    }
+
+    /// The same with another example, for what is off by default.
+    fn example(self, example: &'static str) -> Self {
+        Self { example, ..self }
     }
 
     fn listen(self) -> Result<Listen, SettingsError> {
         let origin = self.origin;
-        let listen = Listen::parse(self.value, self.default);
+        let listen = Listen::parse(self.value, self.example);
         listen.map_err(|source| SettingsError::Listen { origin, source })
     }
 

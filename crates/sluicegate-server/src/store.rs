@@ -57,6 +57,11 @@ impl ServerStore {
         }
     }
 
+    /// Whether it is asked over a network, so that it is worth asking for several things at a time.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.redis().is_some()
+    }
+
     /// The store in this process, if that is where state is.
     pub(crate) fn memory(&self) -> Option<&MemoryStore> {
         match self {
@@ -88,6 +93,8 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, StoreFault> {
     std::fs::read(path).map_err(|source| StoreFault::Unreadable { key, path: path.to_owned(), source })
 }
 
+/// A call to Redis is a large and deep future. Boxed, one of the embedded store, which needs no allocation, is not as
+/// large.
 impl Store for ServerStore {
     async fn charge(
         &self,
@@ -97,14 +104,14 @@ impl Store for ServerStore {
     ) -> Result<Reply, StoreError> {
         match self {
             Self::Memory(store) => store.charge(charges, now, deadline).await,
-            Self::Redis(store) => store.charge(charges, now, deadline).await,
+            Self::Redis(store) => Box::pin(store.charge(charges, now, deadline)).await,
         }
     }
 
     async fn peek(&self, charges: &[Charge<'_>], now: Timestamp, deadline: Duration) -> Result<Reply, StoreError> {
         match self {
             Self::Memory(store) => store.peek(charges, now, deadline).await,
-            Self::Redis(store) => store.peek(charges, now, deadline).await,
+            Self::Redis(store) => Box::pin(store.peek(charges, now, deadline)).await,
         }
     }
 
@@ -116,7 +123,7 @@ impl Store for ServerStore {
     ) -> Result<Reply, StoreError> {
         match self {
             Self::Memory(store) => store.refund(charges, now, deadline).await,
-            Self::Redis(store) => store.refund(charges, now, deadline).await,
+            Self::Redis(store) => Box::pin(store.refund(charges, now, deadline)).await,
         }
     }
 
@@ -128,7 +135,7 @@ impl Store for ServerStore {
     ) -> Result<Reply, StoreError> {
         match self {
             Self::Memory(store) => store.reset(charges, now, deadline).await,
-            Self::Redis(store) => store.reset(charges, now, deadline).await,
+            Self::Redis(store) => Box::pin(store.reset(charges, now, deadline)).await,
         }
     }
 

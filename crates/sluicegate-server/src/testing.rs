@@ -16,6 +16,7 @@ use sluicegate::{Instances, MemoryStore};
 
 use crate::app::{App, AppOptions};
 use crate::body::RequestLimits;
+use crate::config::RespSettings;
 use crate::secret::Secret;
 use crate::store::ServerStore;
 
@@ -34,6 +35,11 @@ pub(crate) fn app(rules: Vec<Rule>) -> App {
     let rules = RuleSet::new(rules, vec!["pro".into()], Unmatched::Allow).expect("valid rules");
     let admin_token = Some(Secret::new(TOKEN.to_owned()));
     embedded(AppOptions { rules, admin_token, ..AppOptions::default() })
+}
+
+/// Settings of a RESP listener with this password.
+pub(crate) fn resp(password: Option<&str>) -> RespSettings {
+    RespSettings { password: password.map(|password| Secret::new(password.to_owned())), ..RespSettings::default() }
 }
 
 /// One answer.

@@ -12,7 +12,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -23,11 +22,13 @@ use sluicegate::clock::{Clock as _, SystemClock};
 use crate::app::{App, AppOptions};
 use crate::config::Config;
 use crate::config::load::{self, LoadError};
+use crate::config::redis::RedisSettings;
 use crate::fleet::Fleet;
 use crate::http::Routers;
 use crate::http::health::{Health, Readiness};
 use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
-use crate::settings::{self, Env, Flags, Listen, Settings};
+use crate::resp::{self, RespOptions, Service};
+use crate::settings::{self, Env, Flags, Listen, Settings, StoreUrl};
 use crate::shutdown::{Shutdown, Signals};
 use crate::store::ServerStore;
 use crate::sweeper::Sweeper;
@@ -59,17 +60,19 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let Config { memory, redis, resp, headers, rules, .. } = config;
     let app = {
         // A shared store connects in the background.
         let _runtime = runtime.enter();
-        open(config, &settings)?
+        let options = AppOptions { rules, memory, headers, admin_token: settings.admin_token.clone() };
+        open(options, &settings.store, &redis)?
     };
-    let routers = Routers::new(&app, &health);
+    let doors = Doors { routers: Routers::new(&app, &health), resp: Service::new(app.clone(), resp) };
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let outcome = runtime.block_on(async {
         let fleet = Fleet::join(&app, &settings.store).await;
-        let outcome = serve(&settings, is_demo, routers, &health, &shutdown).await;
+        let outcome = serve(&settings, is_demo, doors, &health, &shutdown).await;
         fleet.leave().await;
         outcome
     });
@@ -82,26 +85,31 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
 }
 
 /// Opens the store and makes an app of it and the rules.
-fn open(config: Config, settings: &Settings) -> Result<App, Error> {
-    let Config { memory, redis, headers, rules, .. } = config;
+fn open(options: AppOptions, store: &StoreUrl, redis: &RedisSettings) -> Result<App, Error> {
     let clock = SystemClock::new();
-    let store = ServerStore::open(&settings.store, memory, &redis, clock.now())?;
-    let options = AppOptions { rules, memory, headers, admin_token: settings.admin_token.clone() };
+    let store = ServerStore::open(store, options.memory, redis, clock.now())?;
     Ok(App::new(options, store, clock, Instances::at_least(redis.min_instances)))
+}
+
+/// What the listeners serve.
+struct Doors {
+    routers: Routers,
+    resp: Arc<Service>,
 }
 
 /// Binds, announces, serves and drains.
 async fn serve(
     settings: &Settings,
     is_demo: bool,
-    routers: Routers,
+    doors: Doors,
     health: &Health,
     shutdown: &Shutdown,
 ) -> Result<ExitCode, Error> {
-    let Routers { gateway, api, admin } = routers;
+    let Doors { routers: Routers { gateway, api, admin }, resp: service } = doors;
     let gateway = bind("gateway", settings.gateway, gateway).await?;
     let api = bind("api", settings.api, api).await?;
     let admin = bind("admin", settings.admin, admin).await?;
+    let resp = bind("resp", settings.resp, service).await?;
     let connections_max = open_files::connections_max(open_files::raise_limit());
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -110,15 +118,21 @@ async fn serve(
         connections_max,
         "starting"
     );
+    warn_if_open(&resp);
     let signals = Signals::install()?;
-    let announcement = Announcement::of(&[&gateway, &api, &admin], is_demo);
+    let listeners = [listener_of(&gateway), listener_of(&api), listener_of(&admin), listener_of(&resp)];
+    let announcement = Announcement::of(listeners.into_iter().flatten(), is_demo);
 
     let options = |drain| ListenerOptions { drain, connections_max, ..ListenerOptions::default() };
+    let traffic_drain = STOP_WITHIN.saturating_sub(ADMIN_DRAIN);
     let mut traffic = JoinSet::new();
     for (listener, router) in [gateway, api].into_iter().flatten() {
-        let options = options(STOP_WITHIN.saturating_sub(ADMIN_DRAIN));
         let drain = shutdown.drain().clone();
-        traffic.spawn(net::serve(listener, router, options, drain));
+        traffic.spawn(net::serve(listener, router, options(traffic_drain), drain));
+    }
+    if let Some((listener, service)) = resp {
+        let options = RespOptions { drain: traffic_drain, connections_max, ..RespOptions::default() };
+        traffic.spawn(resp::serve(listener, service, options, shutdown.drain().clone()));
     }
     let traffic_is_drained = CancellationToken::new();
     let mut administration = JoinSet::new();
@@ -159,13 +173,30 @@ async fn serve(
     }
 }
 
-type Bound = Option<(Listener, Router)>;
+/// A listener and what it serves, if it is on.
+type Bound<T> = Option<(Listener, T)>;
 
-async fn bind(name: &'static str, listen: Listen, router: Router) -> Result<Bound, BindError> {
+async fn bind<T>(name: &'static str, listen: Listen, served: T) -> Result<Bound<T>, BindError> {
     match listen {
         Listen::Off => Ok(None),
-        Listen::At(address) => Ok(Some((Listener::bind(name, address).await?, router))),
+        Listen::At(address) => Ok(Some((Listener::bind(name, address).await?, served))),
     }
+}
+
+/// Whoever reaches the listener may ask, and ask for much: that is for who runs the server to know.
+fn warn_if_open(resp: &Bound<Arc<Service>>) {
+    let Some((listener, service)) = resp else { return };
+    let address = listener.address();
+    if !address.ip().to_canonical().is_loopback() && !service.has_password() {
+        tracing::warn!(
+            %address,
+            "other machines can reach the resp listener and need no password; set resp.password in the configuration"
+        );
+    }
+}
+
+fn listener_of<T>(bound: &Bound<T>) -> Option<&Listener> {
+    bound.as_ref().map(|(listener, _)| listener)
 }
 
 /// Waits until every listener is drained.
@@ -186,9 +217,8 @@ struct Announcement {
 }
 
 impl Announcement {
-    fn of(bound: &[&Bound], is_demo: bool) -> Self {
-        let listeners = bound.iter().filter_map(|bound| bound.as_ref());
-        let listening = listeners.map(|(listener, _)| (listener.name(), listener.address())).collect();
+    fn of<'l>(listeners: impl Iterator<Item = &'l Listener>, is_demo: bool) -> Self {
+        let listening = listeners.map(|listener| (listener.name(), listener.address())).collect();
         Self { listening, is_demo }
     }
 
@@ -218,7 +248,11 @@ impl Announcement {
             };
             format!("try: curl -s http://{address}/v1/check -H 'content-type: application/json' -d '{body}'")
         });
-        let hints: Vec<_> = gateway.into_iter().chain(api).collect();
+        let resp = at("resp").map(|reachable| {
+            let address = reachable.local();
+            format!("try: redis-cli -h {} -p {} CL.THROTTLE alice 15 30 60", address.ip(), address.port())
+        });
+        let hints: Vec<_> = gateway.into_iter().chain(api).chain(resp).collect();
         if hints.is_empty() {
             return at("admin")
                 .map(|address| format!("try: curl -i http://{address}/readyz"))
@@ -232,14 +266,20 @@ impl Announcement {
 /// An address as a client on this machine can use it: one that stands for all becomes loopback.
 struct Reachable(SocketAddr);
 
-impl fmt::Display for Reachable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Reachable {
+    fn local(&self) -> SocketAddr {
         let ip = match self.0.ip() {
             ip if !ip.is_unspecified() => ip,
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
-        SocketAddr::new(ip, self.0.port()).fmt(f)
+        SocketAddr::new(ip, self.0.port())
+    }
+}
+
+impl fmt::Display for Reachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.local().fmt(f)
     }
 }
 
@@ -287,6 +327,8 @@ mod tests {
         let check = r#"try: curl -s http://127.0.0.1:2/v1/check -H 'content-type: application/json' -d '{"resource":"demo","identifier":"alice"}'"#;
         assert_eq!(hints(&[("api", "127.0.0.1:2"), ("admin", "127.0.0.1:3")]), [check]);
         assert_eq!(hints(&[("gateway", "127.0.0.1:1"), ("api", "127.0.0.1:2")]).len(), 2);
+        let throttle = "try: redis-cli -h ::1 -p 4 CL.THROTTLE alice 15 30 60";
+        assert_eq!(hints(&[("admin", "127.0.0.1:3"), ("resp", "[::]:4")]), [throttle]);
         assert_eq!(hints(&[("admin", "127.0.0.1:3")]), ["try: curl -i http://127.0.0.1:3/readyz"]);
         assert!(hints(&[]).is_empty());
     }

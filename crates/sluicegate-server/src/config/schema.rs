@@ -4,7 +4,9 @@
 //! way it can think of to see that both agree. Where they cannot, because a schema sees one value at a time
 //! (second names, tiers that are not listed, numbers that do not go together), the schema is the laxer one.
 
-use super::{HEADERS_KEYS, KEYS, LISTEN_KEYS, MAX_KEYS_MAX, MEMORY_KEYS, RESETS, STYLES};
+use super::{
+    HEADERS_KEYS, KEYS, LISTEN_KEYS, MAX_KEYS_MAX, MEMORY_KEYS, PASSWORD_BYTES_MAX, RESETS, RESP_KEYS, STYLES,
+};
 use serde_json::{Map, Value, json};
 use sluicegate::core::algorithm::Algorithm as _;
 use sluicegate::core::quota::UNITS_MAX;
@@ -108,6 +110,7 @@ fn top_property(key: &str) -> Value {
         "redis" => redis::section(),
         "memory" => object("The embedded store.", MEMORY_KEYS, &[], memory_property),
         "listen" => object(listen, LISTEN_KEYS, &[], listen_property),
+        "resp" => object("The RESP listener.", RESP_KEYS, &[], resp_property),
         "headers" => {
             object("Header fields that tell a client how it stands.", HEADERS_KEYS, &[], headers_property)
         }
@@ -144,6 +147,21 @@ fn listen_property(key: &str) -> Value {
         "gateway" => described("address", "The demo application.", &["127.0.0.1:8080", "off"]),
         "api" => described("address", "The decision API.", &["127.0.0.1:8081", "off"]),
         "admin" => described("address", "Health.", &["127.0.0.1:8082", "off"]),
+        "resp" => described("address", "The protocol of Redis, with CL.THROTTLE.", &["127.0.0.1:6379", "off"]),
+        _ => unknown(),
+    }
+}
+
+fn resp_property(key: &str) -> Value {
+    match key {
+        "password" => json!({
+            "description": "What clients must send with AUTH; without it everybody is let in.",
+            "type": "string",
+            "minLength": 1,
+            "maxLength": PASSWORD_BYTES_MAX,
+            "examples": ["${RESP_PASSWORD}"],
+        }),
+        "deadline" => described("duration", "How long the store may take for CL.THROTTLE, 1ms to 10s.", &["15ms"]),
         _ => unknown(),
     }
 }

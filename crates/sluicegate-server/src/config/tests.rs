@@ -9,7 +9,7 @@ use sluicegate::rules::Unmatched;
 fn environment() -> Environment {
     let variables =
         [("RATE", "100/s"), ("TENANT", "acme"), ("URL", "redis://:hunter2@cache:x"), ("ALGORITHM", "x")];
-    let secrets = [("REDIS_PASSWORD", "p"), ("KEY_SECRET", "s")];
+    let secrets = [("REDIS_PASSWORD", "p"), ("KEY_SECRET", "s"), ("RESP_PASSWORD", "canary-of-resp")];
     variables.into_iter().chain(secrets).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
@@ -37,7 +37,8 @@ fn every_key_of_a_server_is_read() {
     let config = good(
         "store: memory
 memory: { max_keys: 1000 }
-listen: { gateway: off, api: 0.0.0.0:0, admin: '[::1]:8082' }
+listen: { gateway: off, api: 0.0.0.0:0, admin: '[::1]:8082', resp: '127.0.0.1:6379' }
+resp: { password: '${RESP_PASSWORD}', deadline: 50ms }
 headers: { styles: [ietf], x_ratelimit_reset: delta, degraded: true }
 unmatched: deny
 rules: []",
@@ -48,9 +49,12 @@ rules: []",
         gateway: text("off"),
         api: text("0.0.0.0:0"),
         admin: text("[::1]:8082"),
+        resp: text("127.0.0.1:6379"),
     };
     assert_eq!(config.settings, settings);
     assert_eq!(config.memory.max_keys, 1_000);
+    assert_eq!(config.resp.deadline, Duration::from_millis(50));
+    assert!(config.resp.password.is_some_and(|password| password.matches(b"canary-of-resp")));
     let headers = HeaderOptions { x_ratelimit: false, ietf: true, reset: ResetStyle::Delta, degraded: true };
     assert_eq!(config.headers, headers);
     assert_eq!(config.rules.unmatched(), Unmatched::Deny);
@@ -85,7 +89,7 @@ fn an_address_has_a_host_and_a_port() {
 
 #[test]
 fn every_problem_with_a_key_of_a_server_is_told() {
-    let keys = "the keys here are: store, memory, redis, listen, headers, tiers, unmatched, rules";
+    let keys = "the keys here are: store, memory, redis, listen, resp, headers, tiers, unmatched, rules";
     let schemes =
         "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://";
     let kind = format!("this kind of store is not known: a store URL starts with {schemes}");
@@ -110,13 +114,18 @@ fn every_problem_with_a_key_of_a_server_is_told() {
     }
     check("listen: off", &[&format!("1:9: listen: not a mapping (value off): {pairs}")]);
     check(
-        "listen: { resp: off, api: 5, admin: [] }",
+        "listen: { grpc: off, api: 5, admin: [] }",
         &[
-            "1:11: listen.resp: unknown key: the keys here are: gateway, api, admin",
+            "1:11: listen.grpc: unknown key: the keys here are: gateway, api, admin, resp",
             "1:27: listen.api: not a text (value 5): put it in quotes: \"5\"",
             "1:37: listen.admin: not a text but a list: write a text",
         ],
     );
+    check("resp: { pass: x }", &["1:9: resp.pass: unknown key: the keys here are: password, deadline"]);
+    // Of a password nothing is shown, whatever is wrong with it.
+    let length = "1:19: resp.password: a password of this length: use 1 to 512 bytes, or leave the key out";
+    check("resp: { password: '' }", &[length]);
+    check(&format!("resp: {{ password: {} }}", "p".repeat(513)), &[length]);
     check(
         "headers: { styles: [x-ratelimit, ieft, x-ratelimit], x_ratelimit_reset: epoche, degrade: 5 }",
         &[

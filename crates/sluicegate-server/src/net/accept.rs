@@ -14,8 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::Listener;
-use super::connection::Connections;
+use super::{Listener, Protocol};
 
 /// Accepts for one listener.
 pub(super) struct Acceptor {
@@ -31,17 +30,17 @@ impl Acceptor {
     }
 
     /// Accepts until `drain` is cancelled, then closes the listening socket.
-    pub(super) async fn run(self, drain: &CancellationToken, connections: &Connections) {
+    pub(super) async fn run(self, drain: &CancellationToken, protocol: &impl Protocol) {
         // Dropping the future of `accept_forever` loses nothing: accepting is cancel safe.
         tokio::select! {
             biased;
             () = drain.cancelled() => {}
-            never = self.accept_forever(connections) => match never {},
+            never = self.accept_forever(protocol) => match never {},
         }
-        self.accept_backlog(connections);
+        self.accept_backlog(protocol);
     }
 
-    async fn accept_forever(&self, connections: &Connections) -> std::convert::Infallible {
+    async fn accept_forever(&self, protocol: &impl Protocol) -> std::convert::Infallible {
         let mut backoff = Backoff::default();
         loop {
             let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else {
@@ -53,7 +52,7 @@ impl Acceptor {
             match self.tcp.accept().await {
                 Ok((stream, peer)) => {
                     backoff = Backoff::default();
-                    start(connections, stream, peer, slot);
+                    start(protocol, stream, peer, slot);
                 }
                 Err(error) if concerns_one_connection(error.kind()) => {
                     tracing::debug!(listener = self.name, %error, "a connection was gone already");
@@ -75,7 +74,7 @@ impl Acceptor {
     }
 
     /// Takes what the kernel has accepted on our behalf; its clients believe they are connected.
-    fn accept_backlog(self, connections: &Connections) {
+    fn accept_backlog(self, protocol: &impl Protocol) {
         let Ok(listener) = self.tcp.into_std() else {
             return;
         };
@@ -85,16 +84,16 @@ impl Acceptor {
             && stream.set_nonblocking(true).is_ok()
             && let Ok(stream) = TcpStream::from_std(stream)
         {
-            start(connections, stream, peer, slot);
+            start(protocol, stream, peer, slot);
         }
     }
 }
 
-fn start(connections: &Connections, stream: TcpStream, peer: std::net::SocketAddr, slot: OwnedSemaphorePermit) {
+fn start(protocol: &impl Protocol, stream: TcpStream, peer: std::net::SocketAddr, slot: OwnedSemaphorePermit) {
     // Answers are small and complete when written: waiting for more to send only delays them.
     // Failure means that the peer is gone, which the first read finds out too.
     let _ = stream.set_nodelay(true);
-    tokio::spawn(connections.clone().serve(stream, peer, slot));
+    tokio::spawn(protocol.clone().serve(stream, peer, slot));
 }
 
 /// Errors that belong to the connection that was about to be accepted.

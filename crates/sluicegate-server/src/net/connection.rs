@@ -18,13 +18,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, Due};
 use super::io::WatchedIo;
 use super::options::ListenerOptions;
-use super::service;
+use super::{Protocol, Slot, service};
 use crate::body::MAX_HEADERS;
 
 /// What all connections of one listener share.
@@ -50,7 +51,7 @@ impl Connections {
     }
 
     /// Serves one connection until it is closed. `slot` is dropped together with `io`.
-    pub(super) async fn serve<I, S>(self, io: I, peer: SocketAddr, slot: S)
+    pub(super) async fn serve_io<I, S>(self, io: I, peer: SocketAddr, slot: S)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Send + Unpin + 'static,
@@ -104,6 +105,12 @@ impl Connections {
                 },
             }
         }
+    }
+}
+
+impl Protocol for Connections {
+    async fn serve(self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+        self.serve_io(stream, peer, slot).await;
     }
 }
 

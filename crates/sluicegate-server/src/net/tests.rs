@@ -42,7 +42,7 @@ impl Client {
         let (io, server_io) = duplex(PIPE_BYTES);
         let drain = CancellationToken::new();
         let connections = Connections::new(router(), options, drain.clone(), CancellationToken::new());
-        let served = tokio::spawn(connections.serve(server_io, peer(), ()));
+        let served = tokio::spawn(connections.serve_io(server_io, peer(), ()));
         Self { io, drain, served, opened: Instant::now() }
     }
 

@@ -35,6 +35,7 @@ fn defaults_are_on_loopback() {
     assert_eq!(settings.gateway, at("127.0.0.1:8080"));
     assert_eq!(settings.api, at("127.0.0.1:8081"));
     assert_eq!(settings.admin, at("127.0.0.1:8082"));
+    assert_eq!(settings.resp, Listen::Off);
     assert!(settings.admin_token.is_none());
 }
 
@@ -44,6 +45,7 @@ fn flags_win_over_environment_over_file_over_defaults() {
         gateway: text("127.0.0.1:1003"),
         api: text("127.0.0.1:2003"),
         admin: text("127.0.0.1:3003"),
+        resp: text("127.0.0.1:4003"),
         ..FileSettings::default()
     };
     let env = env(&[("SLUICEGATE_GATEWAY", "127.0.0.1:1002"), ("SLUICEGATE_API", "127.0.0.1:2002")]);
@@ -55,6 +57,7 @@ fn flags_win_over_environment_over_file_over_defaults() {
     assert_eq!(settings.gateway, at("127.0.0.1:1001"));
     assert_eq!(settings.api, at("127.0.0.1:2002"));
     assert_eq!(settings.admin, at("127.0.0.1:3003"));
+    assert_eq!(settings.resp, at("127.0.0.1:4003"));
 }
 
 #[test]
@@ -93,6 +96,21 @@ fn an_error_names_the_place_the_value_and_the_remedy() {
         "`gateway` in the configuration file: `a:b:c` is not HOST:PORT; \
          give for example 127.0.0.1:8080, or `off`"
     );
+}
+
+#[test]
+fn the_listener_for_redis_clients_is_off_unless_told_otherwise() {
+    let variable = env(&[("SLUICEGATE_RESP", "127.0.0.1:6379")]).expect("valid");
+    let settings = |flags, env| merge(&flags, env, &FileSettings::default()).expect("usable").resp;
+    assert_eq!(settings(Flags::default(), &variable), at("127.0.0.1:6379"));
+    assert_eq!(settings(Flags { resp: text("off"), ..Flags::default() }, &variable), Listen::Off);
+    assert_eq!(
+        flag_error(Flags { resp: text("6379"), ..Flags::default() }),
+        "--resp: `6379` is not HOST:PORT; give for example 127.0.0.1:6379, or `off`"
+    );
+    let off = || text("off");
+    let flags = Flags { gateway: off(), api: off(), admin: off(), resp: text("127.0.0.1:0"), ..Flags::default() };
+    assert_eq!(settings(flags, &Env::default()), at("127.0.0.1:0"));
 }
 
 #[test]

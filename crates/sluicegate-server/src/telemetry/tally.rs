@@ -3,9 +3,11 @@
 //!
 //! Counts are independent of each other and only ever grow, so no order between them is promised.
 
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluicegate::observe::Undecided;
+use sluicegate::core::{Quota, Timestamp};
+use sluicegate::observe::{LimitOutcome, Observed, Undecided};
 use sluicegate::store::StoreError;
 use sluicegate::{Decision, Observer};
 
@@ -46,12 +48,32 @@ impl Tally {
             store_failures: self.store_failures.load(Ordering::Relaxed),
         }
     }
+
+    /// Counts a request that was allowed, by a limit that it brought itself.
+    pub(crate) fn count_allowed(&self) {
+        self.allowed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request that was denied, by a limit that it brought itself.
+    pub(crate) fn count_denied(&self) {
+        self.denied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request with a limit of its own that the store could not decide, and tells of it under `name`.
+    pub(crate) fn count_undecided(&self, name: &str, quota: &Quota, error: &StoreError, now: Timestamp) {
+        self.undecided.fetch_add(1, Ordering::Relaxed);
+        let refused = Observed { rule: name, quota, outcome: LimitOutcome::FailedClosed };
+        self.log.write(now, error, iter::once(refused));
+    }
 }
 
 impl Observer for Tally {
     fn decided(&self, decision: &Decision) {
-        let count = if decision.is_allowed() { &self.allowed } else { &self.denied };
-        count.fetch_add(1, Ordering::Relaxed);
+        if decision.is_allowed() {
+            self.count_allowed()
+        } else {
+            self.count_denied()
+        }
         if let Some(degradation) = decision.degradation() {
             self.degraded.fetch_add(1, Ordering::Relaxed);
             self.log.write(decision.now(), &degradation.error, decision.outcomes());
@@ -73,7 +95,6 @@ mod tests {
     use std::sync::Arc;
 
     use sluicegate::clock::ManualClock;
-    use sluicegate::core::Timestamp;
     use sluicegate::rules::{OnStoreFailure, Rule, RuleSet, Unmatched};
     use sluicegate::store::ErrorClass;
     use sluicegate::{Limiter, MemoryStore, Request};

@@ -68,8 +68,9 @@ fn four_servers_with_clocks_that_disagree_admit_together_what_the_limit_says() {
 
 /// A server whose time of day is off by `skew`.
 fn skewed_server(skew: &str, config: &ConfigFile, redis: &RedisServer) -> Server {
-    // Timers stay true: only the time of day lies.
-    let wrapper = ["env", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", skew];
+    // Timers stay true: only the time of day lies. `faketime` stays between us and the server, which must end with it.
+    let end_with_parent = ["setpriv", "--pdeathsig", "KILL"];
+    let wrapper = [&["env", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", skew], &end_with_parent[..]].concat();
     Server::start_under(&wrapper, &["--config", config.path(), "--store", &redis.url()])
 }
 

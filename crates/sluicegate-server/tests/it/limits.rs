@@ -63,13 +63,12 @@ fn garbage_is_400_and_the_server_goes_on() {
     assert_eq!(ask(api, "GET", "/").status, 404);
 }
 
-/// With 200 open files the server keeps 128 for itself and gives each listener a quarter of the
-/// rest.
+/// With 228 open files the server keeps 128 for itself and gives each listener a fifth of the rest.
 #[test]
 fn the_connection_cap_holds_and_leaves_the_admin_listener_alone() {
-    const CAP: usize = (200 - 128) / 4;
+    const CAP: usize = (228 - 128) / 5;
     let server = Server::start_command(with_open_files(
-        200,
+        228,
         &["--gateway", "off", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"],
     ));
     let api = server.address("api");

@@ -19,6 +19,7 @@ mod gateway;
 mod hostile;
 mod limits;
 mod redis;
+mod resp;
 mod server;
 mod start;
 mod stop;

@@ -16,6 +16,7 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     MEMORY_KEYS,
     REDIS_KEYS,
     LISTEN_KEYS,
+    RESP_KEYS,
     HEADERS_KEYS,
     RULE_KEYS,
     MATCH_KEYS,
@@ -97,7 +98,17 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
     }
     let top = [KEYS, file::KEYS].concat();
     let of_limits = [TOKEN_BUCKET_KEYS, SLIDING_KEYS, SLIDING_KEYS, FIXED_WINDOW_KEYS, LIMIT_KEYS];
-    let others = [&top, MEMORY_KEYS, REDIS_KEYS, LISTEN_KEYS, HEADERS_KEYS, RULE_KEYS, MATCH_KEYS, OVERRIDE_KEYS];
+    let others = [
+        &top,
+        MEMORY_KEYS,
+        REDIS_KEYS,
+        LISTEN_KEYS,
+        RESP_KEYS,
+        HEADERS_KEYS,
+        RULE_KEYS,
+        MATCH_KEYS,
+        OVERRIDE_KEYS,
+    ];
     let mut in_readers: Vec<Vec<String>> = others.iter().chain(&of_limits).map(|keys| sorted(keys)).collect();
     in_schema.sort();
     in_readers.sort();
@@ -110,7 +121,8 @@ store: memory
 memory: { max_keys: 1000 }
 redis: { prefix: sg, keys: hashed, key_secret: s, max_connections: 2, connect_timeout: 1s, read_timeout: 250ms,
   ca_file: a.pem, certificate_file: b.pem, key_file: c.pem, sentinel_user: u, sentinel_password: p, min_instances: 3 }
-listen: { gateway: 127.0.0.1:8080, api: off, admin: "[::1]:0" }
+listen: { gateway: 127.0.0.1:8080, api: off, admin: "[::1]:0", resp: off }
+resp: { password: s3cret, deadline: 15ms }
 headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
 tiers: [free, pro]
 unmatched: allow

@@ -87,7 +87,7 @@ redis: { keys: hashed }
 
 #[test]
 fn the_sample_tells_everything_that_is_not_there_yet() {
-    let top = "the keys here are: store, memory, redis, listen, headers, tiers, unmatched, rules";
+    let top = "the keys here are: store, memory, redis, listen, resp, headers, tiers, unmatched, rules";
     let expected = [
         format!("2:1: trusted_proxies: unknown key: {top}"),
         format!("4:1: identity: unknown key: {top}"),

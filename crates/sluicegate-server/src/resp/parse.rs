@@ -1,0 +1,243 @@
+//! From bytes to commands: pure, without a socket, and bounded by what has arrived, never by what is claimed.
+//!
+//! A client sends a command as an array of bulk strings, or as one line of words for those who type by hand. The
+//! parser looks at the bytes so far and answers with the first command in them, with nothing yet, or with a
+//! [`ProtocolError`] after which nothing that follows can be told apart any more.
+//!
+//! Texts of errors are those of Redis where it has one, because people search for them.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use smallvec::SmallVec;
+
+/// The longest bulk string.
+pub(super) const BULK_BYTES_MAX: usize = 64 * 1_024;
+/// The longest line of words, its end not counted.
+pub(super) const LINE_BYTES_MAX: usize = 64 * 1_024;
+/// The most words of one command.
+pub(super) const WORDS_MAX: usize = 1_024;
+/// The most bytes of one command, whatever its parts are: room for 1,023 keys of the longest kind.
+pub(super) const COMMAND_BYTES_MAX: usize = 2 * 1_024 * 1_024;
+
+/// The longest line that announces a length: a sign, all digits of 64 bits, and the line's end.
+const HEADER_BYTES_MAX: usize = 32;
+
+/// The words of one command. Most are as they arrived, and most commands have few.
+pub(super) type Words<'b> = SmallVec<[Cow<'b, [u8]>; 6]>;
+
+/// What cannot be a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProtocolError {
+    /// The number of words is no number, or too large.
+    ArrayLength,
+    /// The length of a word is no number, negative or too large.
+    BulkLength,
+    /// Something else stands where a bulk string must.
+    NotABulk(u8),
+    /// A bulk string is longer than announced.
+    BulkEnd,
+    /// The words of one command are too long together.
+    CommandLength,
+    /// A line without an end.
+    LineLength,
+    /// A line of too many words.
+    LineWords,
+    /// A line whose quotes do not go together.
+    Quotes,
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Protocol error: ")?;
+        match self {
+            Self::ArrayLength => write!(f, "invalid multibulk length, the most is {WORDS_MAX}"),
+            Self::BulkLength => write!(f, "invalid bulk length, the most is {BULK_BYTES_MAX}"),
+            Self::NotABulk(byte) => write!(f, "expected '$', got '{}'", byte.escape_ascii()),
+            Self::BulkEnd => f.write_str("a bulk string does not end where its length says"),
+            Self::CommandLength => write!(f, "too big command, the most is {COMMAND_BYTES_MAX} bytes"),
+            Self::LineLength => write!(f, "too big inline request, the most is {LINE_BYTES_MAX} bytes"),
+            Self::LineWords => write!(f, "too many words in an inline request, the most is {WORDS_MAX}"),
+            Self::Quotes => f.write_str("unbalanced quotes in request"),
+        }
+    }
+}
+
+/// What the parser remembers of a command that has not arrived in full, so that bytes that come one by one are
+/// not looked at again and again.
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    /// Fewer bytes than this cannot be the command.
+    needed: usize,
+    /// In so many bytes there is no end of a line.
+    searched: usize,
+}
+
+impl Parser {
+    /// The first command in `input` and how many bytes it takes, or `None` if it is not all there. It has no words
+    /// if the client sent an empty line or array, which is no command and has no answer.
+    ///
+    /// After `None` the next call must be given the same bytes and more.
+    pub(super) fn next<'b>(&mut self, input: &'b [u8]) -> Result<Option<(Words<'b>, usize)>, ProtocolError> {
+        if input.is_empty() || input.len() < self.needed {
+            return Ok(None);
+        }
+        let parsed = if input[0] == b'*' { self.array(input) } else { self.line(input) }?;
+        if parsed.is_some() {
+            *self = Self::default();
+        }
+        Ok(parsed)
+    }
+
+    fn array<'b>(&mut self, input: &'b [u8]) -> Result<Option<(Words<'b>, usize)>, ProtocolError> {
+        let Some((count, mut at)) = header(input, 0, ProtocolError::ArrayLength)? else {
+            return Ok(None);
+        };
+        if count > WORDS_MAX as i64 {
+            return Err(ProtocolError::ArrayLength);
+        }
+        let mut words = Words::new();
+        for _ in 0..count {
+            match input.get(at) {
+                None => return Ok(None),
+                Some(b'$') => {}
+                Some(&other) => return Err(ProtocolError::NotABulk(other)),
+            }
+            let Some((length, start)) = header(input, at, ProtocolError::BulkLength)? else {
+                return Ok(None);
+            };
+            let length = usize::try_from(length).ok().filter(|&length| length <= BULK_BYTES_MAX);
+            let end = start + length.ok_or(ProtocolError::BulkLength)?;
+            if end > COMMAND_BYTES_MAX {
+                return Err(ProtocolError::CommandLength);
+            }
+            let Some(terminator) = input.get(end..end + 2) else {
+                self.needed = end + 2;
+                return Ok(None);
+            };
+            if terminator != b"\r\n" {
+                return Err(ProtocolError::BulkEnd);
+            }
+            words.push(Cow::Borrowed(&input[start..end]));
+            at = end + 2;
+        }
+        Ok(Some((words, at)))
+    }
+
+    fn line<'b>(&mut self, input: &'b [u8]) -> Result<Option<(Words<'b>, usize)>, ProtocolError> {
+        let rest = &input[self.searched.min(input.len())..];
+        let Some(found) = rest.iter().position(|&byte| byte == b'\n') else {
+            self.searched = input.len();
+            // One more byte may be the first half of the line's end.
+            let is_too_long = input.len() > LINE_BYTES_MAX + 1;
+            return if is_too_long { Err(ProtocolError::LineLength) } else { Ok(None) };
+        };
+        let end = self.searched + found;
+        let line = &input[..end];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.len() > LINE_BYTES_MAX {
+            return Err(ProtocolError::LineLength);
+        }
+        Ok(Some((words_of(line)?, end + 1)))
+    }
+}
+
+/// The number after the type byte at `at`, and where the line after it begins; `None` if it has no end yet.
+fn header(input: &[u8], at: usize, error: ProtocolError) -> Result<Option<(i64, usize)>, ProtocolError> {
+    let line = &input[at + 1..];
+    let line = &line[..line.len().min(HEADER_BYTES_MAX)];
+    let Some(end) = line.iter().position(|&byte| byte == b'\n') else {
+        return if line.len() < HEADER_BYTES_MAX { Ok(None) } else { Err(error) };
+    };
+    let digits = line[..end].strip_suffix(b"\r").ok_or(error)?;
+    let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    // Rust takes a plus sign where the protocol has none.
+    let number = number.filter(|_| !digits.starts_with(b"+")).ok_or(error)?;
+    Ok(Some((number, at + 1 + end + 1)))
+}
+
+/// Splits a line at its spaces, as a shell would: `"…"` with escapes, `'…'` without, and a word ends after its
+/// closing quote.
+fn words_of(line: &[u8]) -> Result<Words<'_>, ProtocolError> {
+    let mut words = Words::new();
+    let mut rest = trim_start(line);
+    while !rest.is_empty() {
+        if words.len() == WORDS_MAX {
+            return Err(ProtocolError::LineWords);
+        }
+        let end = rest.iter().position(|byte| is_space(*byte) || matches!(byte, b'"' | b'\''));
+        let (plain, after) = rest.split_at(end.unwrap_or(rest.len()));
+        match after.first() {
+            Some(&quote @ (b'"' | b'\'')) => {
+                let (mut word, after) = (plain.to_vec(), &after[1..]);
+                let taken = unquote(after, quote, &mut word).ok_or(ProtocolError::Quotes)?;
+                rest = &after[taken..];
+                if rest.first().is_some_and(|byte| !is_space(*byte)) {
+                    return Err(ProtocolError::Quotes);
+                }
+                words.push(Cow::Owned(word));
+            }
+            _ => {
+                words.push(Cow::Borrowed(plain));
+                rest = after;
+            }
+        }
+        rest = trim_start(rest);
+    }
+    Ok(words)
+}
+
+fn is_space(byte: u8) -> bool {
+    // What C calls space: the vertical tab is one there.
+    byte.is_ascii_whitespace() || byte == 0x0b
+}
+
+fn trim_start(text: &[u8]) -> &[u8] {
+    let start = text.iter().position(|byte| !is_space(*byte));
+    &text[start.unwrap_or(text.len())..]
+}
+
+/// Appends what stands before the closing `quote` to `word`, and says how many bytes that and the quote take.
+fn unquote(text: &[u8], quote: u8, word: &mut Vec<u8>) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        match (quote, &text[at..]) {
+            (_, [first, ..]) if *first == quote => return Some(at + 1),
+            (b'"', [b'\\', b'x', high, low, ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                word.push(nibble(*high) << 4 | nibble(*low));
+                at += 4;
+            }
+            (b'"', [b'\\', escaped, ..]) => {
+                word.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 0x08,
+                    b'a' => 0x07,
+                    other => *other,
+                });
+                at += 2;
+            }
+            (b'\'', [b'\\', b'\'', ..]) => {
+                word.push(b'\'');
+                at += 2;
+            }
+            (_, [plain, ..]) => {
+                word.push(*plain);
+                at += 1;
+            }
+            (_, []) => return None,
+        }
+    }
+}
+
+/// The value of a hexadecimal digit.
+fn nibble(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
+    }
+}
+
+#[cfg(test)]
+mod tests;

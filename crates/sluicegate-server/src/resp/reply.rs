@@ -1,0 +1,179 @@
+//! From answers to bytes, in the protocol version that the client asked for.
+//!
+//! RESP2 and RESP3 differ here only in what has no value and in what is a map; everything else is written alike.
+
+use std::fmt;
+use std::io::Write as _;
+
+/// The version of the protocol that a client speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Version {
+    /// What every connection starts with.
+    #[default]
+    Resp2,
+    /// What a client may ask for with HELLO.
+    Resp3,
+}
+
+impl Version {
+    /// The number that HELLO takes and tells.
+    pub(super) fn number(self) -> i64 {
+        match self {
+            Self::Resp2 => 2,
+            Self::Resp3 => 3,
+        }
+    }
+}
+
+/// Answers that wait to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    bytes: Vec<u8>,
+    version: Version,
+}
+
+impl Replies {
+    /// The version that is written.
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Writes another version from here on.
+    pub(super) fn set_version(&mut self, version: Version) {
+        self.version = version;
+    }
+
+    /// What is to be sent.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Forgets what was sent, and gives back the memory of an unusually long answer.
+    pub(super) fn clear(&mut self, bytes_kept_max: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(bytes_kept_max);
+    }
+
+    /// `+OK` and its like.
+    pub(super) fn simple(&mut self, text: &str) {
+        self.line(b'+', text);
+    }
+
+    /// An error. Its first word is its code; control characters cannot leave the line.
+    pub(super) fn error(&mut self, text: impl fmt::Display) {
+        self.bytes.push(b'-');
+        let start = self.bytes.len();
+        // Writing to memory cannot fail.
+        let _ = write!(self.bytes, "{text}");
+        for byte in &mut self.bytes[start..] {
+            if byte.is_ascii_control() {
+                *byte = b' ';
+            }
+        }
+        self.end();
+    }
+
+    /// An integer.
+    pub(super) fn integer(&mut self, value: i64) {
+        self.number(b':', value);
+    }
+
+    /// An integer that is never negative; one too large for the protocol is the largest it has.
+    pub(super) fn unsigned(&mut self, value: u64) {
+        self.integer(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+
+    /// A string of any bytes.
+    pub(super) fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
+        let bytes = bytes.as_ref();
+        self.length(b'$', bytes.len());
+        self.bytes.extend_from_slice(bytes);
+        self.end();
+    }
+
+    /// Nothing.
+    pub(super) fn null(&mut self) {
+        self.bytes.extend_from_slice(match self.version {
+            Version::Resp2 => b"$-1\r\n",
+            Version::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// The start of a list of `length` answers.
+    pub(super) fn array(&mut self, length: usize) {
+        self.length(b'*', length);
+    }
+
+    /// The start of `pairs` keys, each followed by its value.
+    pub(super) fn map(&mut self, pairs: usize) {
+        match self.version {
+            Version::Resp2 => self.length(b'*', pairs * 2),
+            Version::Resp3 => self.length(b'%', pairs),
+        }
+    }
+
+    fn line(&mut self, kind: u8, text: &str) {
+        self.bytes.push(kind);
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.end();
+    }
+
+    fn length(&mut self, kind: u8, length: usize) {
+        self.number(kind, length);
+    }
+
+    fn number(&mut self, kind: u8, number: impl itoa::Integer) {
+        self.bytes.push(kind);
+        self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(version: Version, write: impl Fn(&mut Replies)) -> String {
+        let mut replies = Replies::default();
+        replies.set_version(version);
+        write(&mut replies);
+        String::from_utf8(replies.as_bytes().to_vec()).expect("text")
+    }
+
+    #[test]
+    fn both_versions_write_most_things_alike() {
+        for version in [Version::Resp2, Version::Resp3] {
+            assert_eq!(written(version, |replies| replies.simple("OK")), "+OK\r\n");
+            assert_eq!(written(version, |replies| replies.integer(-1)), ":-1\r\n");
+            assert_eq!(written(version, |replies| replies.unsigned(u64::MAX)), ":9223372036854775807\r\n");
+            assert_eq!(written(version, |replies| replies.bulk("a\r\n")), "$3\r\na\r\n\r\n");
+            assert_eq!(written(version, |replies| replies.array(3)), "*3\r\n");
+        }
+    }
+
+    #[test]
+    fn nothing_and_maps_differ() {
+        assert_eq!(written(Version::Resp2, Replies::null), "$-1\r\n");
+        assert_eq!(written(Version::Resp3, Replies::null), "_\r\n");
+        assert_eq!(written(Version::Resp2, |replies| replies.map(7)), "*14\r\n");
+        assert_eq!(written(Version::Resp3, |replies| replies.map(7)), "%7\r\n");
+    }
+
+    #[test]
+    fn an_error_stays_on_its_line() {
+        let error = written(Version::Resp2, |replies| replies.error("ERR a\r\n+OK\r\n\0b"));
+        assert_eq!(error, "-ERR a  +OK   b\r\n");
+    }
+
+    #[test]
+    fn the_memory_of_a_long_answer_is_given_back() {
+        let mut replies = Replies::default();
+        replies.bulk(vec![0; 1_000_000]);
+        replies.clear(1_024);
+        assert!(replies.as_bytes().is_empty() && replies.bytes.capacity() <= 1_024);
+    }
+}

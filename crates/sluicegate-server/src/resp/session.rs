@@ -1,0 +1,315 @@
+//! What the server remembers of one client, and what it answers to each of its commands.
+//!
+//! A session needs no socket: words go in, bytes come out in [`Session::replies`]. Errors start with `ERR`, except
+//! the three that clients look for by name in a handshake: `NOAUTH`, `WRONGPASS` and `NOPROTO`.
+
+mod describe;
+mod handshake;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluicegate::CheckError;
+use sluicegate::clock::Clock as _;
+use sluicegate::core::{Quota, Timestamp};
+use sluicegate::observe::Observer as _;
+use sluicegate::store::StoreError;
+use tokio::sync::Semaphore;
+
+use super::check::{self, Check};
+use super::command::{self, Command, Verb};
+use super::parse::Words;
+use super::pipeline::{CALLS_MAX, Called, Pipeline};
+use super::reply::{Replies, Version};
+use super::throttle::{self, Buckets, LastQuota, Shown, Throttle};
+use crate::app::App;
+use crate::config::RespSettings;
+use crate::secret::Secret;
+use handshake::Names;
+
+/// Wrong passwords after which a connection is closed: enough for a person at a terminal.
+const WRONG_PASSWORDS_MAX: u32 = 8;
+
+/// What all sessions of a listener share.
+#[derive(Debug)]
+pub(crate) struct Service {
+    app: App,
+    password: Option<Secret>,
+    buckets: Buckets,
+    /// How many more calls pipelines may have under way.
+    calls: Arc<Semaphore>,
+    sessions: AtomicU64,
+    started: Timestamp,
+}
+
+impl Service {
+    /// A service that decides by `app`, for clients that know the password if there is one.
+    pub(crate) fn new(app: App, settings: RespSettings) -> Arc<Self> {
+        let RespSettings { password, deadline } = settings;
+        let started = app.limiter().clock().now();
+        let (buckets, calls) = (Buckets::new(deadline), Arc::new(Semaphore::new(CALLS_MAX)));
+        Arc::new(Self { app, password, buckets, calls, sessions: AtomicU64::new(0), started })
+    }
+
+    /// Whether clients must know a password.
+    pub(crate) fn has_password(&self) -> bool {
+        self.password.is_some()
+    }
+
+    /// The current instant.
+    pub(super) fn now(&self) -> Timestamp {
+        self.app.limiter().clock().now()
+    }
+
+    /// Decides a CL.THROTTLE, and counts what came of it.
+    async fn throttle(&self, throttle: &Throttle<'_>, quota: &Quota, now: Timestamp) -> Called {
+        let limiter = self.app.limiter();
+        let called = self.buckets.throttle(limiter.store(), throttle, quota, now).await;
+        let tally = limiter.observer();
+        if let Err(error) = &called {
+            tally.store_failed(error);
+        }
+        match &called {
+            _ if throttle.is_peek() => {}
+            Ok(answer) if answer.is_limited() => tally.count_denied(),
+            Ok(_) => tally.count_allowed(),
+            Err(error) => tally.count_undecided(throttle::SPACE, quota, error, now),
+        }
+        called
+    }
+}
+
+/// What becomes of the connection after a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Flow {
+    /// It goes on.
+    Continue,
+    /// It closes once everything is sent.
+    Close,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Session {
+    service: Arc<Service>,
+    id: u64,
+    peer: SocketAddr,
+    replies: Replies,
+    is_authenticated: bool,
+    wrong_passwords: u32,
+    names: Names,
+    last_quota: LastQuota,
+    pipeline: Pipeline,
+}
+
+impl Session {
+    /// A client that has said nothing yet.
+    pub(super) fn new(service: Arc<Service>, peer: SocketAddr) -> Self {
+        let id = service.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+        let is_authenticated = service.password.is_none();
+        Self {
+            service,
+            id,
+            peer,
+            replies: Replies::default(),
+            is_authenticated,
+            wrong_passwords: 0,
+            names: Names::default(),
+            last_quota: LastQuota::default(),
+            pipeline: Pipeline::default(),
+        }
+    }
+
+    /// The current instant.
+    pub(super) fn now(&self) -> Timestamp {
+        self.service.now()
+    }
+
+    /// The answers so far.
+    pub(super) fn replies(&mut self) -> &mut Replies {
+        &mut self.replies
+    }
+
+    /// Whether the client may ask for more than to be let in.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.is_authenticated
+    }
+
+    /// Answers one command that was received at `now`, or begins to: see [`Session::finish`].
+    pub(super) async fn execute(&mut self, words: &Words<'_>, now: Timestamp) -> Flow {
+        let Some(name) = words.first() else {
+            return Flow::Continue;
+        };
+        // A browser that was tricked into sending a request here must not get its body executed line by line.
+        if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
+            tracing::debug!(peer = %self.peer, "a connection speaks HTTP where RESP is expected, and was closed");
+            return Flow::Close;
+        }
+        let command = command::find(name);
+        if !command.is_some_and(|command| command.verb == Verb::Throttle && command.takes(words.len())) {
+            // What is not said of one bucket may depend on everything before it.
+            self.finish().await;
+        }
+        if !self.is_authenticated && !command.is_some_and(Command::needs_no_password) {
+            self.replies.error("NOAUTH Authentication required.");
+            return Flow::Continue;
+        }
+        match command {
+            None => self.unknown(words),
+            Some(command) if !command.takes(words.len()) => self.wrong_number_of_words(command.name),
+            Some(command) => return self.answer(command.verb, words, now).await,
+        }
+        Flow::Continue
+    }
+
+    /// Waits for everything that was begun, and answers it.
+    pub(super) async fn finish(&mut self) {
+        while !self.pipeline.is_empty() {
+            self.finish_oldest().await;
+        }
+    }
+
+    async fn finish_oldest(&mut self) {
+        if let Some(called) = self.pipeline.next().await {
+            self.throttled(&called);
+        }
+    }
+
+    async fn answer(&mut self, verb: Verb, words: &Words<'_>, now: Timestamp) -> Flow {
+        match verb {
+            Verb::Throttle => self.throttle(words, now).await,
+            Verb::Check => self.check(words).await,
+            Verb::Delete => self.delete(words, now).await,
+            Verb::Ping => self.ping(words),
+            Verb::Echo => self.replies.bulk(&words[1]),
+            Verb::Select => self.select(&words[1]),
+            Verb::Client => self.client(words),
+            Verb::Command => self.describe_commands(words),
+            Verb::Info => self.describe_server(now),
+            Verb::Hello => return self.hello(words),
+            Verb::Auth => return self.authenticate(words),
+            Verb::Reset => self.reset(),
+            Verb::Quit => {
+                self.replies.simple("OK");
+                return Flow::Close;
+            }
+        }
+        Flow::Continue
+    }
+
+    async fn throttle(&mut self, words: &Words<'_>, now: Timestamp) {
+        let throttle = Throttle::read(words);
+        let ready = throttle.and_then(|throttle| Ok((self.last_quota.of(throttle.shape())?, throttle)));
+        match ready {
+            Ok((quota, throttle)) if self.service.app.limiter().store().is_shared() => {
+                let (quota, throttle) = (quota.clone(), throttle.into_owned());
+                self.begin(throttle, quota, now).await;
+            }
+            Ok((quota, throttle)) => {
+                let called = self.service.throttle(&throttle, quota, now).await;
+                self.throttled(&called);
+            }
+            Err(invalid) => {
+                self.finish().await;
+                self.replies.error(format_args!("ERR {invalid}"));
+            }
+        }
+    }
+
+    /// Begins a call to a store that takes its time, as soon as there is room for it. One there always is.
+    async fn begin(&mut self, throttle: Throttle<'static>, quota: Quota, now: Timestamp) {
+        let permit = loop {
+            if self.pipeline.is_empty() {
+                break None;
+            }
+            match Arc::clone(&self.service.calls).try_acquire_owned() {
+                Ok(permit) => break Some(permit),
+                Err(_) => self.finish_oldest().await,
+            }
+        };
+        let service = Arc::clone(&self.service);
+        self.pipeline.push(throttle.key().clone(), async move {
+            let called = service.throttle(&throttle, &quota, now).await;
+            drop(permit);
+            called
+        });
+    }
+
+    fn throttled(&mut self, called: &Called) {
+        match called {
+            Ok(answer) => answer.write(&mut self.replies),
+            Err(_) => self.undecided(),
+        }
+    }
+
+    async fn check(&mut self, words: &Words<'_>) {
+        let check = match Check::read(words) {
+            Ok(check) => check,
+            Err(invalid) => return self.replies.error(format_args!("ERR {invalid}")),
+        };
+        let limiter = self.service.app.limiter();
+        let decided = if check.is_peek() {
+            limiter.peek(check.request()).await
+        } else {
+            limiter.check(check.request()).await
+        };
+        match decided {
+            Ok(decision) => check::write(&decision, &mut self.replies),
+            // The limiter has told its observer already.
+            Err(CheckError::Store(_)) => self.undecided(),
+            Err(invalid) => self.replies.error(format_args!("ERR {invalid}")),
+        }
+    }
+
+    async fn delete(&mut self, words: &Words<'_>, now: Timestamp) {
+        let mut deleted = 0;
+        for key in &words[1..] {
+            let store = self.service.app.limiter().store();
+            match self.service.buckets.delete(store, key, now).await {
+                Ok(was_there) => deleted += u64::from(was_there),
+                Err(error) => return self.store_failed(&error),
+            }
+        }
+        self.replies.unsigned(deleted);
+    }
+
+    fn store_failed(&mut self, error: &StoreError) {
+        self.service.app.limiter().observer().store_failed(error);
+        self.undecided();
+    }
+
+    /// Nothing of the reason is told: it may name hosts.
+    fn undecided(&mut self) {
+        self.replies.error("ERR Service temporarily unavailable (rate limiter backend error)");
+    }
+
+    fn ping(&mut self, words: &Words<'_>) {
+        match &words[1..] {
+            [] => self.replies.simple("PONG"),
+            [message] => self.replies.bulk(message),
+            _ => self.wrong_number_of_words("ping"),
+        }
+    }
+
+    fn select(&mut self, database: &[u8]) {
+        let number = std::str::from_utf8(database).ok().and_then(|text| text.parse::<i64>().ok());
+        match number {
+            Some(0) => self.replies.simple("OK"),
+            Some(_) => self.replies.error("ERR DB index is out of range; there is only 0"),
+            None => self.replies.error("ERR value is not an integer or out of range"),
+        }
+    }
+
+    fn unknown(&mut self, words: &Words<'_>) {
+        self.replies.error(format_args!("ERR unknown command '{}'", Shown(&words[0])));
+    }
+
+    fn wrong_number_of_words(&mut self, name: &str) {
+        self.replies.error(format_args!("ERR wrong number of arguments for '{name}' command"));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! What clients say before they get to work: HELLO, AUTH, CLIENT, RESET.
+//!
+//! There is one user, `default`, whose password is the configured one. Without a configured password every client
+//! is let in, and one that offers a password is told that none is expected: it is probably at the wrong server.
+
+use super::{Flow, Session, Shown, Version, WRONG_PASSWORDS_MAX, Words};
+
+/// The longest name of a client or of its library.
+const NAME_BYTES_MAX: usize = 256;
+
+/// The one user there is.
+const USER: &[u8] = b"default";
+
+const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
+                           Are you sure your configuration is correct?";
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const HELLO_NEEDS_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                                HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+                                select the RESP protocol version at the same time";
+
+/// What a client calls itself.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    pub(super) client: Vec<u8>,
+    pub(super) library: Vec<u8>,
+    pub(super) library_version: Vec<u8>,
+}
+
+/// What HELLO asks for.
+#[derive(Debug, Default)]
+struct Hello<'w> {
+    version: Option<Version>,
+    credentials: Option<(&'w [u8], &'w [u8])>,
+    name: Option<&'w [u8]>,
+}
+
+impl<'w> Hello<'w> {
+    /// Reads the words after HELLO, or says what is wrong with them.
+    fn read(words: &'w Words<'_>) -> Result<Self, String> {
+        let mut hello = Self::default();
+        let Some((version, mut rest)) = words[1..].split_first() else {
+            return Ok(hello);
+        };
+        hello.version = Some(match std::str::from_utf8(version).ok().and_then(|text| text.parse::<i64>().ok()) {
+            Some(2) => Version::Resp2,
+            Some(3) => Version::Resp3,
+            Some(_) => return Err("NOPROTO unsupported protocol version".to_owned()),
+            None => return Err("ERR Protocol version is not an integer or out of range".to_owned()),
+        });
+        loop {
+            rest = match rest {
+                [] => return Ok(hello),
+                [option, user, password, rest @ ..] if option.eq_ignore_ascii_case(b"AUTH") => {
+                    hello.credentials = Some((user, password));
+                    rest
+                }
+                [option, name, rest @ ..] if option.eq_ignore_ascii_case(b"SETNAME") => {
+                    hello.name = Some(name);
+                    rest
+                }
+                [option, ..] => return Err(format!("ERR Syntax error in HELLO option '{}'", Shown(option))),
+            };
+        }
+    }
+}
+
+impl Session {
+    /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`: all of it happens, or nothing.
+    pub(super) fn hello(&mut self, words: &Words<'_>) -> Flow {
+        let hello = match Hello::read(words) {
+            Ok(hello) => hello,
+            Err(error) => {
+                self.replies.error(error);
+                return Flow::Continue;
+            }
+        };
+        if hello.name.is_some_and(|name| !is_name(name)) {
+            self.replies.error(BAD_NAME);
+            return Flow::Continue;
+        }
+        if let Some((user, password)) = hello.credentials
+            && let Err(flow) = self.let_in(user, password)
+        {
+            return flow;
+        }
+        if !self.is_authenticated {
+            self.replies.error(HELLO_NEEDS_AUTH);
+            return Flow::Continue;
+        }
+        if let Some(version) = hello.version {
+            self.replies.set_version(version);
+        }
+        if let Some(name) = hello.name {
+            self.names.client = name.to_vec();
+        }
+        self.greet();
+        Flow::Continue
+    }
+
+    /// `AUTH [user] password`.
+    pub(super) fn authenticate(&mut self, words: &Words<'_>) -> Flow {
+        let outcome = match &words[1..] {
+            [password] => self.let_in(USER, password),
+            [user, password] => self.let_in(user, password),
+            _ => {
+                self.replies.error("ERR syntax error; use AUTH [user] password");
+                return Flow::Continue;
+            }
+        };
+        match outcome {
+            Ok(()) => {
+                self.replies.simple("OK");
+                Flow::Continue
+            }
+            Err(flow) => flow,
+        }
+    }
+
+    /// Compares the password in constant time. On failure the client has been answered.
+    fn let_in(&mut self, user: &[u8], password: &[u8]) -> Result<(), Flow> {
+        let Some(expected) = &self.service.password else {
+            self.replies.error(NO_PASSWORD);
+            return Err(Flow::Continue);
+        };
+        // Both are looked at either way: only the name of the user may show in the time it takes.
+        let is_password = expected.matches(password);
+        if is_password && user == USER {
+            self.is_authenticated = true;
+            self.wrong_passwords = 0;
+            return Ok(());
+        }
+        self.replies.error(WRONG_PASSWORD);
+        self.wrong_passwords += 1;
+        let is_guessing = self.wrong_passwords >= WRONG_PASSWORDS_MAX;
+        if is_guessing {
+            tracing::warn!(peer = %self.peer, "a client sent too many wrong passwords, and was cut off");
+        }
+        Err(if is_guessing { Flow::Close } else { Flow::Continue })
+    }
+
+    /// `CLIENT subcommand …`: what clients send on their own.
+    pub(super) fn client(&mut self, words: &Words<'_>) {
+        let subcommand = words[1].to_ascii_lowercase();
+        match (subcommand.as_slice(), &words[2..]) {
+            (b"id", []) => self.replies.unsigned(self.id),
+            (b"getname", []) if self.names.client.is_empty() => self.replies.null(),
+            (b"getname", []) => self.replies.bulk(&self.names.client),
+            (b"setname", [name]) if is_name(name) => {
+                self.names.client = name.to_vec();
+                self.replies.simple("OK");
+            }
+            (b"setname", [_]) => self.replies.error(BAD_NAME),
+            (b"setinfo", [attribute, value]) => self.set_info(attribute, value),
+            (b"info", []) => self.describe_client(),
+            // Hints about caches and eviction, of which there are none.
+            (b"no-evict" | b"no-touch", [switch]) if is_switch(switch) => self.replies.simple("OK"),
+            (b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch", _) => {
+                let name = Shown(&subcommand);
+                self.replies.error(format_args!("ERR wrong number of arguments for 'client|{name}' command"));
+            }
+            _ => self.replies.error(format_args!(
+                "ERR unknown subcommand '{}'; there are ID, GETNAME, SETNAME, SETINFO, INFO, NO-EVICT and NO-TOUCH",
+                Shown(&words[1])
+            )),
+        }
+    }
+
+    fn set_info(&mut self, attribute: &[u8], value: &[u8]) {
+        let field = match attribute.to_ascii_lowercase().as_slice() {
+            b"lib-name" => &mut self.names.library,
+            b"lib-ver" => &mut self.names.library_version,
+            _ => return self.replies.error(format_args!("ERR Unrecognized option '{}'", Shown(attribute))),
+        };
+        if !is_name(value) {
+            return self.replies.error(format_args!(
+                "ERR {} cannot contain spaces, newlines or special characters.",
+                Shown(attribute)
+            ));
+        }
+        *field = value.to_vec();
+        self.replies.simple("OK");
+    }
+
+    /// `RESET`: as if the connection had just been opened.
+    pub(super) fn reset(&mut self) {
+        self.names = Names::default();
+        self.is_authenticated = self.service.password.is_none();
+        self.replies.set_version(Version::Resp2);
+        self.replies.simple("RESET");
+    }
+}
+
+pub(super) const BAD_NAME: &str =
+    "ERR Client names cannot contain spaces, newlines or special characters, and have at most 256.";
+
+/// Whether a client may call itself so; nothing at all takes a name away.
+fn is_name(name: &[u8]) -> bool {
+    name.len() <= NAME_BYTES_MAX && name.iter().all(u8::is_ascii_graphic)
+}
+
+fn is_switch(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"on") || word.eq_ignore_ascii_case(b"off")
+}

@@ -1,0 +1,149 @@
+//! The RESP listener on a shared store: many commands of a pipeline at a time, and the order that counts kept.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sluicegate_testkit::fault_proxy::{FaultProxy, Mode};
+use sluicegate_testkit::poll;
+use sluicegate_testkit::redis_cluster::RedisCluster;
+use sluicegate_testkit::redis_server::RedisServer;
+
+use super::{Client, start};
+use crate::server::{ConfigFile, PATIENCE, Server};
+
+const UNAVAILABLE: &str = "-ERR Service temporarily unavailable (rate limiter backend error)\r\n";
+
+/// A server on the store at `url` that gives it so much time.
+fn start_on(url: &str, test: &str, deadline: &str) -> Server {
+    let config = ConfigFile::new(test, format!("resp: {{ deadline: {deadline} }}\nrules: []"));
+    start(&["--config", config.path(), "--store", url])
+}
+
+/// The answer to the first so many takings of one from a bucket of `limit` that gains one in an hour.
+fn answer(limit: u64, taken: u64) -> String {
+    if taken > limit {
+        return format!("*5\r\n:1\r\n:{limit}\r\n:0\r\n:3600\r\n:{}\r\n", limit * 3_600);
+    }
+    format!("*5\r\n:0\r\n:{limit}\r\n:{}\r\n:-1\r\n:{}\r\n", limit - taken, taken * 3_600)
+}
+
+fn throttle(key: &str, limit: u64) -> String {
+    format!("CL.THROTTLE {key} {} 1 3600\r\n", limit - 1)
+}
+
+#[test]
+fn a_pipeline_over_many_keys_takes_few_round_trips() {
+    const COMMANDS: u64 = 1_000;
+    const DELAY: Duration = Duration::from_millis(5);
+    let redis = RedisServer::start();
+    let proxy = FaultProxy::start(redis.address());
+    let server = start_on(&proxy.url(), "resp-round-trips", "10s");
+    let mut client = Client::connect(&server);
+    client.ask("CL.THROTTLE warm 0 1 3600", &answer(1, 1));
+    proxy.set(Mode::Delay(DELAY));
+    // Each key has a limit of its own, so an answer in the wrong place shows.
+    let limit = |index: u64| index % 500 + 2;
+    let commands: String = (0..COMMANDS).map(|index| throttle(&format!("key{index}"), limit(index))).collect();
+    let answers: String = (0..COMMANDS).map(|index| answer(limit(index), 1)).collect();
+    let sent = Instant::now();
+    client.send(commands);
+    client.expect(answers);
+    // One after the other they would take a thousand round trips, of twice the delay each.
+    let (took, one_by_one) = (sent.elapsed(), 2 * DELAY * COMMANDS as u32);
+    assert!(took < one_by_one / 4, "{took:?} of {one_by_one:?}");
+}
+
+#[test]
+fn commands_on_one_key_are_decided_in_their_order() {
+    let redis = RedisServer::start();
+    let server = start_on(&redis.url(), "resp-order", "10s");
+    let mut client = Client::connect(&server);
+    // Three keys in turn and something between, from a bucket that is empty before the end.
+    let (mut commands, mut answers) = (String::new(), String::new());
+    for taken in 1..=60 {
+        for key in ["a", "b", "a\"\\x00\""] {
+            commands += &throttle(key, 50);
+            answers += &answer(50, taken);
+        }
+        if taken % 20 == 0 {
+            commands += "PING\r\nCL.THROTTLE a 49 1 0\r\n";
+            answers += "+PONG\r\n-ERR value is not an integer or out of range: period is '0'; use a whole number from 1 to 315360000\r\n";
+        }
+    }
+    // What is forgotten is forgotten after what came before, and before what comes after.
+    commands += &format!("DEL a b nobody\r\n{}{}", throttle("a", 50), throttle("b", 50));
+    answers += &format!(":2\r\n{0}{0}", answer(50, 1));
+    client.send(commands);
+    client.expect(answers);
+}
+
+#[test]
+fn without_the_store_commands_are_errors_in_time_and_the_connection_goes_on() {
+    const DEADLINE: Duration = Duration::from_millis(200);
+    let redis = RedisServer::start();
+    let server = start_on(&redis.url(), "resp-outage", "200ms");
+    let mut client = Client::connect(&server);
+    let pipeline: String = (0..300).map(|index| throttle(&format!("key{index}"), 2)).collect();
+    let is_back = |client: &mut Client| {
+        poll::until_true("a decision after the outage", PATIENCE, || {
+            client.send(throttle("again", 10_000) + "PING\r\n");
+            client.read_until("+PONG\r\n").starts_with("*5\r\n:0\r\n")
+        });
+    };
+    is_back(&mut client);
+
+    redis.pause();
+    let sent = Instant::now();
+    client.send(pipeline.as_str());
+    client.expect(UNAVAILABLE.repeat(300));
+    // All wait at the same time, or are not sent any more; a busy machine is given some more.
+    assert!(sent.elapsed() < DEADLINE * 10, "{:?}", sent.elapsed());
+    client.ask("PING", "+PONG\r\n");
+    redis.resume();
+    is_back(&mut client);
+
+    redis.kill();
+    let sent = Instant::now();
+    client.send(pipeline.as_str());
+    client.expect(UNAVAILABLE.repeat(300));
+    assert!(sent.elapsed() < DEADLINE * 10, "{:?}", sent.elapsed());
+    redis.launch();
+    is_back(&mut client);
+
+    server.signal("TERM");
+    let ended = server.wait();
+    let last = ended.lines.iter().find(|line| line.contains("\"stopped\"")).expect("the last line");
+    let last: Value = serde_json::from_str(last).expect("JSON");
+    // What was asked until the store was back may be among them.
+    let counted = |name: &str| last[name].as_u64().expect("a count");
+    assert!(counted("undecided") >= 600 && counted("undecided") == counted("store_failures"), "{last}");
+    let told = "\"rules\":\"resp:cl.throttle: closed\"";
+    assert!(ended.lines.iter().any(|line| line.contains(told)), "{:#?}", ended.lines);
+}
+
+#[test]
+fn two_servers_on_a_cluster_admit_together_what_the_limit_says() {
+    const KEYS: usize = 60;
+    const LIMIT: u64 = 10;
+    let cluster = RedisCluster::start();
+    let servers =
+        [start_on(&cluster.url(), "resp-cluster-0", "10s"), start_on(&cluster.url(), "resp-cluster-1", "10s")];
+    let round: String = (0..KEYS).map(|key| throttle(&format!("key{key}"), LIMIT)).collect();
+    // Four clients, two of each server, ask each for the whole limit at once.
+    let ask = |mut client: Client| {
+        client.send(round.repeat(LIMIT as usize) + "PING\r\n");
+        let answers = client.read_until("+PONG\r\n");
+        let limited: Vec<bool> = answers.split("*5\r\n").skip(1).map(|answer| answer.starts_with(":1")).collect();
+        assert_eq!(limited.len(), KEYS * LIMIT as usize, "{answers}");
+        limited
+    };
+    let told: Vec<Vec<bool>> = std::thread::scope(|scope| {
+        let clients = servers.iter().chain(&servers).map(Client::connect);
+        let clients: Vec<_> = clients.map(|client| scope.spawn(|| ask(client))).collect();
+        clients.into_iter().map(|client| client.join().expect("a client")).collect()
+    });
+    for key in 0..KEYS {
+        let of_key = told.iter().flat_map(|limited| limited.iter().skip(key).step_by(KEYS));
+        assert_eq!(of_key.filter(|is_limited| !**is_limited).count() as u64, LIMIT, "key{key}");
+    }
+}
