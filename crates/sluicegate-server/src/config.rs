@@ -185,7 +185,7 @@ fn read_resp(reader: &Reader<'_>) -> Option<RespSettings> {
     let section = reader.section(RESP_KEYS)?;
     let deadline = section.optional("deadline", DEADLINE_DEFAULT, Reader::deadline);
     let password = section.optional("password", None, |password| {
-        let text = password.text()?;
+        let text = password.secret()?;
         if (1..=PASSWORD_BYTES_MAX).contains(&text.len()) {
             return Some(Some(Secret::new(text)));
         }

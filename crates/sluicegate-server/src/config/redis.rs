@@ -103,13 +103,14 @@ pub(crate) fn read(reader: &Reader<'_>) -> Option<RedisSettings> {
     let time = |key| section.optional(key, None, |value| timeout(value).map(Some));
     let encoder = section.optional("prefix", KeyEncoder::default(), |prefix| prefix.text_as(encoder));
     let form = section.optional("keys", KeyForm::Plain, |form| form.choice(KEY_FORMS));
-    let secret = text("key_secret");
+    let secret_text = |key| section.optional(key, None, |value| value.secret().map(Some));
+    let secret = secret_text("key_secret");
     let connections = section.optional("max_connections", None, |count| {
         Some(NonZeroUsize::new(usize::try_from(count.integer(1..=CONNECTIONS_MAX)?).ok()?))
     });
     let (connect_timeout, read_timeout) = (time("connect_timeout"), time("read_timeout"));
     let (ca_file, certificate, key) = (path("ca_file"), path("certificate_file"), path("key_file"));
-    let (user, password) = (text("sentinel_user"), text("sentinel_password"));
+    let (user, password) = (text("sentinel_user"), secret_text("sentinel_password"));
     let instances = section.optional("min_instances", NonZeroU32::MIN, |count| {
         NonZeroU32::new(u32::try_from(count.integer(1..=INSTANCES_MAX)?).ok()?)
     });

@@ -190,6 +190,18 @@ fn every_problem_with_the_section_redis_is_told() {
 }
 
 #[test]
+fn a_secret_that_is_no_text_is_not_repeated() {
+    for text in [
+        "redis: { keys: hashed, key_secret: 98765 }",
+        "redis: { sentinel_password: 98765 }",
+        "resp: { password: 98765 }",
+    ] {
+        let problems = parse(&format!("{text}\nrules: []")).unwrap_err().to_string();
+        assert!(problems.contains("not a text: write a text") && !problems.contains("98765"), "{problems}");
+    }
+}
+
+#[test]
 fn a_file_without_rules_is_refused() {
     let problems = parse("store: memory").unwrap_err().to_string();
     assert_eq!(problems, "t.yaml:1:1: rules: missing key: list the rules, or write `rules: []` to limit nothing");

@@ -172,6 +172,22 @@ impl<'d> Reader<'d> {
         }
     }
 
+    /// A text that no message shows.
+    #[must_use]
+    pub fn secret(&self) -> Option<String> {
+        let Some(scalar) = self.scalar().filter(|scalar| scalar.meaning() == Meaning::Text) else {
+            self.report_as(Wrong::new("not a text", "write a text, in quotes if it looks like a number"), None);
+            return None;
+        };
+        match expand(&scalar.text, self.document.environment) {
+            Ok(text) => Some(text.into_owned()),
+            Err(wrongs) => {
+                wrongs.into_iter().for_each(|wrong| self.report_as(wrong, None));
+                None
+            }
+        }
+    }
+
     /// What `parse` makes of the text.
     pub fn text_as<T>(&self, parse: impl FnOnce(&str) -> Result<T, Wrong>) -> Option<T> {
         self.checked(parse(&self.text()?))

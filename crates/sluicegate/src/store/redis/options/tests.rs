@@ -62,8 +62,8 @@ fn mistakes_are_named_with_their_remedy() {
     check("redis://", "host is missing");
     check("redis://:7000", "host is missing");
     check("redis+cluster://a,,b", "host is missing");
-    check("redis://h:0", "port `0` of `h`");
-    check("redis://h:70000", "port `70000` of `h`");
+    check("redis://h:0", "port of `h`");
+    check("redis://h:70000", "port of `h`");
     check("redis://h:", "of `h` is not a number");
     check("redis://h:x", "of `h` is not a number");
     check("redis://[::1]x", "of `::1` is not a number");

@@ -123,11 +123,10 @@ fn address(text: &str, default_port: u16) -> Result<Address, OptionsError> {
     Ok(Address { host: host.to_owned(), port })
 }
 
-/// Shows the port only if it is a number: somebody may have written a name and a password but no host.
+/// Does not show the port: somebody may have written a name and a password but no host.
 fn bad_port(host: &str, port: &str) -> OptionsError {
     if port.contains(':') {
         return problem(format!("the host that starts with `{host}` has several `:`; write IPv6 as [::1]:6379"));
     }
-    let shown = if port.bytes().all(|byte| byte.is_ascii_digit()) { format!(" `{port}`") } else { String::new() };
-    problem(format!("the port{shown} of `{host}` is not a number from 1 to 65535"))
+    problem(format!("the port of `{host}` is not a number from 1 to 65535"))
 }
