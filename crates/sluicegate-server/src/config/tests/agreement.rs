@@ -275,6 +275,8 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "global among others",
     "without hashed keys",
     "out of range",
+    "is not set: ",
+    "${ without }",
     "(value \"${",
     "(value \"$${",
 ];
