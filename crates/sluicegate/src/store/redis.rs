@@ -129,6 +129,23 @@ impl RedisStore<OneConnection> {
     }
 }
 
+#[doc(hidden)]
+impl RedisStore<OneConnection> {
+    /// Undoes a charge that was made at this instant, as it is done when a later call of the same request denies.
+    ///
+    /// # Errors
+    /// As [`Store::charge`].
+    pub async fn undo(
+        &self,
+        charges: &[Charge<'_>],
+        charged_at: Timestamp,
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        Request::new(self, charges, now, deadline).act(Operation::Undo(charged_at)).await
+    }
+}
+
 impl<D> RedisStore<D> {
     /// How many values could not be read so far. Each counted as a drained limit and was replaced.
     pub fn damaged_values(&self) -> u64 {

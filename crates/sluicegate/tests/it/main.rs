@@ -16,5 +16,7 @@ mod redis_faults;
 mod redis_server;
 #[cfg(feature = "redis")]
 mod redis_store;
+#[cfg(feature = "redis")]
+mod redis_undo;
 mod source_defects;
 mod support;

@@ -4,7 +4,7 @@ use super::call::Word;
 use super::key::{KeyEncoder, seed};
 use crate::store::Charge;
 use sluicegate_core::decision::Group;
-use sluicegate_core::{Algorithm, Cost, FixedWindow, Quota, TokenBucket};
+use sluicegate_core::{Algorithm, Cost, FixedWindow, Quota, Timestamp, TokenBucket};
 use smallvec::SmallVec;
 use std::io::Write;
 use std::ops::Range;
@@ -16,16 +16,24 @@ pub(super) enum Operation {
     Peek,
     Refund,
     Reset,
+    /// Takes back one charge, made at this instant of the server's clock.
+    Undo(Timestamp),
 }
 
 impl Operation {
-    fn name(self) -> &'static [u8] {
-        match self {
-            Self::Charge => b"charge",
-            Self::Peek => b"peek",
-            Self::Refund => b"refund",
-            Self::Reset => b"reset",
+    fn argument(self) -> Word {
+        let name = match self {
+            Self::Charge => "charge",
+            Self::Peek => "peek",
+            Self::Refund => "refund",
+            Self::Reset => "reset",
+            Self::Undo(_) => "undo",
+        };
+        let mut text = Word::from_slice(name.as_bytes());
+        if let Self::Undo(charged_at) = self {
+            write_numbers(&mut text, [charged_at.as_micros()]);
         }
+        text
     }
 }
 
@@ -68,7 +76,7 @@ impl<'a> Message<'a> {
         'a: 'c,
     {
         let start = self.limits.len();
-        self.arguments.push(Word::from_slice(operation.name()));
+        self.arguments.push(operation.argument());
         for charge in charges {
             let key = self.key(charge);
             for (index, quota) in charge.quotas.iter().enumerate() {

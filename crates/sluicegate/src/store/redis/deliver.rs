@@ -1,8 +1,9 @@
 //! How calls get to servers, as far as the store needs to know, and the plainest way there is.
 
 use super::call::{Answer, Call};
+use super::error::{Ran, Trouble};
 use super::servers::Servers;
-use crate::store::{ErrorClass, Health, StoreError};
+use crate::store::{ErrorClass, Health};
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use sluicegate_core::Timestamp;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 /// Somebody who delivers calls. Clones share the way.
 pub(super) trait Deliver: Clone + Send + Sync + 'static {
     /// Sends the call to the server that has its keys, and brings the answer.
-    fn call(&self, call: &Call<'_>, deadline: Instant) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+    fn call(&self, call: &Call<'_>, deadline: Instant) -> impl Future<Output = Result<Answer, Trouble>> + Send;
 
     /// True if one call may speak of both keys.
     fn share_a_call(&self, left: &[u8], right: &[u8]) -> bool;
@@ -25,7 +26,7 @@ pub(super) trait Deliver: Clone + Send + Sync + 'static {
 }
 
 impl Deliver for Arc<Servers> {
-    async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Answer, StoreError> {
+    async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Answer, Trouble> {
         Servers::call(self, call, deadline).await
     }
 
@@ -64,8 +65,9 @@ impl OneConnection {
 }
 
 impl Deliver for OneConnection {
-    async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Answer, StoreError> {
+    async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Answer, Trouble> {
         let nonce = self.nonce.fetch_add(1, Ordering::Relaxed).to_string();
+        let unknown = |class, message: String| Trouble::with_server(class, Ran::Unknown, message);
         let exchange = async {
             match self.send("EVALSHA", &call.script.hash, call, &nonce).await {
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
@@ -76,9 +78,9 @@ impl Deliver for OneConnection {
         };
         match tokio::time::timeout_at(deadline, exchange).await {
             Ok(Ok(reply)) => answer(&reply, &nonce)
-                .ok_or_else(|| StoreError::new(ErrorClass::Protocol, reply.escape_ascii().to_string())),
-            Ok(Err(error)) => Err(StoreError::new(ErrorClass::Connection, error.to_string())),
-            Err(_) => Err(StoreError::new(ErrorClass::Timeout, "no answer within the deadline")),
+                .ok_or_else(|| unknown(ErrorClass::Protocol, reply.escape_ascii().to_string())),
+            Ok(Err(error)) => Err(unknown(ErrorClass::Connection, error.to_string())),
+            Err(_) => Err(unknown(ErrorClass::Timeout, "no answer within the deadline".to_owned())),
         }
     }
 

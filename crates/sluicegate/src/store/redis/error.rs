@@ -32,6 +32,8 @@ pub(super) enum Blame {
     Server,
     /// This call, this key, or ourselves.
     Call,
+    /// That the call has several keys: each alone has a server that answers.
+    Company,
 }
 
 /// How a server turns a call away that could still be answered, here or elsewhere.
@@ -74,6 +76,11 @@ impl Trouble {
             _ => (ErrorClass::Protocol, Blame::Server),
         };
         Self { class, message: error.to_string(), ran: Ran::Unknown, blame }
+    }
+
+    /// True if the call certainly did nothing, and would be answered if it had one key only.
+    pub(super) fn is_of_company(&self) -> bool {
+        self.blame == Blame::Company && self.ran == Ran::No
     }
 
     /// The same, as it happened on a server.
@@ -122,8 +129,8 @@ fn class_of(code: &str) -> (ErrorClass, Blame) {
         "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "NOREPLICAS" | "MISCONF" => {
             (ErrorClass::Unusable, Blame::Server)
         }
-        // Keys of a slot that moves are here and there; other slots are well.
-        "TRYAGAIN" => (ErrorClass::Unusable, Blame::Call),
+        // Keys of a slot that moves are here and there, and whoever is new is nowhere yet.
+        "TRYAGAIN" => (ErrorClass::Unusable, Blame::Company),
         "READONLY" => (ErrorClass::ReadOnly, Blame::Server),
         "BUSY" => (ErrorClass::Busy, Blame::Server),
         // The server is quick to say so, and whatever writes nothing is still answered.
@@ -163,7 +170,7 @@ mod tests {
                 Unusable,
                 Blame::Server,
             ),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", Unusable, Blame::Call),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Unusable, Blame::Company),
             ("READONLY You can't write against a read only replica.", ReadOnly, Blame::Server),
             ("BUSY Redis is busy running a script. You can only call SCRIPT KILL", Busy, Blame::Server),
             (

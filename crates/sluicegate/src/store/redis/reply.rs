@@ -5,7 +5,8 @@
 
 use super::arguments::{Limit, Message, Operation};
 use super::call::Answer;
-use crate::store::{ErrorClass, StoreError, Verdicts};
+use super::error::{Ran, Trouble};
+use crate::store::{ErrorClass, Verdicts};
 use sluicegate_core::algorithm::fixed_window::FixedWindowState;
 use sluicegate_core::algorithm::sliding_counter::SlidingCounterState;
 use sluicegate_core::algorithm::sliding_window::{Entry, SlidingWindowState};
@@ -37,10 +38,10 @@ pub(super) struct Findings<'a> {
 }
 
 impl<'a> Findings<'a> {
-    pub(super) fn read(answer: &Answer, message: &Message<'a>) -> Result<Self, StoreError> {
+    pub(super) fn read(answer: &Answer, message: &Message<'a>) -> Result<Self, Trouble> {
         let nonsense = |what: &str| {
             let body = answer.body.escape_ascii().to_string();
-            StoreError::new(ErrorClass::Protocol, format!("{what} in the reply {body:.200}"))
+            Trouble::with_server(ErrorClass::Protocol, Ran::Unknown, format!("{what} in the reply {body:.200}"))
         };
         let mut words = answer.body.split(|byte| *byte == b' ');
         let damaged = words.next().and_then(number).ok_or_else(|| nonsense("no count"))?;
@@ -79,7 +80,9 @@ impl<'a> Finding<'a> {
 pub(super) fn verdicts(operation: Operation, findings: &[Finding<'_>]) -> Verdicts {
     match operation {
         Operation::Charge => charged(findings),
-        Operation::Peek | Operation::Refund | Operation::Reset => uncharged(findings).collect(),
+        Operation::Peek | Operation::Refund | Operation::Reset | Operation::Undo(_) => {
+            uncharged(findings).collect()
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use super::arguments::{Message, Operation};
 use super::call::{Call, Repeat, Script, Word};
 use super::deliver::Deliver;
+use super::error::Trouble;
 use super::reply::{Findings, verdicts};
+use super::reserve::Part;
 use super::{RedisStore, Whose, script};
 use crate::store::{Charge, Reply, StoreError};
 use sluicegate_core::Timestamp;
@@ -36,21 +38,31 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         if self.charges.len() > 1 {
             let parts = self.parts();
             if parts.len() > 1 {
-                return match operation {
-                    Operation::Charge => self.reserve(parts).await,
-                    other => self.ask_each(other, parts).await,
-                };
+                return self.act_apart(operation, parts).await;
             }
         }
         let mut message = Message::new(&self.store.encoder);
         message.add(operation, self.charges);
-        let Findings { now, decisions, .. } = self.say(message).await?;
+        let Findings { now, decisions, .. } = match self.say(message).await {
+            Err(trouble) if trouble.is_of_company() => {
+                let all = (0..self.charges.len()).collect();
+                return self.act_apart(operation, self.by_key(all)).await;
+            }
+            said => said?,
+        };
         let verdicts = decisions.iter().flat_map(|(operation, findings)| verdicts(*operation, findings));
         Ok(Reply { now, verdicts: verdicts.collect() })
     }
 
+    async fn act_apart(&self, operation: Operation, parts: Vec<Part>) -> Result<Reply, StoreError> {
+        match operation {
+            Operation::Charge => self.reserve(parts).await,
+            other => self.ask_each(other, parts).await,
+        }
+    }
+
     /// One call, and what it found.
-    pub(super) async fn say<'m>(&self, mut message: Message<'m>) -> Result<Findings<'m>, StoreError> {
+    pub(super) async fn say<'m>(&self, mut message: Message<'m>) -> Result<Findings<'m>, Trouble> {
         let script = self.script(&mut message);
         let gives_back = message.decisions.iter().any(|(operation, _)| *operation == Operation::Refund);
         let repeat = if gives_back { Repeat::Never } else { Repeat::Allowed };

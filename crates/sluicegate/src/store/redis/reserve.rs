@@ -4,16 +4,20 @@
 //! 1. The enforced limits are charged part by part, the narrowest subject first: it is the most likely to deny. So who
 //!    is admitted has been charged everywhere, and no limit ever admits more than it should.
 //! 2. At the first denial, at an error, or when the caller goes away, what was charged is given back: `reserved` sees to
-//!    that. A refund that is lost leaves the request's cost charged; that denies too much for a while, and never too
-//!    little.
+//!    that. What is lost on the way back, or given back already by time, stays charged; that denies too much for a while,
+//!    and never too little.
 //! 3. Limits of shadow rules are only looked at until the request has passed, and charged then. Those of the last
 //!    part are decided together with it.
+//!
+//! While a slot moves, a call with several of its keys is refused, and each of them alone has a server that answers. So a
+//! part that is refused for this is taken apart, key by key, and the same is done with what comes of it.
 //!
 //! The verdicts of a denied request say what they would have said had it been one call: limits that were charged and
 //! given back are shown as they were before. The instants of the parts differ by the time between the calls.
 
 use super::arguments::{Message, Operation};
 use super::deliver::Deliver;
+use super::error::Trouble;
 use super::reply::{Findings, Found, all_fit, uncharged, verdicts};
 use super::request::Request;
 use super::reserved::Reserved;
@@ -21,6 +25,7 @@ use crate::store::{Charge, Reply, StoreError, Verdicts};
 use futures_util::future::{OptionFuture, join, join_all, try_join_all};
 use sluicegate_core::Timestamp;
 use sluicegate_core::decision::Group;
+use std::collections::VecDeque;
 use tokio::time::timeout_at;
 
 /// Charges that share a call, by their place in the request.
@@ -37,41 +42,57 @@ struct Asked<'a> {
 impl<'r, D: Deliver> Request<'r, '_, D> {
     /// The charges in parts that share a call, the narrowest subjects first.
     pub(super) fn parts(&self) -> Vec<Part> {
-        let encode = |charge: &Charge<'_>| self.store.encoder.encode(&charge.key);
-        let keys: Vec<Vec<u8>> = self.charges.iter().map(encode).collect();
-        let mut parts: Vec<Part> = Vec::new();
-        for (index, key) in keys.iter().enumerate() {
-            let shares = |part: &&mut Part| self.store.delivery.share_a_call(&keys[part[0]], key);
-            match parts.iter_mut().find(shares) {
-                Some(part) => part.push(index),
-                None => parts.push(vec![index]),
+        self.grouped((0..self.charges.len()).collect(), |one, other| self.store.delivery.share_a_call(one, other))
+    }
+
+    /// A part for every key, the narrowest subjects first.
+    pub(super) fn by_key(&self, part: Part) -> Vec<Part> {
+        self.grouped(part, |one, other| one == other)
+    }
+
+    fn grouped(&self, charges: Part, go_together: impl Fn(&[u8], &[u8]) -> bool) -> Vec<Part> {
+        let mut parts: Vec<(Vec<u8>, Part)> = Vec::new();
+        for index in charges {
+            let key = self.store.encoder.encode(&self.charges[index].key);
+            match parts.iter_mut().find(|(first, _)| go_together(first, &key)) {
+                Some((_, part)) => part.push(index),
+                None => parts.push((key, vec![index])),
             }
         }
-        parts.sort_by_key(|part| part.iter().map(|index| width(&self.charges[*index])).min());
-        parts
+        parts.sort_by_key(|(_, part)| part.iter().map(|index| width(&self.charges[*index])).min());
+        parts.into_iter().map(|(_, part)| part).collect()
     }
 
     /// Asks all parts at once, where each may have its own way.
     pub(super) async fn ask_each(&self, operation: Operation, parts: Vec<Part>) -> Result<Reply, StoreError> {
-        let asked = try_join_all(parts.into_iter().map(|part| self.ask(operation, part))).await?;
-        Ok(self.reply(asked.iter().map(|asked| (asked, verdicts(asked.operation, &asked.findings)))))
+        let asked = try_join_all(parts.into_iter().map(|part| self.ask_anyhow(operation, part))).await?;
+        let asked = asked.iter().flatten();
+        Ok(self.reply(asked.map(|asked| (asked, verdicts(asked.operation, &asked.findings)))))
     }
 
     /// Charges all parts in order, or none.
     pub(super) async fn reserve(&self, parts: Vec<Part>) -> Result<Reply, StoreError> {
         let decides = |part: &Part| part.iter().any(|index| self.is_enforced(*index));
         let (deciding, mut watching): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(decides);
+        let mut deciding = VecDeque::from(deciding);
         let mut asked: Vec<Asked<'r>> = Vec::new();
         let mut reserved = Reserved::new(self);
-        for (turn, part) in deciding.iter().enumerate() {
-            let is_last = turn + 1 == deciding.len();
-            let answered = self.reserve_part(part, is_last).await?;
+        while let Some(part) = deciding.pop_front() {
+            let answered = match self.reserve_part(&part, deciding.is_empty()).await {
+                Err(trouble) if trouble.is_of_company() && self.by_key(part.clone()).len() > 1 => {
+                    let (first, more): (Vec<Part>, Vec<Part>) = self.by_key(part).into_iter().partition(decides);
+                    first.into_iter().rev().for_each(|part| deciding.push_front(part));
+                    watching.extend(more);
+                    continue;
+                }
+                answered => answered?,
+            };
             if !answered.iter().all(|asked| all_fit(&asked.findings)) {
-                let rest = [&deciding[turn + 1..], &watching].concat();
+                let rest = deciding.into_iter().chain(watching).collect();
                 return Ok(self.deny(reserved, asked, answered, rest).await);
             }
             let charged = answered.iter().filter(|asked| asked.operation == Operation::Charge);
-            charged.for_each(|asked| reserved.add(asked.part.clone()));
+            charged.for_each(|asked| reserved.add(asked.part.clone(), asked.now));
             asked.extend(answered);
         }
         reserved.keep();
@@ -81,7 +102,7 @@ impl<'r, D: Deliver> Request<'r, '_, D> {
     }
 
     /// Charges what decides in this part. What only watches is looked at, unless nothing else is left to decide.
-    async fn reserve_part(&self, part: &Part, is_last: bool) -> Result<Vec<Asked<'r>>, StoreError> {
+    async fn reserve_part(&self, part: &Part, is_last: bool) -> Result<Vec<Asked<'r>>, Trouble> {
         if is_last {
             return Ok(vec![self.ask(Operation::Charge, part.clone()).await?]);
         }
@@ -95,8 +116,8 @@ impl<'r, D: Deliver> Request<'r, '_, D> {
     /// Everything that decides has been charged: charges what watches. What cannot be reached changes nothing any more,
     /// and is shown as nobody has charged it.
     async fn pass(&self, mut asked: Vec<Asked<'r>>, watching: Vec<Part>) -> Reply {
-        let charged = join_all(watching.iter().map(|part| self.ask(Operation::Charge, part.clone()))).await;
-        asked.extend(charged.into_iter().flatten());
+        let charged = join_all(watching.into_iter().map(|part| self.ask_anyhow(Operation::Charge, part))).await;
+        asked.extend(charged.into_iter().flatten().flatten());
         self.reply(asked.iter().map(|asked| (asked, verdicts(asked.operation, &asked.findings))))
     }
 
@@ -111,20 +132,30 @@ impl<'r, D: Deliver> Request<'r, '_, D> {
     ) -> Reply {
         // Whoever asks next should see it given back, if that takes no longer than this caller would wait anyway.
         let given_back = timeout_at(self.deadline, OptionFuture::from(reserved.give_back()));
-        let looks = join_all(rest.into_iter().map(|part| self.ask(Operation::Peek, part)));
+        let looks = join_all(rest.into_iter().map(|part| self.ask_anyhow(Operation::Peek, part)));
         let (_, rest) = join(given_back, looks).await;
         asked.extend(denied);
-        asked.extend(rest.into_iter().flatten());
+        asked.extend(rest.into_iter().flatten().flatten());
         self.reply(asked.iter().map(|asked| (asked, uncharged(&asked.findings).collect())))
     }
 
-    async fn ask(&self, operation: Operation, part: Part) -> Result<Asked<'r>, StoreError> {
+    /// Asks in one call, or in one for every key if the keys cannot share one now.
+    async fn ask_anyhow(&self, operation: Operation, part: Part) -> Result<Vec<Asked<'r>>, Trouble> {
+        match self.ask(operation, part.clone()).await {
+            Err(trouble) if trouble.is_of_company() => {
+                try_join_all(self.by_key(part).into_iter().map(|part| self.ask(operation, part))).await
+            }
+            asked => Ok(vec![asked?]),
+        }
+    }
+
+    async fn ask(&self, operation: Operation, part: Part) -> Result<Asked<'r>, Trouble> {
         let mut asked = self.ask_all(vec![(operation, part)]).await?;
         // One was asked, one has answered.
         Ok(asked.remove(0))
     }
 
-    async fn ask_all(&self, questions: Vec<(Operation, Part)>) -> Result<Vec<Asked<'r>>, StoreError> {
+    async fn ask_all(&self, questions: Vec<(Operation, Part)>) -> Result<Vec<Asked<'r>>, Trouble> {
         let mut message = Message::new(&self.store.encoder);
         for (operation, part) in &questions {
             message.add(*operation, part.iter().map(|index| &self.charges[*index]));

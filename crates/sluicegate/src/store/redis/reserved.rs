@@ -2,8 +2,11 @@
 //!
 //! Giving back has a time of its own and a task of its own, which holds everything it needs. So it does not matter
 //! whether the caller has any time left, waits, or is still there: a request that was given up half-way, at a deadline
-//! or because its client went away, gives back what it had. Each part is given back at most once, because a refund that
-//! is sent twice would mint units; one that cannot be delivered in its time is lost, which denies too much for a while.
+//! or because its client went away, gives back what it had. Each part is given back at most once, because an undo that is
+//! sent twice would mint units; one that cannot be delivered in its time is lost, which denies too much for a while.
+//!
+//! It is given back some time after it was charged, perhaps in another window, or when time has refilled it. So it is
+//! not refunded but undone: the script is told when the charge was made and gives back what is left of it.
 
 use super::arguments::{Message, Operation};
 use super::call::{Call, Repeat, Script, Word};
@@ -11,6 +14,7 @@ use super::deliver::Deliver;
 use super::request::Request;
 use super::reserve::Part;
 use futures_util::future::join_all;
+use sluicegate_core::Timestamp;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -22,11 +26,11 @@ const WITHIN: Duration = Duration::from_secs(1);
 /// Parts that were charged.
 pub(super) struct Reserved<'q, 'r, 'a, D: Deliver> {
     request: &'q Request<'r, 'a, D>,
-    parts: Vec<Part>,
+    parts: Vec<(Part, Timestamp)>,
 }
 
-/// One refund, with all that it speaks of.
-struct Refund {
+/// One call that undoes a charge, with all that it speaks of.
+struct Undo {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Vec<Word>,
@@ -38,9 +42,9 @@ impl<'q, 'r, 'a, D: Deliver> Reserved<'q, 'r, 'a, D> {
         Self { request, parts: Vec::new() }
     }
 
-    /// Remembers that these charges were made.
-    pub(super) fn add(&mut self, part: Part) {
-        self.parts.push(part);
+    /// Remembers that these charges were made, at this instant of their server's clock.
+    pub(super) fn add(&mut self, part: Part, charged_at: Timestamp) {
+        self.parts.push((part, charged_at));
     }
 
     /// All limits have agreed: nothing is given back.
@@ -57,12 +61,13 @@ impl<'q, 'r, 'a, D: Deliver> Reserved<'q, 'r, 'a, D> {
         if self.parts.is_empty() {
             return None;
         }
-        let refunds: Vec<Refund> = self.parts.drain(..).map(|part| self.request.refund(part)).collect();
+        let undos = |(part, charged_at)| self.request.undos(part, charged_at);
+        let undos: Vec<Undo> = self.parts.drain(..).flat_map(undos).collect();
         let (delivery, deadline) = (self.request.store.delivery.clone(), Instant::now() + WITHIN);
         // Without a runtime, which ends before its tasks' futures are dropped, nobody could send anything any more.
         let runtime = Handle::try_current().ok()?;
         Some(runtime.spawn(async move {
-            join_all(refunds.iter().map(|refund| refund.send(&delivery, deadline))).await;
+            join_all(undos.iter().map(|undo| undo.send(&delivery, deadline))).await;
         }))
     }
 }
@@ -74,19 +79,23 @@ impl<D: Deliver> Drop for Reserved<'_, '_, '_, D> {
 }
 
 impl<D: Deliver> Request<'_, '_, D> {
-    fn refund(&self, part: Part) -> Refund {
-        let mut message = Message::new(&self.store.encoder);
-        message.add(Operation::Refund, part.iter().map(|index| &self.charges[*index]));
-        let script = self.script(&mut message);
-        Refund { script, keys: message.keys.into_vec(), arguments: message.arguments.into_vec() }
+    /// A call for every key, because one with several would be refused while their slot moves.
+    fn undos(&self, part: Part, charged_at: Timestamp) -> Vec<Undo> {
+        let undo = |part: Part| {
+            let mut message = Message::new(&self.store.encoder);
+            message.add(Operation::Undo(charged_at), part.iter().map(|index| &self.charges[*index]));
+            let script = self.script(&mut message);
+            Undo { script, keys: message.keys.into_vec(), arguments: message.arguments.into_vec() }
+        };
+        self.by_key(part).into_iter().map(undo).collect()
     }
 }
 
-impl Refund {
+impl Undo {
     async fn send(&self, delivery: &impl Deliver, deadline: Instant) {
         let Self { script, keys, arguments } = self;
         let call = Call { script, keys, arguments, repeat: Repeat::Never };
-        // Nothing can be done about a refund that fails, and its answer has been waited for long enough.
+        // Nothing can be done about one that fails, and its answer has been waited for long enough.
         let _ = delivery.call(&call, deadline).await;
     }
 }

@@ -109,15 +109,15 @@ impl Servers {
     ///
     /// It is sent again only when it certainly did not run, or when the connection broke and the call says that
     /// this does no harm.
-    pub(super) async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Answer, StoreError> {
+    pub(super) async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Answer, Trouble> {
         if Instant::now() >= deadline {
-            return Err(StoreError::new(ErrorClass::Timeout, "no time was left to ask"));
+            return Err(Trouble::with_call(ErrorClass::Timeout, "no time was left to ask"));
         }
         match self.topology.call(call, deadline).await {
             Err(trouble) if may_repeat(call, &trouble) && Instant::now() < deadline => {
-                Ok(self.topology.call(call, deadline).await?)
+                self.topology.call(call, deadline).await
             }
-            result => Ok(result?),
+            result => result,
         }
     }
 

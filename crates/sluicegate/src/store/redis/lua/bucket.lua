@@ -60,13 +60,38 @@ function makers.b()
     return left_now(limit, plus(limit, micros, parts, limit.cost, limit.cost_parts))
   end
 
-  local function refund(limit, state)
+  -- The state once it is full this much earlier, but not before now.
+  local function earlier(limit, state, less, less_parts)
     local micros, parts = read(limit, state)
     if is_forgotten(limit, state) or not is_later(micros, parts, now, 0) then return state end
-    micros, parts = micros - limit.cost, parts - limit.cost_parts
+    micros, parts = micros - less, parts - less_parts
     if parts < 0 then micros, parts = micros - 1, parts + limit.n end
     if micros < now then micros, parts = now, 0 end
     return {micros, parts, limit.n, limit.ttl and state[4] or ceil(micros, parts)}
+  end
+
+  local function refund(limit, state) return earlier(limit, state, limit.cost, limit.cost_parts) end
+
+  -- True if this is what a charge at `at` leaves of somebody who was not known. Nobody has come since.
+  local function is_newcomers(limit, state, at)
+    local micros, parts = plus(limit, at, 0, limit.unearned, limit.unearned_parts)
+    micros, parts = plus(limit, micros, parts, limit.cost, limit.cost_parts)
+    return state[1] == micros and state[2] == parts and state[3] == limit.n
+      and state[4] == max(ceil(micros, parts), at + limit.ttl)
+  end
+
+  -- Think of a twin that never saw the charge, but all the others. Right after the charge this bucket is full later than
+  -- its twin, by the length of the cost. What others charge or undo moves both alike. Time brings them together only
+  -- while the twin is full and this one is not, and no faster than it passes. So now they are still apart by the length
+  -- of the cost less the time since the charge, or more, and as much may be given back. A twin that was full in between
+  -- for a shorter time has more room then. Who was not known, and would be by this charge only, is not known again.
+  local function undo(limit, state, at)
+    if limit.ttl and is_newcomers(limit, state, at) then return false end
+    local rest, rest_parts = limit.cost - (now - at), limit.cost_parts
+    if rest < 0 then return state end
+    -- Who rounded up to whole µs in between may have brought the two together by a part of one.
+    if state[3] ~= limit.n then rest_parts = 0 end
+    return earlier(limit, state, rest, rest_parts)
   end
 
   local function decode(fields)
@@ -86,6 +111,6 @@ function makers.b()
 
   return {
     decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
-    charge = charge, refund = refund, kept = kept,
+    charge = charge, refund = refund, undo = undo, kept = kept,
   }
 end

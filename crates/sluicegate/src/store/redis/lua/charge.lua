@@ -3,7 +3,8 @@
 -- KEYS     Every key that a decision speaks of, each once. One key holds all states of one subject under one rule.
 -- ARGV[1]  The last microsecond on this server's clock at which anything may be done, or 0 for no such bound.
 -- ARGV[2]  A nonce for the reply.
--- ARGV[3…] Decisions, taken in order. Each is its operation (`charge`, `peek`, `refund`, `reset`), then its limits:
+-- ARGV[3…] Decisions, taken in order. Each is its operation (`charge`, `peek`, `refund`, `reset`, or `undo <at µs>`), then
+--          its limits:
 --            w <key> <index> <group> <cost µs> <full µs>                  a token bucket in whole µs, no credits
 --            b <key> <index> <group> <n> <cost µs> <cost parts> <full µs> <full parts>          a token bucket
 --            k  as b, then <unearned µs> <unearned parts> <credit ttl µs>             a token bucket with credits
@@ -15,7 +16,7 @@
 --          anything it is believed to hold.
 -- Reply    `<nonce> <now µs> late`, when nothing was done because it is too late. Otherwise
 --          `<nonce> <now µs> <damaged keys>` and for every limit a space, `+` if the cost fits or `-`, and its state,
---          pulled back into range: before the charge, or after the refund or reset.
+--          pulled back into range: before the charge, or after the refund, undo or reset.
 --            -                                  none
 --            w<tat>                             a token bucket in whole µs
 --            b<tat>,<parts>,<n>,<kept until>    a token bucket
@@ -35,6 +36,10 @@
 -- What must stay true:
 -- - A decision is all or nothing over its enforced limits; a shadow group is charged when the request passes and all of
 --   the group fits. A peek writes nothing, and a denial only what had to be repaired.
+-- - A refund takes units back at whatever instant it comes. An undo takes back one charge that was made at <at>, by this
+--   server's clock, and leaves no limit with more room than it would have, had that charge never been made. Where this
+--   cannot be had exactly it gives back less: what time has given back already, what has left its window, and all if the
+--   clock went back, or if the state had to be repaired. A lost unit denies a little too much for a while.
 -- - Keys are read once and written last, so that decisions that share a key see each other.
 -- - A value that cannot be read counts as a drained limit, is written back as such, and disturbs no other key.
 -- - A key expires a second after its last state ceased to matter, rounded up to a millisecond.
@@ -120,4 +125,5 @@ local function believed(window) return window > SECOND and window or SECOND end
 --   shown(limit, state, fits)   for the reply
 --   drained(limit), repair(limit, state), fits(limit, state), charge(limit, state), refund(limit, state),
 --   kept(limit, state)    as in the core
+--   undo(limit, state, at)   the state without a charge that was made at `at`, which is not after now; false for none
 local makers, algorithms = {}, {}

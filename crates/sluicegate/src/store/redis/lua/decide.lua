@@ -48,6 +48,18 @@ local function refund(limits)
   report(limits, true)
 end
 
+-- What was made up just now has never been charged, and after a step back of the clock nobody knows how long ago it was.
+local function undo(limits, at)
+  for _, limit in ipairs(limits) do
+    local state, slot, is_as_left = seen(keys[limit.key], limit, false)
+    if state and is_as_left and not limit.is_free and at <= now then
+      local after = limit.algorithm.undo(limit, state, at)
+      if not (after and is_same(after, state)) then keep(limit, slot, after) end
+    end
+  end
+  report(limits, true)
+end
+
 local function reset(limits)
   for _, limit in ipairs(limits) do
     keys[limit.key] = {exists = keys[limit.key].exists, is_changed = true}
@@ -72,7 +84,9 @@ for _, limits in ipairs(all) do
   elseif operation == 'reset' then
     reset(limits)
   else
-    return redis.error_reply('ERR unknown operation')
+    local at = match(operation, '^undo (%d+)$')
+    if not at then return redis.error_reply('ERR unknown operation') end
+    undo(limits, tonumber(at))
   end
 end
 for index, key in ipairs(keys) do

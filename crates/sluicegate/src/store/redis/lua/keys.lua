@@ -125,7 +125,8 @@ local function found(key, limit)
   return slot, limit.algorithm.drained(limit), true
 end
 
--- The state that counts: pulled back into range, and kept so unless this is a question.
+-- The state that counts: pulled back into range, and kept so unless this is a question; its slot, and whether it is as it
+-- was left.
 local function seen(key, limit, is_question)
   local slot, state, is_new = found(key, limit)
   local repaired = state and limit.algorithm.repair(limit, state)
@@ -133,7 +134,7 @@ local function seen(key, limit, is_question)
     slot.state, slot.limit = repaired or state, limit
     if repaired or is_new then key.is_changed = true end
   end
-  return repaired or state, slot
+  return repaired or state, slot, not (repaired or is_new)
 end
 
 -- What a slot is written as, and until when it matters; nothing if it is empty.

@@ -101,6 +101,20 @@ function makers.l()
     return ended(state, last - 1, time_of(state, last), rest)
   end
 
+  -- All that was charged since then counts from the newest entry on, without the units that are taken back: it leaves the
+  -- window a little later than it could, and never earlier. To leave every entry at its time would mean to write all sums
+  -- after it anew. If nothing is at that instant any more, an undo of somebody else has moved it already, and all of it
+  -- stays.
+  local function undo(limit, state, at)
+    local live = first_live(limit, state)
+    local charged = first(state, live, function(index) return time_of(state, index) >= at end)
+    if charged > state[1] or time_of(state, charged) ~= at then return state end
+    local before, rest = sum_to(state, charged - 1), sum_to(state, state[1]) - limit.cost
+    if rest < before then return state end
+    if rest == before then return cut({charged - 1, state[2], sub(state[3], 1, (charged - 1) * ENTRY)}, live) end
+    return cut(ended(state, charged - 1, time_of(state, state[1]), rest), live)
+  end
+
   local function kept(limit, state)
     return state[1] == 0 and 0 or min(time_of(state, state[1]) + limit.window, LAST)
   end
@@ -135,6 +149,6 @@ function makers.l()
 
   return {
     decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
-    charge = charge, refund = refund, kept = kept,
+    charge = charge, refund = refund, undo = undo, kept = kept,
   }
 end

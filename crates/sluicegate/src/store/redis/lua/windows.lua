@@ -43,6 +43,13 @@ function makers.f()
     return {max(count - limit.cost, 0), finish}
   end
 
+  -- Another window never saw the charge.
+  local function undo(limit, state, at)
+    local count, finish = live(limit, state)
+    if finish ~= window_end(at + limit.phase, limit.window) then return state end
+    return {max(count - limit.cost, 0), finish}
+  end
+
   local function kept(limit, state) return boundary(state[2], limit.window) - limit.phase end
 
   local function decode(fields)
@@ -57,7 +64,7 @@ function makers.f()
 
   return {
     decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
-    charge = charge, refund = refund, kept = kept,
+    charge = charge, refund = refund, undo = undo, kept = kept,
   }
 end
 
@@ -99,6 +106,15 @@ function makers.c()
     return {max(previous - (limit.cost - taken), 0), current - taken, finish}
   end
 
+  -- Units are taken from where they are by now: from the window of the charge, as long as that counts.
+  local function undo(limit, state, at)
+    local previous, current, finish = live(limit, state)
+    local charged = window_end(at, limit.window)
+    if finish == charged then return {previous, max(current - limit.cost, 0), finish} end
+    if finish - limit.window == charged then return {max(previous - limit.cost, 0), current, finish} end
+    return state
+  end
+
   local function kept(limit, state) return min(boundary(state[3], limit.window) + limit.window, LAST) end
 
   local function decode(fields)
@@ -115,6 +131,6 @@ function makers.c()
 
   return {
     decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
-    charge = charge, refund = refund, kept = kept,
+    charge = charge, refund = refund, undo = undo, kept = kept,
   }
 end
