@@ -78,8 +78,14 @@ async fn a_full_server_says_so_and_is_asked_again() {
     for _ in 0..30 {
         refused(&servers, ErrorClass::Full).await;
     }
+    poll::until_true("it counts as failed", PATIENCE, || {
+        matches!(&servers.health().servers[0].trouble, Some((ErrorClass::Full, _)))
+    });
+    refused(&servers, ErrorClass::Full).await;
+    assert_eq!(counts(&servers).opened, 0);
     server.command::<String>(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(count(&servers, "key", PATIENCE).await.expect("an answer"), 1);
+    until_up(&servers);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
