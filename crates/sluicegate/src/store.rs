@@ -110,6 +110,11 @@ pub trait Store: Send + Sync {
 pub enum Health {
     /// It does, for all that is known.
     Up,
+    /// It does for some keys, and for others it does not: one of its servers cannot be used.
+    Partial {
+        /// Why.
+        class: ErrorClass,
+    },
     /// It does not, and is not asked until it is known to be back.
     Down {
         /// Why.

@@ -5,9 +5,9 @@
 //! with `{"status":"ready","degraded":false}`, or 503 while starting and from the moment a shutdown
 //! begins. Stopping is final: nothing makes a stopping server ready again.
 //!
-//! `degraded` is true while the store is down. The server is ready all the same as long as a rule
-//! can answer without it; where every rule is closed then, traffic is better sent elsewhere, and it
-//! says `{"status":"unavailable","degraded":true}` with 503.
+//! `degraded` is true while the store, or a part of it, is down. The server is ready all the same as
+//! long as a rule can answer without it; where every rule is closed and all of the store is down,
+//! traffic is better sent elsewhere, and it says `{"status":"unavailable","degraded":true}` with 503.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -101,8 +101,9 @@ async fn readyz(State((health, app)): State<(Health, App)>) -> Response {
 
 fn report(readiness: Readiness, store: store::Health, rules: &RuleSet) -> (StatusCode, Report) {
     let degraded = store != store::Health::Up;
+    let is_down = matches!(store, store::Health::Down { .. });
     let (code, status) = match readiness {
-        Readiness::Ready if degraded && rules.is_closed_without_store() => {
+        Readiness::Ready if is_down && rules.is_closed_without_store() => {
             (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
         }
         Readiness::Ready => (StatusCode::OK, readiness.status()),
@@ -167,11 +168,14 @@ mod tests {
         let ready = (StatusCode::OK, Report { status: "ready", degraded });
         let unavailable = (StatusCode::SERVICE_UNAVAILABLE, Report { status: "unavailable", degraded });
         let stopping = (StatusCode::SERVICE_UNAVAILABLE, Report { status: "stopping", degraded });
+        let partial = store::Health::Partial { class: ErrorClass::Connection };
         for rules in [&[][..], &[Open], &[Local], &[Closed, Open], &[Closed, Local]] {
             assert_eq!(report(Readiness::Ready, down, &with(rules)), ready, "{rules:?}");
+            assert_eq!(report(Readiness::Ready, partial, &with(rules)), ready, "{rules:?}");
         }
         for rules in [&[Closed][..], &[Closed, Closed]] {
             assert_eq!(report(Readiness::Ready, down, &with(rules)), unavailable, "{rules:?}");
+            assert_eq!(report(Readiness::Ready, partial, &with(rules)), ready, "{rules:?}");
             let up = (StatusCode::OK, Report { status: "ready", degraded: false });
             assert_eq!(report(Readiness::Ready, store::Health::Up, &with(rules)), up);
             assert_eq!(report(Readiness::Stopping, down, &with(rules)), stopping);

@@ -35,7 +35,12 @@ impl Deliver for Arc<Servers> {
     }
 
     fn health(&self) -> Health {
-        Servers::health(self).first_trouble().map_or(Health::Up, |(class, _)| Health::Down { class })
+        let health = Servers::health(self);
+        match health.first_trouble() {
+            None => Health::Up,
+            Some((class, _)) if health.up() > 0 => Health::Partial { class },
+            Some((class, _)) => Health::Down { class },
+        }
     }
 }
 

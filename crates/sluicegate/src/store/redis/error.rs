@@ -108,8 +108,14 @@ pub(super) fn turn_of(error: &ServerError) -> Option<Turn> {
     }
 }
 
+/// How servers since Redis 7 begin to say that a script does what its user has no right to; they have no code for it.
+const NO_RIGHT_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
+
 /// The code of an error. Before Redis 7 the code of a command that failed inside of a script stands in its text.
 fn code_of(error: &ServerError) -> &str {
+    if error.details().is_some_and(|detail| NO_RIGHT_IN_SCRIPT.iter().any(|start| detail.starts_with(start))) {
+        return "NOPERM";
+    }
     let inner = error.details().filter(|detail| detail.starts_with("Error running script"));
     match inner.and_then(|detail| detail.split_once(": -")) {
         Some((_, inner)) => inner.split(' ').next().unwrap_or_default(),
@@ -187,6 +193,21 @@ mod tests {
             ("NOAUTH Authentication required.", Refused, Blame::Server),
             ("WRONGPASS invalid username-password pair or user is disabled.", Refused, Blame::Server),
             ("NOPERM this user has no permissions to run the 'evalsha' command", Refused, Blame::Server),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 1, on @user_script:1.",
+                Refused,
+                Blame::Server,
+            ),
+            (
+                "ERR The user executing the script can't access at least one of the keys mentioned in the command",
+                Refused,
+                Blame::Server,
+            ),
+            (
+                "ERR ACL failure in script: User ann has no permissions to run the 'set' command",
+                Refused,
+                Blame::Server,
+            ),
             ("DENIED Redis is running in protected mode", Refused, Blame::Server),
             ("CROSSSLOT Keys in request don't hash to the same slot", Protocol, Blame::Call),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", Protocol, Blame::Call),

@@ -79,3 +79,33 @@ impl Pulse {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate_testkit::poll;
+    use sluicegate_testkit::redis_server::RedisServer;
+
+    /// Longer than anything takes that is not meant to fail.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_stands_in_the_place_of_the_count_makes_room_for_it() {
+        let server = RedisServer::start();
+        let options = server.url().parse().expect("a URL");
+        let servers = Arc::new(Servers::start(&options, &[&SCRIPT], "ours:").expect("options that make sense"));
+        server.command::<()>(&["SET", "ours:{instances}", "garbage"]);
+        let instances = [Instances::default(), Instances::default()];
+        let beats =
+            instances.each_ref().map(|count| Heartbeat::start(Arc::clone(&servers), "ours:", count.clone()));
+        poll::until_true("both are counted", PATIENCE, || instances.iter().all(|count| count.count().get() == 2));
+        server.command::<()>(&["SET", "ours:{instances}", "garbage"]);
+        poll::until_true("both are counted again", PATIENCE, || {
+            server.try_command::<u64>(&["ZCARD", "ours:{instances}"]).is_ok_and(|count| count == 2)
+        });
+        for beat in beats {
+            beat.stop().await;
+        }
+        assert_eq!(server.command::<u64>(&["ZCARD", "ours:{instances}"]), 0);
+    }
+}

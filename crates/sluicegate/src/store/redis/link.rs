@@ -4,11 +4,11 @@
 //! whose callers have gone. That is how the calls in flight are counted without anybody having to stay and count.
 
 use super::super::ErrorClass;
-use super::error::{Ran, Trouble};
+use super::error::{Blame, Ran, Trouble};
 use super::server_clock::ServerClock;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -20,6 +20,11 @@ pub(super) struct Link {
     pub(super) clock: ServerClock,
     sent: AtomicU64,
     answered: AtomicU64,
+    opened: Instant,
+    /// When a call was last answered that was still waited for, in microseconds since it was opened.
+    in_time: AtomicU64,
+    /// Probes in a row that were not answered.
+    silences: AtomicU32,
     broken: Notify,
 }
 
@@ -46,8 +51,46 @@ impl Message {
 impl Link {
     /// Takes a connection into use.
     pub(super) fn new(connection: MultiplexedConnection, clock: ServerClock) -> Self {
-        let (sent, answered) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { connection, clock, sent, answered, broken: Notify::new() }
+        Self {
+            connection,
+            clock,
+            sent: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            opened: Instant::now(),
+            in_time: AtomicU64::new(0),
+            silences: AtomicU32::new(0),
+            broken: Notify::new(),
+        }
+    }
+
+    /// Takes note that a call was answered in its time.
+    pub(super) fn answered_in_time(&self, at: Instant) {
+        self.in_time.fetch_max(self.micros(at), Ordering::Relaxed);
+    }
+
+    /// Whom it speaks against that a call which was sent then was not answered in its time. While others are, the
+    /// server is well, and the call stood behind too many of ours.
+    pub(super) fn blame_since(&self, sent: Instant) -> Blame {
+        let others_are_answered = self.in_time.load(Ordering::Relaxed) > self.micros(sent);
+        if others_are_answered { Blame::Call } else { Blame::Server }
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        u64::try_from(at.duration_since(self.opened).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Takes note of whether a probe was answered, and returns how many in a row were not.
+    pub(super) fn heard(&self, answered: bool) -> u32 {
+        if answered {
+            self.silences.store(0, Ordering::Relaxed);
+            return 0;
+        }
+        self.silences.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether the last probe was not answered.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silences.load(Ordering::Relaxed) > 0
     }
 
     /// How many calls have no answer yet.
@@ -58,11 +101,14 @@ impl Link {
 
     /// Sends and waits for the answer until the deadline. An error reply is an answer, too.
     pub(super) async fn ask(&self, message: &Message, deadline: Instant) -> Result<Value, Trouble> {
+        let sent = Instant::now();
         match timeout_at(deadline, self.exchange(message)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(Trouble::broken(&error)),
             Err(_) => {
-                Err(Trouble::with_server(ErrorClass::Timeout, Ran::Unknown, "no answer within the deadline"))
+                let message = "no answer within the deadline".to_owned();
+                let blame = self.blame_since(sent);
+                Err(Trouble { class: ErrorClass::Timeout, message, ran: Ran::Unknown, blame })
             }
         }
     }

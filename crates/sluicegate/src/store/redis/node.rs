@@ -163,7 +163,7 @@ impl Node {
 
     /// Why the server cannot be used; nothing if it can.
     pub(super) fn trouble(&self) -> Option<(ErrorClass, String)> {
-        let connected = self.shared.lanes.iter().all(|lane| lane.borrow().is_some());
+        let connected = self.shared.lanes.iter().any(|lane| lane.borrow().is_some());
         let proven = *self.shared.proof.borrow() != Proof::Bad && self.shared.breaker.phase() != Phase::Open;
         if connected && proven {
             return None;
@@ -186,8 +186,10 @@ impl Node {
 
     /// Asks something that no caller waits for, if there is a connection.
     pub(super) async fn ask(&self, command: Cmd) -> Result<Value, Trouble> {
-        let link = self.shared.lanes.first().and_then(|lane| lane.borrow().clone());
-        let link = link.ok_or_else(|| Trouble::with_call(ErrorClass::Connection, "not connected"))?;
+        let link = self
+            .shared
+            .connected_link(0)
+            .ok_or_else(|| Trouble::with_call(ErrorClass::Connection, "not connected"))?;
         link.ask_within(command, self.shared.common.read_timeout).await
     }
 
@@ -227,6 +229,7 @@ impl Shared {
             let message = format!("{} calls wait for their answers already", self.common.in_flight_max);
             return Err(Trouble::with_call(ErrorClass::Overloaded, message));
         }
+        let sent = Instant::now();
         let (mut form, mut was_late) = (Form::Hash, false);
         loop {
             match self.attempt(&link, call, form, deadline, asking).await? {
@@ -236,8 +239,9 @@ impl Shared {
                 // time on the server.
                 Attempt::Late if !was_late && Instant::now() < deadline => was_late = true,
                 Attempt::Late => {
-                    let message = "the call came after its deadline and did nothing";
-                    return Err(Trouble::with_server(ErrorClass::Timeout, Ran::No, message));
+                    let message = "the call came after its deadline and did nothing".to_owned();
+                    let blame = link.blame_since(sent);
+                    return Err(Trouble { class: ErrorClass::Timeout, message, ran: Ran::No, blame });
                 }
                 Attempt::NoScript => {
                     let message = "the server does not know a script that it was given in full";
@@ -280,6 +284,9 @@ impl Shared {
         Ok(match reply {
             Reply::Answered(answer) => {
                 link.clock.learn(answer.now.as_micros(), sent, received);
+                if received <= deadline {
+                    link.answered_in_time(received);
+                }
                 Attempt::Done(Outcome::Answered(answer))
             }
             Reply::Late { now_micros } => {
@@ -293,8 +300,7 @@ impl Shared {
     /// A connection, as soon as there is one.
     async fn link(&self, number: u64, deadline: Instant) -> Result<Arc<Link>, Trouble> {
         let start = usize::try_from(number).unwrap_or_default() % self.lanes.len();
-        let order = self.lanes.iter().cycle().skip(start).take(self.lanes.len());
-        if let Some(link) = order.into_iter().find_map(|lane| lane.borrow().clone()) {
+        if let Some(link) = self.connected_link(start) {
             return Ok(link);
         }
         let mut lane = self.lanes[start].subscribe();
@@ -302,6 +308,13 @@ impl Shared {
             Ok(Ok(link)) => link.clone().ok_or_else(|| self.unconnected()),
             _ => Err(self.unconnected()),
         }
+    }
+
+    /// The first connection from this lane on, if there is one. One that is silent is used only if all are.
+    fn connected_link(&self, start: usize) -> Option<Arc<Link>> {
+        let order = || self.lanes.iter().cycle().skip(start).take(self.lanes.len());
+        let mut links = order().filter_map(|lane| lane.borrow().clone());
+        links.find(|link| !link.is_silent()).or_else(|| order().find_map(|lane| lane.borrow().clone()))
     }
 
     fn unconnected(&self) -> Trouble {
@@ -326,7 +339,16 @@ impl Shared {
                 self.breaker.succeeded(self.now_ms(Instant::now()));
             }
             Err(trouble) if trouble.blame == Blame::Server => self.blame(trouble),
+            Err(trouble) if trouble.class == ErrorClass::Full => self.doubt_room(),
             Err(_) => {}
+        }
+    }
+
+    /// Lets the probe find out, by writing, whether the server is full.
+    fn doubt_room(&self) {
+        let was_good = |proof: &mut Proof| std::mem::replace(proof, Proof::None) == Proof::Good;
+        if *self.proof.borrow() == Proof::Good && self.proof.send_if_modified(was_good) {
+            self.probe_now.notify_one();
         }
     }
 

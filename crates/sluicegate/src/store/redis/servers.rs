@@ -161,7 +161,6 @@ fn may_repeat(call: &Call<'_>, trouble: &Trouble) -> bool {
 
 impl Health {
     /// How many of the needed servers can be used.
-    #[cfg(test)]
     pub(super) fn up(&self) -> usize {
         self.servers.iter().filter(|server| server.trouble.is_none()).count()
     }

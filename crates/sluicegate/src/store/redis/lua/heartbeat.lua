@@ -8,7 +8,7 @@
 -- Reply    `<nonce> <now µs> late`, when nothing was done because it is too late, or `<nonce> <now µs> <instances>`.
 --
 -- What must stay true: an instance that is silent for longer than it said is forgotten by the next that speaks, and
--- the set by itself when nobody does.
+-- the set by itself when nobody does. Whatever else stands in its place is not ours, and makes room for it.
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -16,6 +16,11 @@ local head = ARGV[2] .. ' ' .. string.format('%.0f', now) .. ' '
 local deadline, lifetime = tonumber(ARGV[1]), tonumber(ARGV[4])
 if deadline > 0 and now > deadline then return head .. 'late' end
 
+local found = redis.pcall('ZCARD', KEYS[1])
+if type(found) == 'table' and found.err then
+  if not string.find(found.err, 'WRONGTYPE', 1, true) then return found end
+  redis.call('DEL', KEYS[1])
+end
 if lifetime > 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - lifetime))
   redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[3])

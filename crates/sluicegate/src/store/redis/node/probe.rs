@@ -12,6 +12,7 @@ use super::{Ordering, Proof, Shared};
 use redis::{Cmd, Value};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 /// How often a server is asked while it is well.
@@ -23,32 +24,49 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// So many probes in a row without an answer, and the connection is given up.
 const SILENCE_MAX: u32 = 2;
 
-/// Writes a key that is gone after a second. A user who may not write this key but may run scripts is not the
-/// server's trouble, and says nothing about it.
+/// Writes a key that is gone after a second. It is one of ours: who may not write it may not write any.
 const WRITE: &str = "local reply = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', 1000)
-if type(reply) == 'table' and reply.err and not string.find(reply.err, 'NOPERM') then return reply end
+if type(reply) == 'table' and reply.err then return reply end
 return ARGV[1]";
 
 /// Probes for ever.
 pub(super) async fn probe(shared: Arc<Shared>) {
-    let mut silence = vec![0; shared.lanes.len()];
     loop {
         sleep(PAUSE_MIN).await;
         tokio::select! {
             () = sleep(jittered(if is_proven(&shared) { PAUSE_PROVEN } else { PAUSE_UNPROVEN })) => {}
             () = shared.probe_now.notified() => {}
         }
-        let mut proof = Proof::None;
-        for (lane, silence) in shared.lanes.iter().zip(&mut silence) {
-            let Some(link) = lane.borrow().clone() else { continue };
-            load_scripts(&shared, &link).await;
-            let result = examine(&shared, &link).await;
-            listen(&link, &result, silence);
-            proof = if note(&shared, result) && proof != Proof::Bad { Proof::Good } else { Proof::Bad };
-        }
-        if proof != Proof::None {
+        let results = examine_all(&shared).await;
+        if let Some(result) = results.into_iter().max_by_key(weight) {
+            let proof = note(&shared, result);
             shared.proof.send_replace(proof);
         }
+    }
+}
+
+/// Examines all connections at the same time, so that one that is silent keeps nobody waiting for the others.
+async fn examine_all(shared: &Arc<Shared>) -> Vec<Result<(), Trouble>> {
+    let mut examinations = JoinSet::new();
+    for link in shared.lanes.iter().filter_map(|lane| lane.borrow().clone()) {
+        let shared = Arc::clone(shared);
+        examinations.spawn(async move {
+            load_scripts(&shared, &link).await;
+            let result = examine(&shared, &link).await;
+            listen(&link, &result);
+            result
+        });
+    }
+    examinations.join_all().await
+}
+
+/// How much what one connection showed says about the server: what it says itself counts most, and where one
+/// connection is good, those that are silent or broken are no trouble of the server's.
+fn weight(result: &Result<(), Trouble>) -> u8 {
+    match result {
+        Err(Trouble { class: ErrorClass::Timeout | ErrorClass::Connection, .. }) => 0,
+        Err(Trouble { class: ErrorClass::Full, .. } | Trouble { blame: Blame::Server, .. }) => 2,
+        _ => 1,
     }
 }
 
@@ -58,17 +76,15 @@ fn is_proven(shared: &Shared) -> bool {
 }
 
 /// Gives a connection up that says nothing.
-fn listen(link: &Link, result: &Result<(), Trouble>, silence: &mut u32) {
+fn listen(link: &Link, result: &Result<(), Trouble>) {
     let silent = matches!(result, Err(trouble) if trouble.class == ErrorClass::Timeout);
-    *silence = if silent { *silence + 1 } else { 0 };
-    if *silence >= SILENCE_MAX {
-        *silence = 0;
+    if link.heard(!silent) >= SILENCE_MAX {
         link.break_off();
     }
 }
 
-/// Tells the breaker what a probe found, and returns whether it was good.
-fn note(shared: &Shared, result: Result<(), Trouble>) -> bool {
+/// Tells the breaker what a probe found, and returns what that proves.
+fn note(shared: &Shared, result: Result<(), Trouble>) -> Proof {
     let now_ms = shared.now_ms(Instant::now());
     match result {
         Err(trouble) if trouble.blame == Blame::Server => {
@@ -78,11 +94,18 @@ fn note(shared: &Shared, result: Result<(), Trouble>) -> bool {
             } else {
                 *shared.last_trouble.lock() = Some((trouble.class, trouble.message));
             }
-            false
+            Proof::Bad
+        }
+        // Calls go on, because what writes nothing is still answered.
+        Err(trouble) if trouble.class == ErrorClass::Full => {
+            shared.breaker.probed(now_ms, true);
+            let trouble = trouble.at(&shared.address);
+            *shared.last_trouble.lock() = Some((trouble.class, trouble.message));
+            Proof::Bad
         }
         _ => {
             shared.breaker.probed(now_ms, true);
-            true
+            Proof::Good
         }
     }
 }

@@ -3,30 +3,59 @@
 use super::*;
 use crate::store::redis::call::Repeat;
 use crate::store::redis::options::RedisOptions;
+use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
+
+/// Longer than anything takes that is not meant to fail.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn start(server: &RedisServer, connections: usize, scripts: Vec<&'static str>) -> Node {
+    let options: RedisOptions = server.url().parse().expect("a URL");
+    let common = Common {
+        dialer: Dialer::for_servers(&options, 0).expect("a dialer"),
+        primary_only: true,
+        connections: NonZeroUsize::new(connections).expect("some"),
+        in_flight_max: NonZeroUsize::MAX,
+        read_timeout: PATIENCE,
+        scripts,
+        key_prefix: String::new(),
+        doubt: Arc::new(Notify::new()),
+    };
+    Node::start(Address { host: "127.0.0.1".to_owned(), port: server.port() }, Arc::new(common), None)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_connection_is_used_only_where_there_is_no_other() {
+    let server = RedisServer::start();
+    let node = start(&server, 2, vec!["return 1"]);
+    node.tried(Instant::now() + PATIENCE).await;
+    let link = |lane: usize| node.shared.lanes[lane].borrow().clone().expect("a connection");
+    let uses =
+        |number, lane| node.shared.connected_link(number).is_some_and(|used| Arc::ptr_eq(&used, &link(lane)));
+    assert!(uses(0, 0) && uses(1, 1));
+    // A probe that is answered may come between.
+    poll::until_true("the other is used", PATIENCE, || {
+        link(0).heard(false);
+        uses(0, 1) && uses(1, 1)
+    });
+    poll::until_true("both are used", PATIENCE, || {
+        link(0).heard(false);
+        link(1).heard(false);
+        uses(0, 0) && uses(1, 1)
+    });
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_idea_of_the_servers_clock_costs_one_more_try() {
     let server = RedisServer::start();
-    let options: RedisOptions = server.url().parse().expect("a URL");
     let script = Script::new(
         "local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local late = now > tonumber(ARGV[1])
 return ARGV[2] .. ' ' .. string.format('%.0f', now) .. (late and ' late' or ' in time')",
     );
-    let common = Common {
-        dialer: Dialer::for_servers(&options, 0).expect("a dialer"),
-        primary_only: true,
-        connections: NonZeroUsize::MIN,
-        in_flight_max: NonZeroUsize::MAX,
-        read_timeout: Duration::from_secs(20),
-        scripts: vec![script.text],
-        key_prefix: String::new(),
-        doubt: Arc::new(Notify::new()),
-    };
-    let node = Node::start(Address { host: "127.0.0.1".to_owned(), port: server.port() }, Arc::new(common), None);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let node = start(&server, 1, vec![script.text]);
+    let deadline = Instant::now() + PATIENCE;
     let call = Call { script: &script, keys: &[], arguments: &[], repeat: Repeat::Never };
     for tries in 1..=3 {
         let link = node.shared.link(0, deadline).await.expect("a connection");

@@ -113,6 +113,8 @@ async fn another_primary_is_followed_and_other_slots_go_on() {
     let old = cluster.kill_primary_of(lost);
     until(&servers, "a", |result| class(result) == Some(ErrorClass::Open)).await;
     assert_eq!(servers.health().up(), 2);
+    let health = crate::store::redis::deliver::Deliver::health(&servers);
+    assert!(matches!(health, crate::store::Health::Partial { .. }), "{health:?}");
     cluster.wait_for_new_primary(lost, old);
     let recovered = until(&servers, "a", Result::is_ok).await;
     assert!(recovered < Duration::from_secs(2), "recovered after {recovered:?}");

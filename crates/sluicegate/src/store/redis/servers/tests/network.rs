@@ -2,6 +2,7 @@
 
 use super::*;
 use sluicegate_testkit::fault_proxy::{FaultProxy, Mode};
+use std::num::NonZeroUsize;
 
 struct Setting {
     server: RedisServer,
@@ -78,6 +79,24 @@ async fn a_connection_that_died_in_silence_is_noticed_without_any_call() {
         setting_with_probes_that_wait(Duration::from_millis(200)).await;
     proxy.set(Mode::HalfOpen);
     poll::until_true("noticed", PATIENCE, || !servers.health().is_up());
+    proxy.set(Mode::Pass);
+    until(&servers, "key", Result::is_ok).await;
+    until_up(&servers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_died_in_silence_are_given_up_together() {
+    let (server, read_timeout) = (RedisServer::start(), Duration::from_millis(500));
+    let proxy = FaultProxy::start(server.address());
+    let many = options(&proxy.url()).connections(NonZeroUsize::new(8).unwrap());
+    let servers = start(&many.connect_timeout(PATIENCE).read_timeout(read_timeout));
+    servers.ready(PATIENCE).await.expect("ready");
+    proxy.set(Mode::HalfOpen);
+    poll::until_true("one is given up", PATIENCE, || counts(&servers).lost > 0);
+    let started = Instant::now();
+    poll::until_true("all are given up", PATIENCE, || counts(&servers).lost == 8);
+    // One after the other, each of the others would have been waited for.
+    assert!(started.elapsed() < read_timeout * 3, "the last was given up after {:?}", started.elapsed());
     proxy.set(Mode::Pass);
     until(&servers, "key", Result::is_ok).await;
     until_up(&servers);

@@ -38,6 +38,27 @@ async fn names_and_passwords_that_are_refused_are_told_apart_from_silence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_taken_away_from_scripts_is_a_refusal_until_it_is_given_back() {
+    let rights = "+evalsha +eval +script|load +time +ping +set +incr";
+    let server =
+        RedisServer::with(&Options::default().password("right").user(&format!("ann on >good ~* {rights}")));
+    let servers = start(&options(&server.url_as("ann", "good")));
+    servers.ready(PATIENCE).await.expect("ready");
+    server.command::<String>(&["ACL", "SETUSER", "ann", "-set", "-incr"]);
+    for _ in 0..5 {
+        refused(&servers, ErrorClass::Refused).await;
+    }
+    assert_eq!(class(&count(&servers, "key", USUAL).await), Some(ErrorClass::Open));
+    poll::until_true("the probe is refused as well", PATIENCE, || {
+        let trouble = &servers.health().servers[0].trouble;
+        matches!(trouble, Some((ErrorClass::Refused, why)) if why.contains("can't run") || why.contains("ACL"))
+    });
+    server.command::<String>(&["ACL", "SETUSER", "ann", "+set", "+incr"]);
+    until(&servers, "key", Result::is_ok).await;
+    until_up(&servers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_is_noticed_and_so_is_its_promotion() {
     let server = RedisServer::start();
     let servers = start(&options(&server.url()));
@@ -57,8 +78,14 @@ async fn a_full_server_says_so_and_is_asked_again() {
     for _ in 0..30 {
         refused(&servers, ErrorClass::Full).await;
     }
+    poll::until_true("it counts as failed", PATIENCE, || {
+        matches!(&servers.health().servers[0].trouble, Some((ErrorClass::Full, _)))
+    });
+    refused(&servers, ErrorClass::Full).await;
+    assert_eq!(counts(&servers).opened, 0);
     server.command::<String>(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(count(&servers, "key", PATIENCE).await.expect("an answer"), 1);
+    until_up(&servers);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
