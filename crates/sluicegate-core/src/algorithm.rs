@@ -45,6 +45,16 @@ pub trait Algorithm {
     /// The state after `cost` was taken; only for a cost that [`Algorithm::outcome`] allowed.
     fn charge(&self, state: Option<Self::State>, cost: Cost, now: Timestamp) -> Self::State;
 
+    /// The state after `cost`, which is not zero, was taken by a decision made elsewhere, whether or not it fits here.
+    /// What does not fit is owed: nothing passes until it is made good. The default knows no debts and takes what is
+    /// left; then what was beyond it may pass here once more.
+    fn force(&self, state: Option<Self::State>, cost: Cost, now: Timestamp) -> Option<Self::State> {
+        let left = self.standing(state.as_ref(), now).remaining;
+        let cost = Cost::new(u32::try_from(left).unwrap_or(u32::MAX).min(cost.get()));
+        let fits = !cost.is_zero() && self.outcome(state.as_ref(), cost, now).is_allowed();
+        if fits { Some(self.charge(state, cost, now)) } else { state }
+    }
+
     /// The state after `cost` was given back: never more than whole.
     fn refund(&self, state: Self::State, cost: Cost, now: Timestamp) -> Self::State;
 
@@ -206,6 +216,17 @@ macro_rules! algorithms {
                         State::$name(quota.charge(own!(state, $name), cost, now))
                     })+
                 })
+            }
+
+            /// See [`Algorithm::force`]. A cost of nothing creates no state.
+            #[must_use]
+            pub fn force(&self, state: Option<State>, cost: Cost, now: Timestamp) -> Option<State> {
+                if cost.is_zero() {
+                    return state;
+                }
+                match self {
+                    $(Self::$name(quota) => quota.force(own!(state, $name), cost, now).map(State::$name),)+
+                }
             }
 
             /// The state after `cost` was given back: never more than whole, and nothing where nothing is

@@ -1,6 +1,6 @@
 //! The limiter: one request in, one decision out.
 //!
-//! Each call matches the rules, reads the clock once, asks the store once (a reset of what is only partly the
+//! Each call matches the rules, reads the clock, asks the store once (a reset of what is only partly the
 //! identity's own first forgets, then asks), and turns the verdicts into a [`Decision`]. Nothing is locked across an
 //! `await`.
 //!
@@ -185,12 +185,12 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let is_covered = matched.any || request.cost.is_some_and(Cost::is_zero);
         let reply = match asked {
             Ok(reply) => reply,
-            Err(error) => return self.without_store(matched, error, now, is_covered, action),
+            Err(error) => return self.without_store(matched, error, is_covered, action),
         };
         let rules = Arc::clone(&self.rules);
         let decision = Decision::new(rules, matched.applied, reply.verdicts, reply.now, is_covered);
         if matched.any_local && self.store.can_fail() {
-            self.fallback.follow(&self.rules, &matched.charges, &decision, now, action);
+            self.fallback.follow(&self.rules, &matched.charges, &decision, self.clock.now(), action);
         }
         Ok(decision)
     }
@@ -208,20 +208,21 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         if !own.is_empty() {
             self.store.reset(&own, now, deadline).await?;
         }
-        self.store.peek(charges, now, deadline).await
+        let spent = Duration::from_micros(self.clock.now().since(now).as_micros());
+        self.store.peek(charges, now, deadline.saturating_sub(spent)).await
     }
 
-    /// What the rules say where the store said nothing.
+    /// What the rules say where the store said nothing, at the time it is now: the store may have been waited for.
     #[cold]
     fn without_store(
         &self,
         matched: Matched<'_>,
         error: StoreError,
-        now: Timestamp,
         is_covered: bool,
         action: Action,
     ) -> Result<Decision, CheckError> {
         self.observer.store_failed(&error);
+        let now = self.clock.now();
         let Answers { local, open, closed } = match action {
             Action::Charge | Action::Peek => failure::answers(&self.rules, matched, error.class),
             Action::Refund | Action::Reset => return Err(error.into()),

@@ -112,6 +112,11 @@ impl Algorithm for FixedWindow {
         FixedWindowState { count: live.count.saturating_add(cost.units()), ..live }
     }
 
+    /// The counter counts on above the limit. Where nothing ever passes nothing need be remembered.
+    fn force(&self, state: Option<FixedWindowState>, cost: Cost, now: Timestamp) -> Option<FixedWindowState> {
+        if self.limit == 0 { state } else { Some(self.charge(state, cost, now)) }
+    }
+
     fn refund(&self, state: FixedWindowState, cost: Cost, now: Timestamp) -> FixedWindowState {
         let live = self.live(Some(&state), now);
         FixedWindowState { count: live.count.saturating_sub(cost.units()), ..live }

@@ -134,6 +134,16 @@ impl Algorithm for SlidingCounter {
         SlidingCounterState { current: live.current.saturating_add(cost.units()), ..live }
     }
 
+    /// The counter counts on above the limit.
+    fn force(
+        &self,
+        state: Option<SlidingCounterState>,
+        cost: Cost,
+        now: Timestamp,
+    ) -> Option<SlidingCounterState> {
+        Some(self.charge(state, cost, now))
+    }
+
     fn refund(&self, state: SlidingCounterState, cost: Cost, now: Timestamp) -> SlidingCounterState {
         let live = self.live(Some(&state), now);
         let from_current = cost.units().min(live.current);

@@ -216,6 +216,11 @@ impl Algorithm for SlidingWindow {
         state
     }
 
+    /// The log goes on above the limit: it holds what the others' limit and this one let pass in a window.
+    fn force(&self, state: Option<SlidingWindowState>, cost: Cost, now: Timestamp) -> Option<SlidingWindowState> {
+        Some(self.charge(state, cost, now))
+    }
+
     fn refund(&self, mut state: SlidingWindowState, cost: Cost, now: Timestamp) -> SlidingWindowState {
         self.drop_expired(&mut state, now);
         // Whoever gives back has just taken: the newest units go first, as if they had never been asked for.

@@ -321,6 +321,14 @@ impl Algorithm for TokenBucket {
         self.written(tat, self.kept_from(tat, now))
     }
 
+    /// The debt is as much as is believed, which is a bucket at least: any more, and the next repair would take the
+    /// state for damaged and forgive all of it.
+    fn force(&self, state: Option<TokenBucketState>, cost: Cost, now: Timestamp) -> Option<TokenBucketState> {
+        let owed = self.plus(self.tat(state.as_ref(), now), self.lasting(cost));
+        let tat = owed.min(self.plus(Span::at(now), self.furthest));
+        Some(self.written(tat, self.kept_from(tat, now)))
+    }
+
     fn refund(&self, state: TokenBucketState, cost: Cost, now: Timestamp) -> TokenBucketState {
         if self.is_forgotten(&state, now) || self.read(&state) <= Span::at(now) {
             // Whole already: to write it again would only make it look freshly used.

@@ -76,6 +76,15 @@ fn the_example_limits_as_it_says() {
 }
 
 #[test]
+fn what_was_decided_elsewhere_takes_what_is_left_and_no_more() {
+    let spacing = Spacing { gap: Micros::from_secs(2) };
+    let next = START.plus(Micros::from_secs(2));
+    assert_eq!(spacing.force(None, Cost::new(7), START), Some(next));
+    let soon = START.plus(Micros::from_secs(1));
+    assert_eq!(spacing.force(Some(next), Cost::ONE, soon), Some(next));
+}
+
+#[test]
 fn the_page_shows_this_code() {
     let page = include_str!("../../../../docs/custom-algorithm.md");
     let here = include_str!("custom_algorithm.rs");

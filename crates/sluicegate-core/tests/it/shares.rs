@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use sluicegate_core::quota::UNITS_MAX;
 use sluicegate_core::{
-    Align, Cost, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp, TokenBucket,
+    Align, Cost, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, State, Timestamp,
+    TokenBucket,
 };
 use std::num::NonZeroU32;
 
@@ -25,6 +26,45 @@ fn wait_of_one(quota: &Quota) -> Micros {
         Outcome::Denied { retry_after } => retry_after,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_debt_is_believed_and_a_greater_one_does_not_become_less() {
+    for (quota, waits) in [(bucket(10, 1, Micros::from_secs(1)), 11), (bucket(10, 10, Micros::from_millis(1)), 1)]
+    {
+        let twice = quota.force(None, Cost::new(20), NOW);
+        assert_eq!(quota.repaired(twice.clone(), NOW), twice);
+        let wait = |state: &Option<State>| match quota.outcome(state.as_ref(), Cost::ONE, NOW) {
+            Outcome::Denied { retry_after } => retry_after,
+            other => panic!("{other:?}"),
+        };
+        let most = quota.force(twice.clone(), Cost::new(u32::MAX), NOW);
+        assert_eq!(quota.repaired(most.clone(), NOW), most);
+        assert!(wait(&most) >= wait(&twice));
+        assert_eq!(wait(&most).as_micros() / 1_000_000, waits);
+    }
+}
+
+#[test]
+fn what_fits_is_taken_as_ever_and_where_nothing_passes_nothing_is_remembered() {
+    let window = Micros::from_secs(60);
+    let quotas: [Quota; 4] = [
+        bucket(10, 1, window),
+        SlidingWindow::new(10, window).unwrap().into(),
+        SlidingCounter::new(10, window).unwrap().into(),
+        FixedWindow::new(10, window, Align::Epoch).unwrap().into(),
+    ];
+    for quota in quotas {
+        let seven = quota.charge(None, Cost::new(7), NOW);
+        assert_eq!(quota.force(None, Cost::new(7), NOW), seven);
+        assert_eq!(quota.force(seven.clone(), Cost::ZERO, NOW), seven);
+        let owed = quota.force(seven, Cost::new(7), NOW);
+        assert_eq!(quota.standing(owed.as_ref(), NOW).remaining, 0);
+        let back = quota.refund(owed, Cost::new(7), NOW);
+        assert_eq!(quota.standing(back.as_ref(), NOW).remaining, 3, "{quota:?}");
+    }
+    let nothing = Quota::from(FixedWindow::new(0, window, Align::Epoch).unwrap());
+    assert_eq!(nothing.force(None, Cost::ONE, NOW), None);
 }
 
 #[test]

@@ -2,11 +2,27 @@
 //!
 //! With K instances each enforces r/K and ⌈B/K⌉, so that all together admit at most B + r·d + K − 1 in any interval of
 //! length d without the store. The state does not start empty-handed: while the store answers, what this instance
-//! admits under a local rule is charged to its share as well. So an identity that has just used up its limit through
-//! this instance finds its share used up, and one server alone never admits more than B + r·d from before the store
-//! went away until it is back. What others admitted is not known here; that adds at most one share per instance.
+//! admits under a local rule is charged to its share as well, whether or not it fits. So an identity that has just
+//! used up its limit through this instance finds its share used up.
 //!
-//! When the store is back it decides again, and knows nothing of what was admitted meanwhile.
+//! What that bounds on one instance (K = 1) whose store comes and goes at will:
+//! - The share has seen all that passed here, by either way, when it admits something, and has room for it. So an
+//!   interval that ends with an admission by the share saw at most B + r·d, as if there were but the share.
+//! - Any other interval is one of these, up to the last admission by the share, and the rest, in which only the store
+//!   admitted, which by itself stays within B + r·d. Together that is 2B + r·d: one B, once, however often the store
+//!   comes back knowing nothing of what passed meanwhile.
+//!
+//! The first needs what does not fit to be owed, not dropped: were the share merely emptied, store and share could each
+//! admit r for ever. By the second a bucket never owes more than B, and that much is believed; see
+//! [`sluicegate_core::Algorithm::repair`].
+//!
+//! Time is that of this instance when the answer was there. The store's clock may run differently and its answers take
+//! unequally long: then the store's part of an interval of length d is that of one longer by as much, at most by the
+//! deadline. What is on its way while the share admits counts as admitted after it.
+//!
+//! With several instances (K > 1) what others admitted is not known here, and the store may admit more through one
+//! instance than its share can owe. The store stays within B + r·d and all shares within B + r·d + K − 1, so whatever
+//! happens the sum of both is the most.
 
 use super::failure::Local;
 use super::{Action, is_own};
@@ -81,8 +97,8 @@ impl Fallback {
         })
     }
 
-    /// Does to the shares of local rules what the store has just done. Each rule for itself: what the store has
-    /// admitted is admitted, whether or not another rule's share would have had room.
+    /// Does to the shares of local rules what the store has just done. Each limit for itself: what the store has
+    /// admitted is admitted, whether or not this or another share would have had room.
     pub(super) fn follow(
         &self,
         rules: &Arc<RuleSet>,
@@ -95,15 +111,19 @@ impl Fallback {
             return;
         }
         let store = self.store_since(now);
+        let mut outcomes = decision.limits().map(|report| report.verdict.outcome);
         for (charge, applied) in charges.iter().zip(decision.applied()) {
+            // A rule that only watches was charged nothing unless all its limits had room.
+            let denials =
+                outcomes.by_ref().take(charge.quotas.len()).filter(|outcome| !outcome.is_allowed()).count();
             if rules.rules()[applied.rule].on_store_failure != OnStoreFailure::Local {
                 continue;
             }
             self.with_shares(rules, &[*charge], &[*applied], |charges| match action {
-                Action::Charge => drop(store.charge_now(charges, now)),
+                Action::Charge if denials == 0 => store.force_now(charges, now),
                 Action::Refund => drop(store.refund_now(charges, now)),
                 Action::Reset if is_own(charge) => drop(store.reset_now(charges, now)),
-                Action::Reset | Action::Peek => {}
+                Action::Charge | Action::Reset | Action::Peek => {}
             });
         }
     }

@@ -118,6 +118,22 @@ impl MemoryStore {
         })
     }
 
+    /// Charges every limit with what was decided elsewhere, whether or not it has room: see
+    /// [`Algorithm::force`].
+    pub(crate) fn force_now(&self, charges: &[Charge<'_>], now: Timestamp) {
+        // What fits is charged as ever.
+        if self.charge_in_place(charges, now).is_some_and(|verdict| verdict.outcome.is_allowed()) {
+            return;
+        }
+        if !self.has_room() {
+            self.sweep(now, 1);
+        }
+        if let Err(Full) = self.force_slots(charges, now, self.newcomers()) {
+            // The overflow always has room.
+            self.force_slots(charges, now, Newcomers::Overflow).unwrap_or(());
+        }
+    }
+
     /// See [`Store::peek`].
     pub fn peek_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
         let slots = self.slots(charges, now, self.newcomers());

@@ -180,10 +180,59 @@ fn admitted(quota: &Quota, instances: u32, traffic: &[(usize, u32, u64)]) -> Vec
     records
 }
 
-fn record(limiter: &TestLimiter, clock: &ManualClock, cost: u32, records: &mut Vec<(u64, u64)>) {
-    if block_on(limiter.check(&Request::new("r", "a").cost(Cost::new(cost)))).unwrap().is_allowed() {
+fn record(limiter: &TestLimiter, clock: &ManualClock, cost: u32, records: &mut Vec<(u64, u64)>) -> bool {
+    let decision = block_on(limiter.check(&Request::new("r", "a").cost(Cost::new(cost)))).unwrap();
+    if decision.is_allowed() {
         records.push((sluicegate::clock::Clock::now(clock).as_micros(), u64::from(cost)));
     }
+    decision.is_allowed() && decision.is_degraded()
+}
+
+/// Traffic of `instances` limiters whose store answers now and then: who gets it, how much, whether the store answers,
+/// and after which pause.
+fn uneasy_traffic(instances: usize) -> impl Strategy<Value = Vec<(usize, u32, bool, u64)>> {
+    let pause = prop_oneof![2 => Just(0), 2 => 0..=100_000_u64, 1 => 0..=3_000_000_u64];
+    let cost = prop_oneof![2 => 1..=3_u32, 1 => 1..=12_u32];
+    prop::collection::vec((0..instances, cost, any::<bool>(), pause), 1..150)
+}
+
+/// What passed, in order: when and how much; and how many of them had passed by the time each local admission had.
+type Passed = (Vec<(u64, u64)>, Vec<usize>);
+
+/// What `instances` limiters with one store admit one identity under `quota`.
+fn admitted_uneasily(quota: &Quota, instances: u32, traffic: &[(usize, u32, bool, u64)]) -> Passed {
+    let (clock, store, known) = (ManualClock::at(START), store(), Instances::default());
+    known.set(instances);
+    let limiters: Vec<TestLimiter> =
+        (0..instances).map(|_| limiter(vec![local(quota)], &store, &clock, &known)).collect();
+    let (mut records, mut local_ends) = (Vec::new(), Vec::new());
+    for (limiter, cost, answers, pause) in traffic {
+        clock.advance(Micros::from_micros(*pause));
+        store.set((!answers).then_some(Trouble::Fails(ErrorClass::Timeout)));
+        if record(&limiters[*limiter], &clock, *cost, &mut records) {
+            local_ends.push(records.len());
+        }
+    }
+    (records, local_ends)
+}
+
+/// The most that passed in any interval that ends with the last record, beyond what the rate brings in its length.
+fn burst_at_end(records: &[(u64, u64)], amount: u64, period: Micros) -> Exact {
+    let rate = whole(amount) / whole(period.as_micros());
+    let (end, _) = records[records.len() - 1];
+    let mut sum = whole(0);
+    let mut most = whole(0);
+    for (start, units) in records.iter().rev() {
+        sum += whole(*units);
+        most = most.max(&sum - &rate * whole(end - start));
+    }
+    most
+}
+
+/// What passed in the window that ends with the last record.
+fn in_last_window(records: &[(u64, u64)], window: Micros) -> u64 {
+    let (end, _) = records[records.len() - 1];
+    records.iter().filter(|(at, _)| end - at < window.as_micros()).map(|(_, units)| units).sum()
 }
 
 fn local(quota: &Quota) -> Rule {
@@ -242,6 +291,56 @@ proptest! {
         prop_assert!(in_window(&admitted(&fixed, count, &traffic), window) <= 2 * bound);
         let counter = SlidingCounter::new(limit, window).unwrap().into();
         prop_assert!(in_window(&admitted(&counter, count, &traffic), window) < 2 * bound);
+    }
+
+    /// One server whose store comes and goes as it likes. Up to each local admission the rule's own bound holds, for the
+    /// share has seen all; what the store admits after the last of them is within its own. So over all times together
+    /// it is one B more, however often the store comes back.
+    #[test]
+    fn one_server_admits_at_most_one_burst_more_however_often_the_store_comes_and_goes(
+        (capacity, credits, amount, millis) in (1..=12_u64, 0..=3_u64, 1..=20_u64, 100..=3_000_u64),
+        traffic in uneasy_traffic(1),
+    ) {
+        let period = Micros::from_millis(millis);
+        let rate = Rate::new(amount, period).unwrap();
+        let bucket = TokenBucket::with_credits(capacity, rate, credits, Micros::from_secs(1)).unwrap().into();
+        let (records, local_ends) = admitted_uneasily(&bucket, 1, &traffic);
+        for end in local_ends {
+            prop_assert!(burst_at_end(&records[..end], amount, period) <= whole(capacity + credits));
+        }
+        prop_assert!(burst(&records, amount, period) <= whole(2 * (capacity + credits)));
+
+        let log = SlidingWindow::new(capacity, period).unwrap().into();
+        let (records, local_ends) = admitted_uneasily(&log, 1, &traffic);
+        for end in local_ends {
+            prop_assert!(in_last_window(&records[..end], period) <= capacity);
+        }
+        prop_assert!(in_window(&records, period) <= 2 * capacity);
+
+        let fixed = FixedWindow::new(capacity, period, Align::Epoch).unwrap().into();
+        let (records, local_ends) = admitted_uneasily(&fixed, 1, &traffic);
+        for end in local_ends {
+            let window_of = |at: u64| at / period.as_micros();
+            let last = window_of(records[end - 1].0);
+            let in_it = records[..end].iter().filter(|(at, _)| window_of(*at) == last);
+            prop_assert!(in_it.map(|(_, units)| units).sum::<u64>() <= capacity);
+        }
+    }
+
+    /// Several servers, with costs that no share has room for: the store admits its own, the shares theirs.
+    #[test]
+    fn several_servers_admit_at_most_twice_the_rule_however_often_the_store_comes_and_goes(
+        (capacity, amount, millis) in (1..=12_u64, 1..=20_u64, 100..=3_000_u64),
+        (instances, traffic) in (2..=4_usize).prop_flat_map(|count| (Just(count), uneasy_traffic(count))),
+    ) {
+        let (period, count) = (Micros::from_millis(millis), u32::try_from(instances).unwrap());
+        let rounding = u64::from(count) - 1;
+        let bucket = TokenBucket::new(capacity, Rate::new(amount, period).unwrap()).unwrap().into();
+        let (records, _) = admitted_uneasily(&bucket, count, &traffic);
+        prop_assert!(burst(&records, 2 * amount, period) <= whole(2 * capacity + rounding));
+        let log = SlidingWindow::new(capacity, period).unwrap().into();
+        let (records, _) = admitted_uneasily(&log, count, &traffic);
+        prop_assert!(in_window(&records, period) <= 2 * capacity + rounding);
     }
 
     /// One server, its store there at first and then gone: from beginning to end the rule's own bound holds.

@@ -1,8 +1,9 @@
 //! What comes of a request when the store fails: each policy, alone and together.
 
 use crate::support::{block_on, hourly};
-use sluicegate::clock::ManualClock;
-use sluicegate::core::{Cost, Micros, Quota, Rate, TokenBucket};
+use sluicegate::clock::{Clock, ManualClock};
+use sluicegate::core::TokenBucket;
+use sluicegate::core::{Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp};
 use sluicegate::headers::{HeaderOptions, write_headers};
 use sluicegate::observe::{LimitOutcome, Observed, Undecided};
 use sluicegate::rules::{Limits, Mode, OnStoreFailure, Per, Rule, RuleSet, Unmatched};
@@ -261,6 +262,106 @@ fn what_the_store_admitted_counts_against_the_share() {
     bench.store.set(GONE);
     assert_eq!(bench.admitted(), 1);
     assert_eq!(bench.local_keys(), 1, "only local rules are kept here");
+}
+
+#[test]
+fn what_does_not_fit_the_share_counts_against_it_all_the_same() {
+    let window = Micros::from_secs(3_600);
+    let quotas = [
+        hourly(100),
+        SlidingWindow::new(100, window).unwrap().into(),
+        SlidingCounter::new(100, window).unwrap().into(),
+        FixedWindow::new(100, window, Align::Epoch).unwrap().into(),
+    ];
+    for quota in quotas {
+        let instances = Instances::default();
+        instances.set(2);
+        let limits = Limits::all("api", [(None, quota.clone())]);
+        let local = Rule { on_store_failure: Local, ..Rule::new("api", limits) };
+        let bench = Bench::one_of(vec![local], &instances);
+        assert!(bench.check(100).unwrap().is_allowed());
+        bench.store.set(GONE);
+        assert_eq!(bench.admitted(), 0, "{quota:?}");
+    }
+}
+
+#[test]
+fn a_limit_of_a_rule_that_has_room_is_charged_whatever_the_others_have() {
+    let instances = Instances::default();
+    let limits = Limits::all("api", [(None, hourly(4)), (None, hourly(40))]);
+    let bench = Bench::one_of(vec![Rule { on_store_failure: Local, ..Rule::new("api", limits) }], &instances);
+    instances.set(2);
+    assert!(bench.check(4).unwrap().is_allowed());
+    bench.store.set(GONE);
+    let peeked = block_on(bench.limiter.peek(&Request::new("r", "a"))).unwrap();
+    assert_eq!(peeked.limits().map(|each| each.verdict.remaining).collect::<Vec<_>>(), [0, 16]);
+}
+
+#[test]
+fn a_shadow_rule_s_share_is_charged_only_if_the_store_charged_the_rule() {
+    let watched = shadow(Rule {
+        on_store_failure: Local,
+        ..Rule::new("watched", Limits::all("watched", [(None, hourly(2)), (None, hourly(20))]))
+    });
+    let bench = Bench::new(vec![rule("api", 50, Local), watched]);
+    assert!(bench.check(2).unwrap().is_allowed());
+    assert!(bench.check(1).unwrap().is_allowed(), "the store charges the watched limits nothing for this");
+    bench.store.set(GONE);
+    let peeked = block_on(bench.limiter.peek(&Request::new("r", "a"))).unwrap();
+    assert_eq!(peeked.limits().map(|each| each.verdict.remaining).collect::<Vec<_>>(), [47, 0, 18]);
+}
+
+/// The runtime's time, which tests can hold.
+#[derive(Debug)]
+struct RuntimeClock(tokio::time::Instant);
+
+impl Clock for RuntimeClock {
+    fn now(&self) -> Timestamp {
+        START.plus(Micros::from_micros(u64::try_from(self.0.elapsed().as_micros()).unwrap()))
+    }
+}
+
+/// Whoever waited for the store decides by the time it is then: by that of the question, the state of those who
+/// came later would seem to be from a future that nobody believes, and would be pulled back.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waited_gives_nothing_back_to_those_that_did_not() {
+    let bucket = TokenBucket::new(5, Rate::new(50, Micros::from_secs(1)).unwrap()).unwrap();
+    let limits = Limits::all("api", [(None, Quota::from(bucket))]);
+    let local = Rule { on_store_failure: Local, deadline: Duration::from_secs(5), ..Rule::new("api", limits) };
+    let rules = RuleSet::new(vec![local], Vec::new(), Unmatched::Allow).unwrap();
+    let store = FaultyStore::new(MemoryStore::new(MemoryOptions::default(), START));
+    let limiter = Limiter::new(rules, store.clone(), RuntimeClock(tokio::time::Instant::now()));
+    let request = Request::new("r", "a");
+    store.set(Some(Trouble::Hangs));
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(4_990)).await;
+        store.set(GONE);
+        assert!(limiter.check(&request.cost(Cost::new(5))).await.unwrap().is_allowed());
+    };
+    let (waited, ()) = tokio::join!(limiter.check(&request), later);
+    assert!(!waited.unwrap().is_allowed());
+    assert!(!limiter.check(&request).await.unwrap().is_allowed());
+}
+
+/// Each look at it is three milliseconds after the last.
+#[derive(Debug)]
+struct TickingClock(ManualClock);
+
+impl Clock for TickingClock {
+    fn now(&self) -> Timestamp {
+        self.0.advance(Micros::from_millis(3));
+        self.0.now()
+    }
+}
+
+#[test]
+fn a_reset_that_asks_twice_has_one_deadline_for_both() {
+    let global = Rule { per: Per::GLOBAL, ..rule("global", 10, Open) };
+    let rules = RuleSet::new(vec![rule("own", 5, Open), global], Vec::new(), Unmatched::Allow).unwrap();
+    let store = FaultyStore::new(MemoryStore::new(MemoryOptions::default(), START));
+    let limiter = Limiter::new(rules, store.clone(), TickingClock(ManualClock::at(START)));
+    block_on(limiter.reset(&Request::new("r", "a"))).unwrap();
+    assert_eq!(store.deadlines(), [15, 12].map(Duration::from_millis));
 }
 
 #[test]

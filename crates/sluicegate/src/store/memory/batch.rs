@@ -9,7 +9,7 @@ use crate::store::key::Digest;
 use crate::store::{Charge, LIMITS_PER_KEY_MAX, Verdicts};
 use crate::sync::{MutexGuard, Ordering};
 use sluicegate_core::decision::{Group, is_allowed, is_charged};
-use sluicegate_core::{Outcome, Quota, State, Timestamp};
+use sluicegate_core::{Cost, Outcome, Quota, State, Timestamp};
 use smallvec::SmallVec;
 
 /// One limit of one charge, and where its state is.
@@ -22,6 +22,9 @@ pub(super) struct Slot<'a> {
     pub(super) at: Timestamp,
     pub(super) charge: &'a Charge<'a>,
 }
+
+/// How a cost is taken: [`Quota::charge`] or [`Quota::force`].
+type Take = fn(&Quota, Option<State>, Cost, Timestamp) -> Option<State>;
 
 pub(super) type Slots<'a> = SmallVec<[Slot<'a>; 4]>;
 pub(super) type Outcomes = SmallVec<[Outcome; 4]>;
@@ -64,12 +67,29 @@ impl MemoryStore {
         for (slot, charged) in slots.iter().zip(&charged) {
             let shard = shard_of(&mut locked, slot.shard);
             if *charged {
-                self.charge_slot(shard, slot);
+                self.charge_slot(shard, slot, Quota::charge);
             } else {
                 self.keep_repair(shard, slot);
             }
         }
         Ok(self.verdicts(&slots, &outcomes, &locked))
+    }
+
+    /// As [`MemoryStore::charge_slots`], but every limit is charged, whatever it has left.
+    pub(super) fn force_slots(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        newcomers: Newcomers,
+    ) -> Result<(), Full> {
+        let slots = self.slots(charges, now, newcomers);
+        let mut locked = self.lock(&slots);
+        let charged: SmallVec<[bool; 4]> = slots.iter().map(|slot| !slot.charge.cost.is_zero()).collect();
+        self.make_room(&slots, &charged, &mut locked, now, newcomers)?;
+        for (slot, _) in slots.iter().zip(&charged).filter(|(_, charged)| **charged) {
+            self.charge_slot(shard_of(&mut locked, slot.shard), slot, Quota::force);
+        }
+        Ok(())
     }
 
     /// Counts the keys that the charged slots will add, or says that there is no room for them.
@@ -115,7 +135,7 @@ impl MemoryStore {
         self.new_keys(slots, charged, locked)
     }
 
-    fn charge_slot(&self, shard: &mut Shard, slot: &Slot<'_>) {
+    fn charge_slot(&self, shard: &mut Shard, slot: &Slot<'_>, take: Take) {
         let state = shard.take(slot.digest, self.born);
         let before = state.as_ref().map_or(0, log_entries);
         let state = slot.quota.repaired(state, slot.at);
@@ -125,10 +145,12 @@ impl MemoryStore {
             (Quota::SlidingWindow(window), Some(State::SlidingWindow(log))) if !self.has_room() => {
                 Some(State::SlidingWindow(window.charge_merged(log, cost, slot.at)))
             }
-            (quota, state) => quota.charge(state, cost, slot.at),
+            (quota, state) => take(quota, state, cost, slot.at),
         };
-        if let Some(state) = charged {
-            self.put(shard, slot, state, before);
+        match charged {
+            Some(state) => self.put(shard, slot, state, before),
+            // There was no state and there is none: the room that was counted for it is free.
+            None => self.release(1),
         }
     }
 
