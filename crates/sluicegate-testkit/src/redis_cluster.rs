@@ -172,6 +172,22 @@ impl RedisCluster {
         self.move_these(self.primary_of(slot), receiver, &[slot]);
     }
 
+    /// Begins to move one slot from the node that serves it to another, and sends no key yet. [`Self::move_slot`] ends it.
+    pub fn begin_to_move(&self, slot: u16, receiver: usize) {
+        let (giver, slot) = (self.primary_of(slot), slot.to_string());
+        let set = |node: usize, state, other| {
+            self.nodes[node].command::<()>(&["CLUSTER", "SETSLOT", &slot, state, &self.id(other)]);
+        };
+        set(receiver, "IMPORTING", giver);
+        set(giver, "MIGRATING", receiver);
+    }
+
+    /// Sends one key of a slot that moves.
+    pub fn send_key(&self, key: &str, receiver: usize) {
+        let giver = &self.nodes[self.primary_of(self.slot_of(key))];
+        reshard::send_key(giver, key, self.nodes[receiver].port());
+    }
+
     /// Adds an empty node without slots, and returns its place.
     pub fn add_node(&mut self) -> usize {
         self.nodes.push(RedisServer::with(&self.options.of_node()));

@@ -42,6 +42,14 @@ impl Move<'_> {
     }
 }
 
+/// Sends one key, which must be there.
+pub(super) fn send_key(giver: &RedisServer, key: &str, to_port: u16) {
+    let port = to_port.to_string();
+    let target = ["MIGRATE", "127.0.0.1", &port, key, "0", MIGRATION_LIMIT_MS];
+    let sent: String = giver.command(&[target.as_slice(), &["AUTH2", ADMINISTRATOR, ANY_PASSWORD]].concat());
+    assert_eq!(sent, "OK", "{key} is not there");
+}
+
 /// A node and a connection to it, kept because a move is thousands of commands.
 struct Node {
     id: String,

@@ -9,6 +9,7 @@ mod cluster;
 mod damage;
 mod fleet;
 mod giving_back;
+mod moving;
 mod record;
 mod sentinel;
 mod single;
