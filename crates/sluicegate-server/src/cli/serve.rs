@@ -59,16 +59,21 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let app = {
-        // A shared store connects in the background.
+    let (signals, app) = {
+        // A shared store connects in the background. Waiting for one that cannot be reached makes the start long
+        // enough to be called off.
         let _runtime = runtime.enter();
-        open(config, &settings)?
+        (Signals::install()?, open(config, &settings)?)
     };
     let routers = Routers::new(&app, &health);
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let outcome = runtime.block_on(async {
-        let fleet = Fleet::join(&app, &settings.store).await;
+        tokio::spawn(signals.forward(shutdown.clone(), health.clone()));
+        let fleet = tokio::select! {
+            fleet = Fleet::join(&app, &settings.store) => fleet,
+            () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),
+        };
         let outcome = serve(&settings, is_demo, routers, &health, &shutdown).await;
         fleet.leave().await;
         outcome
@@ -110,7 +115,6 @@ async fn serve(
         connections_max,
         "starting"
     );
-    let signals = Signals::install()?;
     let announcement = Announcement::of(&[&gateway, &api, &admin], is_demo);
 
     let options = |drain| ListenerOptions { drain, connections_max, ..ListenerOptions::default() };
@@ -130,7 +134,6 @@ async fn serve(
     announcement.print();
     health.set(Readiness::Ready);
     print_line("ready");
-    tokio::spawn(signals.forward(shutdown.clone(), health.clone()));
 
     tokio::select! {
         // Asked first, because listeners may end as soon as the drain has begun. One that ends
