@@ -61,17 +61,22 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let Config { memory, redis, resp, headers, rules, .. } = config;
-    let app = {
-        // A shared store connects in the background.
+    let (signals, app) = {
+        // A shared store connects in the background. Waiting for one that cannot be reached makes the start long
+        // enough to be called off.
         let _runtime = runtime.enter();
         let options = AppOptions { rules, memory, headers, admin_token: settings.admin_token.clone() };
-        open(options, &settings.store, &redis)?
+        (Signals::install()?, open(options, &settings.store, &redis)?)
     };
     let doors = Doors { routers: Routers::new(&app, &health), resp: Service::new(app.clone(), resp) };
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let outcome = runtime.block_on(async {
-        let fleet = Fleet::join(&app, &settings.store).await;
+        tokio::spawn(signals.forward(shutdown.clone(), health.clone()));
+        let fleet = tokio::select! {
+            fleet = Fleet::join(&app, &settings.store) => fleet,
+            () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),
+        };
         let outcome = serve(&settings, is_demo, doors, &health, &shutdown).await;
         fleet.leave().await;
         outcome
@@ -119,7 +124,6 @@ async fn serve(
         "starting"
     );
     warn_if_open(&resp);
-    let signals = Signals::install()?;
     let listeners = [listener_of(&gateway), listener_of(&api), listener_of(&admin), listener_of(&resp)];
     let announcement = Announcement::of(listeners.into_iter().flatten(), is_demo);
 
@@ -144,7 +148,6 @@ async fn serve(
     announcement.print();
     health.set(Readiness::Ready);
     print_line("ready");
-    tokio::spawn(signals.forward(shutdown.clone(), health.clone()));
 
     tokio::select! {
         // Asked first, because listeners may end as soon as the drain has begun. One that ends

@@ -4,6 +4,8 @@ mod refusals;
 mod rights;
 mod sharing;
 
+use std::net::TcpListener;
+
 use serde_json::{Value, json};
 use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
@@ -69,6 +71,21 @@ fn fleet_size(redis: &RedisServer) -> u64 {
 
 fn until_decided(server: &Server) {
     poll::until_true("the store decides", PATIENCE, || answer(server, "closed") == (200, json!(false)));
+}
+
+#[test]
+fn a_start_that_waits_for_redis_can_be_called_off() {
+    // Whoever connects is never answered, so the start waits for as long as it ever does.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let store = format!("redis://{}", silent.local_addr().expect("it is bound"));
+    let server = Server::begin(&["--store", &store]);
+    let _connection = silent.accept().expect("the server connects while it starts");
+    server.signal("HUP");
+    server.signal("TERM");
+    let ended = server.wait();
+    assert_eq!(ended.status.code(), Some(0), "{:#?}", ended.lines);
+    assert!(ended.lines.iter().any(|line| line.contains("stopped")), "{:#?}", ended.lines);
+    assert!(!ended.lines.iter().any(|line| line == "ready"), "{:#?}", ended.lines);
 }
 
 #[test]

@@ -103,7 +103,18 @@ impl Server {
     }
 
     /// Starts a server as `command` says and waits until it is ready.
-    pub(crate) fn start_command(mut command: Command) -> Self {
+    pub(crate) fn start_command(command: Command) -> Self {
+        let mut server = Self::launch(command);
+        while server.next_line() != "ready" {}
+        server
+    }
+
+    /// Starts a server on free ports and waits for nothing.
+    pub(crate) fn begin(arguments: &[&str]) -> Self {
+        Self::launch(sluicegate(&[&FREE_PORTS, arguments].concat()))
+    }
+
+    fn launch(mut command: Command) -> Self {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let stderr = child.stderr.take().expect("stderr is piped");
@@ -116,9 +127,7 @@ impl Server {
                 }
             }
         });
-        let mut server = Self { child, lines, seen: Vec::new(), addresses: HashMap::new() };
-        while server.next_line() != "ready" {}
-        server
+        Self { child, lines, seen: Vec::new(), addresses: HashMap::new() }
     }
 
     fn next_line(&mut self) -> String {

@@ -136,18 +136,19 @@ async fn converse(view: &View, mut connection: MultiplexedConnection) -> Result<
     // Listening starts before the question, so that no change falls between the two.
     let subscribed = timeout(view.common.read_timeout, connection.subscribe("+switch-master")).await;
     subscribed.map_err(|_| silent())?.map_err(|error| Trouble::broken(&error))?;
+    let mut was_well = true;
     loop {
         let named = ask(view, &mut connection).await?;
         let same = view.primary.borrow().as_ref().is_some_and(|node| *node.address() == named);
         view.take(named);
-        sleep(PAUSE_MIN).await;
-        let well = view.is_well();
-        tokio::select! {
-            () = sleep(jittered(if well { PAUSE_WELL } else { PAUSE_UNWELL })) => {}
-            () = view.common.doubt.notified() => continue,
-        }
-        if same && !well && !view.is_well() {
+        if same && !was_well && !view.is_well() {
             return Ok(());
+        }
+        sleep(PAUSE_MIN).await;
+        was_well = view.is_well();
+        tokio::select! {
+            () = sleep(jittered(if was_well { PAUSE_WELL } else { PAUSE_UNWELL })) => {}
+            () = view.common.doubt.notified() => {}
         }
     }
 }

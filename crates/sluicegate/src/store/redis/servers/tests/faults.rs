@@ -85,7 +85,7 @@ async fn calls_that_stand_behind_too_many_others_are_not_held_against_the_server
         match call.await.expect("no panic") {
             Ok(_) => answered += 1,
             Err(error) => {
-                assert_eq!(error.class, ErrorClass::Timeout, "{error}");
+                assert_eq!(error.class, ErrorClass::Timeout, "{error:?}");
                 late += 1;
             }
         }
