@@ -63,9 +63,11 @@ impl Link {
         }
     }
 
-    /// Takes note that a call was answered in its time.
-    pub(super) fn answered_in_time(&self, at: Instant) {
-        self.in_time.fetch_max(self.micros(at), Ordering::Relaxed);
+    /// Takes note of an answer, if it came in its time.
+    pub(super) fn note_answer(&self, at: Instant, deadline: Instant) {
+        if at <= deadline {
+            self.in_time.fetch_max(self.micros(at), Ordering::Relaxed);
+        }
     }
 
     /// Whom it speaks against that a call which was sent then was not answered in its time. While others are, the

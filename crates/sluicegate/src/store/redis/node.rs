@@ -284,9 +284,7 @@ impl Shared {
         Ok(match reply {
             Reply::Answered(answer) => {
                 link.clock.learn(answer.now.as_micros(), sent, received);
-                if received <= deadline {
-                    link.answered_in_time(received);
-                }
+                link.note_answer(received, deadline);
                 Attempt::Done(Outcome::Answered(answer))
             }
             Reply::Late { now_micros } => {
