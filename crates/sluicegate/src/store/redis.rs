@@ -14,6 +14,7 @@ mod counters;
 mod deliver;
 mod dialer;
 mod error;
+mod flight;
 mod heartbeat;
 pub mod key;
 mod link;
@@ -21,6 +22,8 @@ mod node;
 mod options;
 mod password;
 mod pause;
+mod plan;
+mod queue;
 mod reply;
 mod request;
 mod reserve;
@@ -41,21 +44,34 @@ pub use servers::Servers;
 use super::{Charge, Health, Reply, Store, StoreError};
 use crate::instances::Instances;
 use arguments::{Message, Operation};
+use call::{Call, Repeat, Script};
 use deliver::Deliver;
-use reply::{Found, verdicts};
+use error::Trouble;
+use flight::Waiting;
+use reply::{Findings, Found, verdicts};
 use request::Request;
 use sluicegate_core::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// State in Redis. See the [module documentation](self).
 #[derive(Debug)]
 pub struct RedisStore<D = Arc<Servers>> {
+    shared: Arc<Shared<D>>,
+}
+
+/// What a store shares with the calls that are on their way.
+#[derive(Debug)]
+struct Shared<D> {
     delivery: D,
     encoder: KeyEncoder,
     clock: Whose,
+    /// Those who wait, by the way that their calls go.
+    waiting: Box<[Waiting]>,
     damaged: AtomicU64,
+    coalesced: AtomicU64,
 }
 
 /// Whose clock counts.
@@ -73,7 +89,7 @@ impl RedisStore {
     /// If certificates cannot be used.
     pub fn start(options: &RedisOptions, encoder: KeyEncoder) -> Result<Self, OptionsError> {
         let servers = Servers::start(options, &[&script::CHARGE, &heartbeat::SCRIPT], &encoder.start())?;
-        Ok(Self { delivery: Arc::new(servers), encoder, clock: Whose::Servers, damaged: AtomicU64::new(0) })
+        Ok(Self { shared: Shared::new(Arc::new(servers), encoder, Whose::Servers) })
     }
 
     /// Waits until all servers can be used, but no longer than this.
@@ -81,12 +97,12 @@ impl RedisStore {
     /// # Errors
     /// What is wrong, if some cannot.
     pub async fn ready(&self, within: Duration) -> Result<(), StoreError> {
-        self.delivery.ready(within).await
+        self.shared.delivery.ready(within).await
     }
 
     /// Says from now on that this server lives, and keeps `instances` at the number of those that do.
     pub fn announce(&self, instances: Instances) -> Heartbeat {
-        Heartbeat::start(Arc::clone(&self.delivery), &self.encoder.start(), instances)
+        Heartbeat::start(Arc::clone(&self.shared.delivery), &self.shared.encoder.start(), instances)
     }
 }
 
@@ -95,14 +111,14 @@ impl RedisStore<OneConnection> {
     /// A store on one connection, for tests. If `apart`, only keys with the same tag share a call, as on a Cluster.
     #[must_use]
     pub fn over(connection: redis::aio::MultiplexedConnection, encoder: KeyEncoder, apart: bool) -> Self {
-        let delivery = OneConnection::new(connection, apart);
-        Self { delivery, encoder, clock: Whose::Servers, damaged: AtomicU64::new(0) }
+        Self { shared: Shared::new(OneConnection::new(connection, apart), encoder, Whose::Servers) }
     }
 
     /// The same store, but the caller's clock counts, and what it writes does not expire before the year 2200.
     #[must_use]
     pub fn by_callers_clock(self) -> Self {
-        Self { clock: Whose::Callers, ..self }
+        let Shared { delivery, encoder, .. } = &*self.shared;
+        Self { shared: Shared::new(delivery.clone(), encoder.clone(), Whose::Callers) }
     }
 
     /// Makes several decisions in one call, each a charge of its own.
@@ -115,11 +131,11 @@ impl RedisStore<OneConnection> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Vec<Reply>, StoreError> {
-        let mut message = Message::new(&self.encoder);
+        let mut message = Message::new(&self.shared.encoder);
         for charges in requests {
             message.add(Operation::Charge, charges);
         }
-        let findings = Request::new(self, &[], now, deadline).say(message).await?;
+        let findings = Request::new(&self.shared, &[], now, deadline).say(message).await?;
         let now = findings.now;
         let reply = |(operation, findings): &(Operation, Found<'_>)| Reply {
             now,
@@ -142,14 +158,49 @@ impl RedisStore<OneConnection> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        Request::new(self, charges, now, deadline).act(Operation::Undo(charged_at)).await
+        Request::new(&self.shared, charges, now, deadline).act(Operation::Undo(charged_at)).await
     }
 }
 
 impl<D> RedisStore<D> {
     /// How many values could not be read so far. Each counted as a drained limit and was replaced.
     pub fn damaged_values(&self) -> u64 {
-        self.damaged.load(Ordering::Relaxed)
+        self.shared.damaged.load(Ordering::Relaxed)
+    }
+
+    /// How many charges so far have waited for a call that others were in, or that others went with.
+    pub fn coalesced(&self) -> u64 {
+        self.shared.coalesced.load(Ordering::Relaxed)
+    }
+
+    /// How many calls for charges are under way.
+    #[doc(hidden)]
+    pub fn under_way(&self) -> usize {
+        self.shared.waiting.iter().map(|waiting| waiting.lock().calls()).sum()
+    }
+}
+
+impl<D: Deliver> Shared<D> {
+    fn new(delivery: D, encoder: KeyEncoder, clock: Whose) -> Arc<Self> {
+        let waiting = (0..delivery.ways()).map(|_| Waiting::default()).collect();
+        let (damaged, coalesced) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { delivery, encoder, clock, waiting, damaged, coalesced })
+    }
+
+    /// One call, and what it found.
+    async fn say<'m>(
+        &self,
+        script: &Script,
+        message: &Message<'m>,
+        deadline: Instant,
+    ) -> Result<Findings<'m>, Trouble> {
+        let gives_back = message.decisions.iter().any(|(operation, _)| *operation == Operation::Refund);
+        let repeat = if gives_back { Repeat::Never } else { Repeat::Allowed };
+        let call = Call { script, keys: &message.keys, arguments: &message.arguments, repeat };
+        let answer = self.delivery.call(&call, deadline).await?;
+        let findings = Findings::read(&answer, message)?;
+        self.damaged.fetch_add(findings.damaged, Ordering::Relaxed);
+        Ok(findings)
     }
 }
 
@@ -160,11 +211,11 @@ impl<D: Deliver> Store for RedisStore<D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        Request::new(self, charges, now, deadline).act(Operation::Charge).await
+        Request::new(&self.shared, charges, now, deadline).charge().await
     }
 
     async fn peek(&self, charges: &[Charge<'_>], now: Timestamp, deadline: Duration) -> Result<Reply, StoreError> {
-        Request::new(self, charges, now, deadline).act(Operation::Peek).await
+        Request::new(&self.shared, charges, now, deadline).act(Operation::Peek).await
     }
 
     async fn refund(
@@ -173,7 +224,7 @@ impl<D: Deliver> Store for RedisStore<D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        Request::new(self, charges, now, deadline).act(Operation::Refund).await
+        Request::new(&self.shared, charges, now, deadline).act(Operation::Refund).await
     }
 
     async fn reset(
@@ -182,11 +233,11 @@ impl<D: Deliver> Store for RedisStore<D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        Request::new(self, charges, now, deadline).act(Operation::Reset).await
+        Request::new(&self.shared, charges, now, deadline).act(Operation::Reset).await
     }
 
     fn health(&self) -> Health {
-        self.delivery.health()
+        self.shared.delivery.health()
     }
 
     fn can_fail(&self) -> bool {

@@ -9,6 +9,8 @@ mod limiter;
 mod lua_parity;
 mod memory;
 #[cfg(feature = "redis")]
+mod redis_company;
+#[cfg(feature = "redis")]
 mod redis_delivery;
 #[cfg(feature = "redis")]
 mod redis_faults;

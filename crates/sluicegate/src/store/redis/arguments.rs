@@ -2,6 +2,7 @@
 
 use super::call::Word;
 use super::key::{KeyEncoder, seed};
+use super::plan::Plan;
 use crate::store::Charge;
 use sluicegate_core::decision::Group;
 use sluicegate_core::{Algorithm, Cost, FixedWindow, Quota, Timestamp, TokenBucket};
@@ -78,19 +79,35 @@ impl<'a> Message<'a> {
         let start = self.limits.len();
         self.arguments.push(operation.argument());
         for charge in charges {
-            let key = self.key(charge);
-            for (index, quota) in charge.quotas.iter().enumerate() {
-                let seed = if has_phase(quota) { seed(&self.keys[key]) } else { 0 };
-                let limit = Limit { quota, cost: charge.cost, group: charge.group, seed };
-                self.arguments.push(limit.argument(key + 1, index));
-                self.limits.push(limit);
-            }
+            let key = self.key(self.encoder.encode(&charge.key));
+            self.add_limits(key, charge.quotas, charge.cost, charge.group);
         }
         self.decisions.push((operation, start..self.limits.len()));
     }
 
-    fn key(&mut self, charge: &Charge<'_>) -> usize {
-        let encoded = self.encoder.encode(&charge.key);
+    /// The same decision so many times in a row.
+    pub(super) fn add_planned(&mut self, plan: &'a Plan, times: usize) {
+        for _ in 0..times {
+            let start = self.limits.len();
+            self.arguments.push(Operation::Charge.argument());
+            for charge in &plan.charges {
+                let key = self.key(charge.key.clone());
+                self.add_limits(key, &charge.quotas, charge.cost, charge.group);
+            }
+            self.decisions.push((Operation::Charge, start..self.limits.len()));
+        }
+    }
+
+    fn add_limits(&mut self, key: usize, quotas: &'a [Quota], cost: Cost, group: Group) {
+        for (index, quota) in quotas.iter().enumerate() {
+            let seed = if has_phase(quota) { seed(&self.keys[key]) } else { 0 };
+            let limit = Limit { quota, cost, group, seed };
+            self.arguments.push(limit.argument(key + 1, index));
+            self.limits.push(limit);
+        }
+    }
+
+    fn key(&mut self, encoded: Vec<u8>) -> usize {
         self.keys.iter().position(|key| *key == encoded).unwrap_or_else(|| {
             self.keys.push(encoded);
             self.keys.len() - 1

@@ -3,6 +3,7 @@
 use super::call::{Answer, Call};
 use super::error::{Ran, Trouble};
 use super::servers::Servers;
+use super::topology::slots::{SLOTS, slot_of};
 use crate::store::{ErrorClass, Health};
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
@@ -16,8 +17,11 @@ pub(super) trait Deliver: Clone + Send + Sync + 'static {
     /// Sends the call to the server that has its keys, and brings the answer.
     fn call(&self, call: &Call<'_>, deadline: Instant) -> impl Future<Output = Result<Answer, Trouble>> + Send;
 
-    /// True if one call may speak of both keys.
-    fn share_a_call(&self, left: &[u8], right: &[u8]) -> bool;
+    /// How many ways there are. Keys share a call if they go the same way.
+    fn ways(&self) -> usize;
+
+    /// Which way a key goes.
+    fn way_of(&self, key: &[u8]) -> usize;
 
     /// Whether calls can be delivered, for all that is known.
     fn health(&self) -> Health {
@@ -30,8 +34,12 @@ impl Deliver for Arc<Servers> {
         Servers::call(self, call, deadline).await
     }
 
-    fn share_a_call(&self, left: &[u8], right: &[u8]) -> bool {
-        Servers::share_a_call(self, left, right)
+    fn ways(&self) -> usize {
+        Servers::ways(self)
+    }
+
+    fn way_of(&self, key: &[u8]) -> usize {
+        Servers::way_of(self, key)
     }
 
     fn health(&self) -> Health {
@@ -89,13 +97,13 @@ impl Deliver for OneConnection {
         }
     }
 
-    fn share_a_call(&self, left: &[u8], right: &[u8]) -> bool {
-        !self.apart || tag(left) == tag(right)
+    fn ways(&self) -> usize {
+        if self.apart { usize::from(SLOTS) } else { 1 }
     }
-}
 
-fn tag(key: &[u8]) -> Option<&[u8]> {
-    key.split(|byte| *byte == b'{' || *byte == b'}').nth(1)
+    fn way_of(&self, key: &[u8]) -> usize {
+        if self.apart { usize::from(slot_of(key)) } else { 0 }
+    }
 }
 
 fn answer(reply: &[u8], nonce: &str) -> Option<Answer> {

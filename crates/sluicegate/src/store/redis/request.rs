@@ -1,21 +1,21 @@
 //! A request on its way: one call if its keys share one, several in order if they do not.
 
 use super::arguments::{Message, Operation};
-use super::call::{Call, Repeat, Script, Word};
+use super::call::{Script, Word};
 use super::deliver::Deliver;
 use super::error::Trouble;
 use super::reply::{Findings, verdicts};
 use super::reserve::Part;
-use super::{RedisStore, Whose, script};
+use super::{Shared, Whose, script};
 use crate::store::{Charge, Reply, StoreError};
 use sluicegate_core::Timestamp;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Charges, and by when they are to be decided.
 pub(super) struct Request<'r, 'a, D> {
-    pub(super) store: &'r RedisStore<D>,
+    pub(super) store: &'r Arc<Shared<D>>,
     pub(super) charges: &'r [Charge<'a>],
     now: Timestamp,
     pub(super) deadline: Instant,
@@ -23,7 +23,7 @@ pub(super) struct Request<'r, 'a, D> {
 
 impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
     pub(super) fn new(
-        store: &'r RedisStore<D>,
+        store: &'r Arc<Shared<D>>,
         charges: &'r [Charge<'a>],
         now: Timestamp,
         deadline: Duration,
@@ -31,8 +31,23 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         Self { store, charges, now, deadline: Instant::now() + deadline }
     }
 
+    /// Charges, together with whoever else asks now where that is possible.
+    pub(super) async fn charge(&self) -> Result<Reply, StoreError> {
+        let goes_in_company = self.store.clock == Whose::Servers
+            && self.has_limits()
+            && (self.charges.len() == 1 || self.parts().len() == 1);
+        if goes_in_company && let Some(reply) = self.charge_in_company().await? {
+            return Ok(reply);
+        }
+        self.act(Operation::Charge).await
+    }
+
+    fn has_limits(&self) -> bool {
+        self.charges.iter().any(|charge| !charge.quotas.is_empty())
+    }
+
     pub(super) async fn act(&self, operation: Operation) -> Result<Reply, StoreError> {
-        if self.charges.iter().all(|charge| charge.quotas.is_empty()) {
+        if !self.has_limits() {
             return Ok(Reply { now: self.now, verdicts: Default::default() });
         }
         if self.charges.len() > 1 {
@@ -64,13 +79,7 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
     /// One call, and what it found.
     pub(super) async fn say<'m>(&self, mut message: Message<'m>) -> Result<Findings<'m>, Trouble> {
         let script = self.script(&mut message);
-        let gives_back = message.decisions.iter().any(|(operation, _)| *operation == Operation::Refund);
-        let repeat = if gives_back { Repeat::Never } else { Repeat::Allowed };
-        let call = Call { script, keys: &message.keys, arguments: &message.arguments, repeat };
-        let answer = self.store.delivery.call(&call, self.deadline).await?;
-        let findings = Findings::read(&answer, &message)?;
-        self.store.damaged.fetch_add(findings.damaged, Ordering::Relaxed);
-        Ok(findings)
+        self.store.say(script, &message, self.deadline).await
     }
 
     /// The script that reads the message, which is told the time if the caller's counts.

@@ -42,7 +42,8 @@ struct Asked<'a> {
 impl<'r, D: Deliver> Request<'r, '_, D> {
     /// The charges in parts that share a call, the narrowest subjects first.
     pub(super) fn parts(&self) -> Vec<Part> {
-        self.grouped((0..self.charges.len()).collect(), |one, other| self.store.delivery.share_a_call(one, other))
+        let way_of = |key: &[u8]| self.store.delivery.way_of(key);
+        self.grouped((0..self.charges.len()).collect(), |one, other| way_of(one) == way_of(other))
     }
 
     /// A part for every key, the narrowest subjects first.

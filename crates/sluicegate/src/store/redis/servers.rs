@@ -9,7 +9,7 @@ use super::node::{Common, Node};
 use super::options::{OptionsError, RedisOptions, ServerNames};
 use super::topology::cluster::Cluster;
 use super::topology::sentinel::Sentinel;
-use super::topology::slots::slot_of;
+use super::topology::slots::{SLOTS, slot_of};
 use super::topology::{Topology, probe_key};
 use std::fmt;
 use std::sync::Arc;
@@ -121,11 +121,19 @@ impl Servers {
         }
     }
 
-    /// Whether one call may speak of both keys.
-    pub(super) fn share_a_call(&self, left: &[u8], right: &[u8]) -> bool {
+    /// How many ways there are: one call may only speak of keys that go the same way.
+    pub(super) fn ways(&self) -> usize {
         match self.topology {
-            Topology::Single(_) | Topology::Sentinel(_) => true,
-            Topology::Cluster(_) => slot_of(left) == slot_of(right),
+            Topology::Single(_) | Topology::Sentinel(_) => 1,
+            Topology::Cluster(_) => usize::from(SLOTS),
+        }
+    }
+
+    /// Which way a key goes.
+    pub(super) fn way_of(&self, key: &[u8]) -> usize {
+        match self.topology {
+            Topology::Single(_) | Topology::Sentinel(_) => 0,
+            Topology::Cluster(_) => usize::from(slot_of(key)),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::store::redis::address::Address;
 use redis::Value;
 
 /// How many slots a Cluster has.
-pub(super) const SLOTS: u16 = 16384;
+pub(in crate::store::redis) const SLOTS: u16 = 16384;
 
 /// Slots in a row that one primary has.
 #[derive(Clone, Debug, PartialEq, Eq)]
