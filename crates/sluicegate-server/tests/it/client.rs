@@ -1,7 +1,7 @@
 //! A client that sends exactly what it is told, so that tests can also send what no good client
 //! would.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
@@ -44,13 +44,6 @@ impl Connection {
         self.0.write_all(bytes.as_ref()).expect("the server reads");
     }
 
-    /// Reads exactly `count` bytes more.
-    fn read_into(&mut self, bytes: &mut Vec<u8>, count: usize) {
-        let start = bytes.len();
-        bytes.resize(start + count, 0);
-        self.0.read_exact(&mut bytes[start..]).expect("an answer");
-    }
-
     /// The status line of an answer after which the connection stays open; its headers are passed.
     pub(crate) fn read_head(&mut self) -> String {
         let mut head = Vec::new();
@@ -82,27 +75,51 @@ impl Connection {
 }
 
 /// Asks again and again on one connection.
-pub(crate) struct Session(Connection);
+pub(crate) struct Session(TcpStream);
 
 impl Session {
     pub(crate) fn open(address: SocketAddr) -> Self {
-        Self(Connection::open(address))
+        Self::try_open(address).expect("the listener accepts")
+    }
+
+    /// For servers that may be gone.
+    pub(crate) fn try_open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self(stream))
     }
 
     /// Posts `body` as JSON.
     pub(crate) fn post(&mut self, path: &str, body: &str) -> Answer {
+        self.try_post(path, "", body).expect("an answer")
+    }
+
+    /// Posts `body` as JSON, with `headers` such as `"authorization: Bearer x\r\n"`, to a server that may be gone.
+    pub(crate) fn try_post(&mut self, path: &str, headers: &str, body: &str) -> io::Result<Answer> {
         let length = body.len();
-        self.0.send(format!(
-            "POST {path} HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
-        ));
+        self.0.write_all(
+            format!(
+                "POST {path} HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n{headers}content-length: \
+                 {length}\r\n\r\n{body}"
+            )
+            .as_bytes(),
+        )?;
         let mut text = Vec::new();
         while !text.ends_with(b"\r\n\r\n") {
-            self.0.read_into(&mut text, 1);
+            self.read_into(&mut text, 1)?;
         }
         let head = parse(str::from_utf8(&text).expect("text"));
         let length = head.header("content-length").and_then(|length| length.parse().ok()).expect("a length");
-        self.0.read_into(&mut text, length);
-        parse(str::from_utf8(&text).expect("text"))
+        self.read_into(&mut text, length)?;
+        Ok(parse(str::from_utf8(&text).expect("text")))
+    }
+
+    /// Reads exactly `count` bytes more.
+    fn read_into(&mut self, bytes: &mut Vec<u8>, count: usize) -> io::Result<()> {
+        let start = bytes.len();
+        bytes.resize(start + count, 0);
+        self.0.read_exact(&mut bytes[start..])
     }
 }
 

@@ -23,3 +23,4 @@ mod resp;
 mod server;
 mod start;
 mod stop;
+mod storms;
