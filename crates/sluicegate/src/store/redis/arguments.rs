@@ -7,6 +7,7 @@ use sluicegate_core::decision::Group;
 use sluicegate_core::{Algorithm, Cost, FixedWindow, Quota, Timestamp, TokenBucket};
 use smallvec::SmallVec;
 use std::io::Write;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 /// What is done with the limits of a decision.
@@ -21,7 +22,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    fn argument(self) -> Word {
+    fn argument(self, times: u32) -> Word {
         let name = match self {
             Self::Charge => "charge",
             Self::Peek => "peek",
@@ -30,12 +31,18 @@ impl Operation {
             Self::Undo(_) => "undo",
         };
         let mut text = Word::from_slice(name.as_bytes());
-        if let Self::Undo(charged_at) = self {
-            write_numbers(&mut text, [charged_at.as_micros()]);
+        match self {
+            Self::Undo(charged_at) => write_numbers(&mut text, [charged_at.as_micros()]),
+            Self::Charge if times > 1 => write_numbers(&mut text, [times.into()]),
+            _ => {}
         }
         text
     }
 }
+
+/// How often one decision may be asked for at once. Who wants more of it has to ask again: the script would bear more,
+/// but whoever replays what it said goes through all of them.
+pub(super) const TIMES_MAX: u32 = 65_536;
 
 /// What is said in one call: decisions, one after the other, over keys that may share it.
 #[derive(Debug)]
@@ -44,8 +51,17 @@ pub(super) struct Message<'a> {
     pub(super) keys: SmallVec<[Vec<u8>; 1]>,
     pub(super) arguments: SmallVec<[Word; 2]>,
     pub(super) limits: SmallVec<[Limit<'a>; 2]>,
-    /// The limits of every decision.
-    pub(super) decisions: SmallVec<[(Operation, Range<usize>); 1]>,
+    pub(super) decisions: SmallVec<[Question; 1]>,
+}
+
+/// One decision that is asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) operation: Operation,
+    /// How often in a row.
+    pub(super) times: u32,
+    /// Where its limits are among those of the message.
+    pub(super) limits: Range<usize>,
 }
 
 /// One limit of one charge.
@@ -75,8 +91,24 @@ impl<'a> Message<'a> {
     where
         'a: 'c,
     {
+        self.push(operation, 1, charges);
+    }
+
+    /// The same charge `times` in a row: all that this is is decided as if it stood there so often. Beyond
+    /// [`TIMES_MAX`] it is that many. No two of the charges may have the same key.
+    pub(super) fn add_times<'c>(&mut self, times: NonZeroU32, charges: impl IntoIterator<Item = &'c Charge<'a>>)
+    where
+        'a: 'c,
+    {
+        self.push(Operation::Charge, times.get().min(TIMES_MAX), charges);
+    }
+
+    fn push<'c>(&mut self, operation: Operation, times: u32, charges: impl IntoIterator<Item = &'c Charge<'a>>)
+    where
+        'a: 'c,
+    {
         let start = self.limits.len();
-        self.arguments.push(operation.argument());
+        self.arguments.push(operation.argument(times));
         for charge in charges {
             let key = self.key(charge);
             for (index, quota) in charge.quotas.iter().enumerate() {
@@ -86,7 +118,7 @@ impl<'a> Message<'a> {
                 self.limits.push(limit);
             }
         }
-        self.decisions.push((operation, start..self.limits.len()));
+        self.decisions.push(Question { operation, times, limits: start..self.limits.len() });
     }
 
     fn key(&mut self, charge: &Charge<'_>) -> usize {

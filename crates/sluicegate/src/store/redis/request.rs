@@ -4,7 +4,7 @@ use super::arguments::{Message, Operation};
 use super::call::{Call, Repeat, Script, Word};
 use super::deliver::Deliver;
 use super::error::Trouble;
-use super::reply::{Findings, verdicts};
+use super::reply::{Decided, Findings};
 use super::reserve::Part;
 use super::{RedisStore, Whose, script};
 use crate::store::{Charge, Reply, StoreError};
@@ -50,8 +50,7 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
             }
             said => said?,
         };
-        let verdicts = decisions.iter().flat_map(|(operation, findings)| verdicts(*operation, findings));
-        Ok(Reply { now, verdicts: verdicts.collect() })
+        Ok(Reply { now, verdicts: decisions.iter().flat_map(Decided::verdicts).collect() })
     }
 
     async fn act_apart(&self, operation: Operation, parts: Vec<Part>) -> Result<Reply, StoreError> {
@@ -64,7 +63,7 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
     /// One call, and what it found.
     pub(super) async fn say<'m>(&self, mut message: Message<'m>) -> Result<Findings<'m>, Trouble> {
         let script = self.script(&mut message);
-        let gives_back = message.decisions.iter().any(|(operation, _)| *operation == Operation::Refund);
+        let gives_back = message.decisions.iter().any(|question| question.operation == Operation::Refund);
         let repeat = if gives_back { Repeat::Never } else { Repeat::Allowed };
         let call = Call { script, keys: &message.keys, arguments: &message.arguments, repeat };
         let answer = self.store.delivery.call(&call, self.deadline).await?;
