@@ -50,7 +50,7 @@ pub struct Key<'a> {
 const IDENTIFIER_SHIFT: u32 = 36;
 
 /// 128 bits that stand for a key within this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Digest(pub(crate) u64, pub(crate) u64);
 
 /// The hash functions of this process, drawn from the system's randomness once per process.

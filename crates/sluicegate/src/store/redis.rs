@@ -24,6 +24,7 @@ mod password;
 mod pause;
 mod plan;
 mod queue;
+mod replay;
 mod reply;
 mod request;
 mod reserve;
@@ -48,9 +49,10 @@ use call::{Call, Repeat, Script};
 use deliver::Deliver;
 use error::Trouble;
 use flight::Waiting;
-use reply::{Findings, Found, verdicts};
+use reply::{Decided, Findings};
 use request::Request;
 use sluicegate_core::Timestamp;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -131,17 +133,32 @@ impl RedisStore<OneConnection> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Vec<Reply>, StoreError> {
+        let once = |charges: &Vec<_>| (NonZeroU32::MIN, charges.clone());
+        let requests: Vec<(NonZeroU32, Vec<Charge<'_>>)> = requests.iter().map(once).collect();
+        let replies = self.charge_times(&requests, now, deadline).await?;
+        Ok(replies.into_iter().flat_map(|(_, replies)| replies).collect())
+    }
+
+    /// Makes several decisions in one call, each several times in a row: how many of these are admitted, and a reply to
+    /// each.
+    ///
+    /// # Errors
+    /// As [`Store::charge`].
+    pub async fn charge_times(
+        &self,
+        requests: &[(NonZeroU32, Vec<Charge<'_>>)],
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Result<Vec<(u32, Vec<Reply>)>, StoreError> {
         let mut message = Message::new(&self.shared.encoder);
-        for charges in requests {
-            message.add(Operation::Charge, charges);
+        for (times, charges) in requests {
+            message.add_times(*times, charges);
         }
-        let findings = Request::new(&self.shared, &[], now, deadline).say(message).await?;
-        let now = findings.now;
-        let reply = |(operation, findings): &(Operation, Found<'_>)| Reply {
-            now,
-            verdicts: verdicts(*operation, findings),
+        let Findings { now, decisions, .. } = Request::new(&self.shared, &[], now, deadline).say(message).await?;
+        let replies = |decided: Decided<'_>| {
+            (decided.admitted, decided.replay().map(|verdicts| Reply { now, verdicts }).collect())
         };
-        Ok(findings.decisions.iter().map(reply).collect())
+        Ok(decisions.into_iter().map(replies).collect())
     }
 }
 
@@ -194,7 +211,7 @@ impl<D: Deliver> Shared<D> {
         message: &Message<'m>,
         deadline: Instant,
     ) -> Result<Findings<'m>, Trouble> {
-        let gives_back = message.decisions.iter().any(|(operation, _)| *operation == Operation::Refund);
+        let gives_back = message.decisions.iter().any(|question| question.operation == Operation::Refund);
         let repeat = if gives_back { Repeat::Never } else { Repeat::Allowed };
         let call = Call { script, keys: &message.keys, arguments: &message.arguments, repeat };
         let answer = self.delivery.call(&call, deadline).await?;

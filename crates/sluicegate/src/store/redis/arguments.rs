@@ -4,10 +4,12 @@ use super::call::Word;
 use super::key::{KeyEncoder, seed};
 use super::plan::Plan;
 use crate::store::Charge;
+use crate::store::key::Digest;
 use sluicegate_core::decision::Group;
 use sluicegate_core::{Algorithm, Cost, FixedWindow, Quota, Timestamp, TokenBucket};
 use smallvec::SmallVec;
 use std::io::Write;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 /// What is done with the limits of a decision.
@@ -22,7 +24,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    fn argument(self) -> Word {
+    fn argument(self, times: u32) -> Word {
         let name = match self {
             Self::Charge => "charge",
             Self::Peek => "peek",
@@ -31,22 +33,39 @@ impl Operation {
             Self::Undo(_) => "undo",
         };
         let mut text = Word::from_slice(name.as_bytes());
-        if let Self::Undo(charged_at) = self {
-            write_numbers(&mut text, [charged_at.as_micros()]);
+        match self {
+            Self::Undo(charged_at) => write_numbers(&mut text, [charged_at.as_micros()]),
+            Self::Charge if times > 1 => write_numbers(&mut text, [times.into()]),
+            _ => {}
         }
         text
     }
 }
+
+/// How often one decision may be asked for at once. Who wants more of it has to ask again: the script would bear more,
+/// but whoever replays what it said goes through all of them.
+pub(super) const TIMES_MAX: u32 = 65_536;
 
 /// What is said in one call: decisions, one after the other, over keys that may share it.
 #[derive(Debug)]
 pub(super) struct Message<'a> {
     encoder: &'a KeyEncoder,
     pub(super) keys: SmallVec<[Vec<u8>; 1]>,
+    /// What stands for each of the keys here.
+    digests: SmallVec<[Digest; 1]>,
     pub(super) arguments: SmallVec<[Word; 2]>,
     pub(super) limits: SmallVec<[Limit<'a>; 2]>,
-    /// The limits of every decision.
-    pub(super) decisions: SmallVec<[(Operation, Range<usize>); 1]>,
+    pub(super) decisions: SmallVec<[Question; 1]>,
+}
+
+/// One decision that is asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) operation: Operation,
+    /// How often in a row.
+    pub(super) times: u32,
+    /// Where its limits are among those of the message.
+    pub(super) limits: Range<usize>,
 }
 
 /// One limit of one charge.
@@ -65,6 +84,7 @@ impl<'a> Message<'a> {
         Self {
             encoder,
             keys: SmallVec::new(),
+            digests: SmallVec::new(),
             arguments: SmallVec::new(),
             limits: SmallVec::new(),
             decisions: SmallVec::new(),
@@ -76,26 +96,40 @@ impl<'a> Message<'a> {
     where
         'a: 'c,
     {
-        let start = self.limits.len();
-        self.arguments.push(operation.argument());
-        for charge in charges {
-            let key = self.key(self.encoder.encode(&charge.key));
-            self.add_limits(key, charge.quotas, charge.cost, charge.group);
-        }
-        self.decisions.push((operation, start..self.limits.len()));
+        self.push(operation, 1, charges);
     }
 
-    /// The same decision so many times in a row.
-    pub(super) fn add_planned(&mut self, plan: &'a Plan, times: usize) {
-        for _ in 0..times {
-            let start = self.limits.len();
-            self.arguments.push(Operation::Charge.argument());
-            for charge in &plan.charges {
-                let key = self.key(charge.key.clone());
-                self.add_limits(key, &charge.quotas, charge.cost, charge.group);
-            }
-            self.decisions.push((Operation::Charge, start..self.limits.len()));
+    /// The same charge `times` in a row: all that this is is decided as if it stood there so often. Beyond
+    /// [`TIMES_MAX`] it is that many. No two of the charges may have the same key.
+    pub(super) fn add_times<'c>(&mut self, times: NonZeroU32, charges: impl IntoIterator<Item = &'c Charge<'a>>)
+    where
+        'a: 'c,
+    {
+        self.push(Operation::Charge, times.get().min(TIMES_MAX), charges);
+    }
+
+    fn push<'c>(&mut self, operation: Operation, times: u32, charges: impl IntoIterator<Item = &'c Charge<'a>>)
+    where
+        'a: 'c,
+    {
+        let start = self.limits.len();
+        self.arguments.push(operation.argument(times));
+        for charge in charges {
+            let key = self.key(charge.key.digest(), |encoder| encoder.encode(&charge.key));
+            self.add_limits(key, charge.quotas, charge.cost, charge.group);
         }
+        self.decisions.push(Question { operation, times, limits: start..self.limits.len() });
+    }
+
+    /// The same, for a decision that was planned.
+    pub(super) fn add_planned(&mut self, times: u32, plan: &'a Plan) {
+        let (start, times) = (self.limits.len(), times.clamp(1, TIMES_MAX));
+        self.arguments.push(Operation::Charge.argument(times));
+        for charge in &plan.charges {
+            let key = self.key(charge.digest, |_| charge.key.clone());
+            self.add_limits(key, &charge.quotas, charge.cost, charge.group);
+        }
+        self.decisions.push(Question { operation: Operation::Charge, times, limits: start..self.limits.len() });
     }
 
     fn add_limits(&mut self, key: usize, quotas: &'a [Quota], cost: Cost, group: Group) {
@@ -107,9 +141,11 @@ impl<'a> Message<'a> {
         }
     }
 
-    fn key(&mut self, encoded: Vec<u8>) -> usize {
-        self.keys.iter().position(|key| *key == encoded).unwrap_or_else(|| {
-            self.keys.push(encoded);
+    /// The place of a key among those of the message.
+    fn key(&mut self, digest: Digest, encoded: impl FnOnce(&KeyEncoder) -> Vec<u8>) -> usize {
+        self.digests.iter().position(|known| *known == digest).unwrap_or_else(|| {
+            self.digests.push(digest);
+            self.keys.push(encoded(self.encoder));
             self.keys.len() - 1
         })
     }

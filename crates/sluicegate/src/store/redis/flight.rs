@@ -12,7 +12,7 @@ use super::deliver::Deliver;
 use super::error::Trouble;
 use super::plan::{Plan, digest};
 use super::queue::{Batch, Boarded, Joined, Queue};
-use super::reply::{all_fit, verdicts};
+use super::reply::{Decided, Findings};
 use super::request::Request;
 use super::{Shared, script};
 use crate::store::key::Digest;
@@ -122,21 +122,16 @@ impl<D: Deliver> Flight<D> {
     async fn call(&self) -> Result<Vec<Answers>, Trouble> {
         let mut message = Message::new(&self.store.encoder);
         for Boarded { plan, waiters, .. } in &self.batch {
-            message.add_planned(plan, waiters.len());
+            message.add_planned(u32::try_from(waiters.len()).unwrap_or(u32::MAX), plan);
         }
         let deadlines = self.batch.iter().flat_map(|group| &group.waiters).map(|caller| caller.deadline);
         let deadline = deadlines.max().unwrap_or_else(Instant::now);
-        let findings = self.store.say(&script::CHARGE, &message, deadline).await?;
-        let mut decisions = findings.decisions.iter();
-        let of_group = |group: &Boarded<Arc<Plan>, Caller>| {
-            let mut answers = Answers { permits: 0, replies: VecDeque::with_capacity(group.waiters.len()) };
-            for (operation, found) in decisions.by_ref().take(group.waiters.len()) {
-                answers.permits += usize::from(all_fit(found));
-                answers.replies.push_back(Reply { now: findings.now, verdicts: verdicts(*operation, found) });
-            }
-            answers
+        let Findings { now, decisions, .. } = self.store.say(&script::CHARGE, &message, deadline).await?;
+        let answers = |decided: Decided<'_>| Answers {
+            permits: decided.admitted as usize,
+            replies: decided.replay().map(|verdicts| Reply { now, verdicts }).collect(),
         };
-        Ok(self.batch.iter().map(of_group).collect())
+        Ok(decisions.into_iter().map(answers).collect())
     }
 
     fn tell_all(&self, batch: Batch<Arc<Plan>, Caller>, answers: Vec<Answers>) {

@@ -16,6 +16,7 @@ pub(super) struct Plan {
 /// What a [`Charge`] says, but not borrowed.
 #[derive(Debug)]
 pub(super) struct PlannedCharge {
+    pub(super) digest: Digest,
     pub(super) key: Vec<u8>,
     pub(super) quotas: SmallVec<[Quota; 1]>,
     pub(super) cost: Cost,
@@ -26,6 +27,7 @@ impl Plan {
     /// The decision over these charges.
     pub(super) fn new(encoder: &KeyEncoder, charges: &[Charge<'_>]) -> Self {
         let planned = |charge: &Charge<'_>| PlannedCharge {
+            digest: charge.key.digest(),
             key: encoder.encode(&charge.key),
             quotas: charge.quotas.into(),
             cost: charge.cost,

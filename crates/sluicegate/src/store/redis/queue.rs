@@ -7,6 +7,7 @@
 //!
 //! Nothing here is sent, and nothing here waits. What a caller is and what a decision is does not matter here either.
 
+use super::arguments::TIMES_MAX;
 use crate::store::key::Digest;
 use std::collections::{HashMap, VecDeque};
 
@@ -14,8 +15,6 @@ use std::collections::{HashMap, VecDeque};
 pub(super) const CALLS_MAX: usize = 8;
 /// How many groups go together: more would make everybody wait for the server to go through all of them.
 pub(super) const GROUPS_PER_CALL_MAX: usize = 64;
-/// How many callers of one group go together.
-pub(super) const TIMES_MAX: usize = 65_536;
 /// How many callers may wait for calls that are not yet sent.
 pub(super) const WAITING_MAX: usize = 65_536;
 
@@ -151,7 +150,7 @@ impl<P: Clone, W> Queue<P, W> {
             && let Some(digest) = self.next.pop_front()
         {
             let Some(group) = self.groups.get_mut(&digest) else { continue };
-            let count = group.waiters.len().min(TIMES_MAX);
+            let count = group.waiters.len().min(TIMES_MAX as usize);
             self.waiting -= count;
             let waiters: Vec<W> = group.waiters.drain(..count).filter(&is_there).collect();
             if !waiters.is_empty() {

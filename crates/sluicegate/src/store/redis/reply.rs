@@ -3,9 +3,10 @@
 //! The script says what it found, and whether the cost fits. Everything that is derived from that is computed by the
 //! core, here; should the core see it otherwise than the script, the reply makes no sense and is an error.
 
-use super::arguments::{Limit, Message, Operation};
+use super::arguments::{Limit, Message, Operation, Question};
 use super::call::Answer;
 use super::error::{Ran, Trouble};
+use super::replay::Replay;
 use crate::store::{ErrorClass, Verdicts};
 use sluicegate_core::algorithm::fixed_window::FixedWindowState;
 use sluicegate_core::algorithm::sliding_counter::SlidingCounterState;
@@ -19,13 +20,13 @@ use smallvec::SmallVec;
 pub(super) type Found<'a> = SmallVec<[Finding<'a>; 2]>;
 
 /// What one limit was found to be.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Finding<'a> {
-    limit: Limit<'a>,
+    pub(super) limit: Limit<'a>,
     /// The time by which the limit sees now.
-    at: Timestamp,
-    outcome: Outcome,
-    state: Option<State>,
+    pub(super) at: Timestamp,
+    pub(super) outcome: Outcome,
+    pub(super) state: Option<State>,
 }
 
 /// What a call found: for every decision, what its limits are.
@@ -34,7 +35,19 @@ pub(super) struct Findings<'a> {
     pub(super) now: Timestamp,
     /// How many keys could not be read and counted as drained.
     pub(super) damaged: u64,
-    pub(super) decisions: SmallVec<[(Operation, Found<'a>); 1]>,
+    pub(super) decisions: SmallVec<[Decided<'a>; 1]>,
+}
+
+/// What was found of one decision.
+#[derive(Debug)]
+pub(super) struct Decided<'a> {
+    pub(super) operation: Operation,
+    /// How often it was asked for.
+    pub(super) times: u32,
+    /// How many of these have room, which are the first: what was charged so often, if it is a charge.
+    pub(super) admitted: u32,
+    /// What the limits were before the first.
+    pub(super) findings: Found<'a>,
 }
 
 impl<'a> Findings<'a> {
@@ -46,18 +59,9 @@ impl<'a> Findings<'a> {
         let mut words = answer.body.split(|byte| *byte == b' ');
         let damaged = words.next().and_then(number).ok_or_else(|| nonsense("no count"))?;
         let mut decisions = SmallVec::with_capacity(message.decisions.len());
-        for (operation, limits) in &message.decisions {
-            let mut findings = Found::with_capacity(limits.len());
-            for limit in &message.limits[limits.clone()] {
-                let word = words.next().ok_or_else(|| nonsense("a limit is missing"))?;
-                let finding =
-                    Finding::read(word, *limit, answer.now).ok_or_else(|| nonsense("an unknown state"))?;
-                if finding.outcome.is_allowed() != word.starts_with(b"+") {
-                    return Err(nonsense("the script and the core disagree"));
-                }
-                findings.push(finding);
-            }
-            decisions.push((*operation, findings));
+        for question in &message.decisions {
+            let limits = &message.limits[question.limits.clone()];
+            decisions.push(Decided::read(&mut words, question, limits, answer.now).map_err(nonsense)?);
         }
         if words.next().is_some() {
             return Err(nonsense("a limit too many"));
@@ -65,6 +69,49 @@ impl<'a> Findings<'a> {
         Ok(Self { now: answer.now, damaged, decisions })
     }
 }
+
+impl<'a> Decided<'a> {
+    /// What the next words say, or what is wrong with them.
+    fn read<'w>(
+        words: &mut impl Iterator<Item = &'w [u8]>,
+        question: &Question,
+        limits: &[Limit<'a>],
+        now: Timestamp,
+    ) -> Result<Self, &'static str> {
+        let &Question { operation, times, .. } = question;
+        let said =
+            if times > 1 { Some(words.next().and_then(count).ok_or("no count of the admitted")?) } else { None };
+        let mut findings = Found::with_capacity(limits.len());
+        for limit in limits {
+            let word = words.next().ok_or("a limit is missing")?;
+            let finding = Finding::read(word, *limit, now).ok_or("an unknown state")?;
+            if finding.outcome.is_allowed() != word.starts_with(b"+") {
+                return Err(DISAGREEMENT);
+            }
+            findings.push(finding);
+        }
+        let admitted = match said {
+            None => u32::from(all_fit(&findings)),
+            Some(_) => Replay::new(findings.clone(), times).admitted(),
+        };
+        if said.is_some_and(|said| said != u64::from(admitted)) {
+            return Err(DISAGREEMENT);
+        }
+        Ok(Self { operation, times, admitted, findings })
+    }
+
+    /// The verdicts of the first.
+    pub(super) fn verdicts(&self) -> Verdicts {
+        verdicts(self.operation, &self.findings)
+    }
+
+    /// The verdicts of all, one after the other. Only charges are asked for more than once.
+    pub(super) fn replay(self) -> Replay<'a> {
+        Replay::new(self.findings, self.times)
+    }
+}
+
+const DISAGREEMENT: &str = "the script and the core disagree";
 
 impl<'a> Finding<'a> {
     fn read(word: &[u8], limit: Limit<'a>, now: Timestamp) -> Option<Self> {
@@ -146,6 +193,11 @@ fn log(entries: &[(Timestamp, u64)]) -> Option<State> {
     let entry = |&(at, units): &(Timestamp, u64)| Some(Entry { at, units: u32::try_from(units).ok()? });
     let entries: Option<Vec<Entry>> = entries.iter().map(entry).collect();
     Some(State::SlidingWindow(SlidingWindowState::from_entries(entries?)))
+}
+
+/// How many were admitted.
+fn count(word: &[u8]) -> Option<u64> {
+    word.strip_prefix(b"x").and_then(number)
 }
 
 fn number(digits: &[u8]) -> Option<u64> {

@@ -4,11 +4,13 @@ use super::arguments::{Message, Operation};
 use super::call::{Script, Word};
 use super::deliver::Deliver;
 use super::error::Trouble;
-use super::reply::{Findings, verdicts};
+use super::reply::{Decided, Findings};
 use super::reserve::Part;
 use super::{Shared, Whose, script};
+use crate::store::key::Digest;
 use crate::store::{Charge, Reply, StoreError};
 use sluicegate_core::Timestamp;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -35,11 +37,18 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
     pub(super) async fn charge(&self) -> Result<Reply, StoreError> {
         let goes_in_company = self.store.clock == Whose::Servers
             && self.has_limits()
-            && (self.charges.len() == 1 || self.parts().len() == 1);
+            && (self.charges.len() == 1 || self.parts().len() == 1 && self.has_distinct_keys());
         if goes_in_company && let Some(reply) = self.charge_in_company().await? {
             return Ok(reply);
         }
         self.act(Operation::Charge).await
+    }
+
+    /// Whoever goes through the same decision several times looks at each limit by itself.
+    fn has_distinct_keys(&self) -> bool {
+        let mut digests: SmallVec<[Digest; 4]> = self.charges.iter().map(|charge| charge.key.digest()).collect();
+        digests.sort_unstable();
+        digests.windows(2).all(|pair| pair[0] != pair[1])
     }
 
     fn has_limits(&self) -> bool {
@@ -65,8 +74,7 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
             }
             said => said?,
         };
-        let verdicts = decisions.iter().flat_map(|(operation, findings)| verdicts(*operation, findings));
-        Ok(Reply { now, verdicts: verdicts.collect() })
+        Ok(Reply { now, verdicts: decisions.iter().flat_map(Decided::verdicts).collect() })
     }
 
     async fn act_apart(&self, operation: Operation, parts: Vec<Part>) -> Result<Reply, StoreError> {

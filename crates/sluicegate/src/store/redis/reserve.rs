@@ -18,7 +18,7 @@
 use super::arguments::{Message, Operation};
 use super::deliver::Deliver;
 use super::error::Trouble;
-use super::reply::{Findings, Found, all_fit, uncharged, verdicts};
+use super::reply::{Decided, Findings, Found, all_fit, uncharged, verdicts};
 use super::request::Request;
 use super::reserved::Reserved;
 use crate::store::{Charge, Reply, StoreError, Verdicts};
@@ -162,7 +162,12 @@ impl<'r, D: Deliver> Request<'r, '_, D> {
             message.add(*operation, part.iter().map(|index| &self.charges[*index]));
         }
         let Findings { now, decisions, .. } = self.say(message).await?;
-        let asked = |((operation, part), (_, findings))| Asked { part, operation, now, findings };
+        let asked = |((operation, part), decided): (_, Decided<'r>)| Asked {
+            part,
+            operation,
+            now,
+            findings: decided.findings,
+        };
         Ok(questions.into_iter().zip(decisions).map(asked).collect())
     }
 

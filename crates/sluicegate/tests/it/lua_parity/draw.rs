@@ -5,6 +5,7 @@ use sluicegate::core::{
     Align, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp, TokenBucket,
     Verdict,
 };
+use std::num::NonZeroU32;
 
 /// A generator of numbers: small, seeded, the same everywhere.
 pub(crate) struct Draw(pub(crate) u64);
@@ -59,6 +60,9 @@ impl Draw {
     }
 }
 
+/// The index of buckets whose tokens last whole microseconds, which the script decides in shorter ways.
+pub(crate) const WHOLE: usize = 4;
+
 /// Limits of one algorithm, by its index.
 pub(crate) fn limits(draw: &mut Draw, algorithm: usize, count: usize) -> Vec<Quota> {
     let mut limits = Vec::new();
@@ -75,6 +79,10 @@ fn limit(draw: &mut Draw, algorithm: usize) -> Option<Quota> {
     let window = Micros::from_millis(draw.millis());
     match algorithm {
         0 => bucket(draw),
+        WHOLE => {
+            let rate = Rate::new(1, Micros::from_micros(draw.magnitude(10_000_000))).ok()?;
+            TokenBucket::new(draw.units(1_000), rate).ok().map(Quota::from)
+        }
         1 => SlidingWindow::new(limit(draw.units(10_000)), window).ok().map(Quota::from),
         2 => {
             let most = (((1 << 53) - 1) / (window.as_micros() / 1_000)).min(UNITS_MAX);
@@ -118,6 +126,32 @@ pub(crate) fn cost(draw: &mut Draw, quota: &Quota) -> u32 {
         9 => draw.next() as u32,
         _ => 1 + draw.below(u64::from(limit.min(50)) + 1) as u32,
     }
+}
+
+/// How often in a row something is asked for: mostly once, or more often than fits.
+pub(crate) fn times(draw: &mut Draw) -> NonZeroU32 {
+    let times = match draw.below(32) {
+        0 => draw.magnitude(300),
+        1..5 => 2 + draw.below(5),
+        5..8 => 2,
+        _ => 1,
+    };
+    NonZeroU32::new(times as u32).unwrap()
+}
+
+/// Commands that put something under a key that no script has written.
+pub(crate) fn damage(draw: &mut Draw, key: &str) -> redis::Pipeline {
+    let texts =
+        ["", "1", "nan1", "0x101", "1e31", " 171", "1.51", "-51", "170531280012345612", "99999999999999991"];
+    let texts_too = ["170531280012345600001", "a", "b01,0,1,0;", "af0;", "al01,0,0:short;", "1705312800123456"];
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("DEL").arg(key).ignore();
+    match draw.below(3) {
+        0 => pipeline.cmd("RPUSH").arg(key).arg("1"),
+        1 => pipeline.cmd("SET").arg(key).arg(*draw.of(&texts)),
+        _ => pipeline.cmd("SET").arg(key).arg(*draw.of(&texts_too)),
+    };
+    pipeline
 }
 
 /// The next instant, given what was just said about a limit.

@@ -2,11 +2,16 @@
 
 use super::value::{Kept, Place};
 use sha2::{Digest, Sha256};
+use sluicegate::core::algorithm::fixed_window::FixedWindowState;
+use sluicegate::core::algorithm::sliding_counter::SlidingCounterState;
+use sluicegate::core::algorithm::sliding_window::{Entry, SlidingWindowState};
+use sluicegate::core::algorithm::token_bucket::TokenBucketState;
 use sluicegate::core::decision::is_charged;
-use sluicegate::core::{Outcome, Quota, State, Timestamp};
+use sluicegate::core::{Algorithm, Micros, Outcome, Quota, State, Timestamp};
 use sluicegate::store::{Charge, Verdicts};
 use sluicegate_testkit::conformance::OperationKind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 const SECOND: u64 = 1_000_000;
 
@@ -14,6 +19,10 @@ const SECOND: u64 = 1_000_000;
 #[derive(Default)]
 pub(crate) struct Model {
     pub(crate) keys: BTreeMap<String, Value>,
+    /// Keys with a value that cannot be read.
+    pub(crate) damaged: BTreeSet<String>,
+    /// How many such values were met so far.
+    pub(crate) damage_met: u64,
 }
 
 /// What is under a key.
@@ -24,6 +33,7 @@ pub(crate) struct Value {
     pub(crate) expiry_millis: u64,
 }
 
+#[derive(Clone)]
 struct Limit<'a> {
     key: String,
     place: Place,
@@ -37,6 +47,12 @@ struct Limit<'a> {
 pub(crate) fn name(charge: &Charge<'_>) -> String {
     let Some(sluicegate::Identity::Named(identifier)) = charge.key.subject.identity else { panic!("a name") };
     format!("sg:1:{{{}:{identifier}}}:{}", charge.key.subject.tenant.unwrap(), charge.key.space.name())
+}
+
+impl Limit<'_> {
+    fn is_at(&self, other: &Limit<'_>) -> bool {
+        (&self.key, self.place) == (&other.key, other.place)
+    }
 }
 
 fn limits<'a>(charges: &'a [Charge<'a>], now: Timestamp) -> Vec<Limit<'a>> {
@@ -55,50 +71,113 @@ fn limits<'a>(charges: &'a [Charge<'a>], now: Timestamp) -> Vec<Limit<'a>> {
 }
 
 impl Model {
+    /// One decision in a call of its own.
     pub(crate) fn run(&mut self, kind: OperationKind, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
-        let limits = limits(charges, now);
-        match kind {
-            OperationKind::Charge => self.charge(&limits, now),
-            OperationKind::Peek => self.peek(&limits),
-            OperationKind::Refund => self.refund(&limits, now),
-            OperationKind::Reset => self.reset(&limits),
+        self.call(kind, &[(NonZeroU32::MIN, charges.to_vec())], now).remove(0).remove(0)
+    }
+
+    /// All decisions of one call, each as often in a row: what each is told, each time.
+    pub(crate) fn call(
+        &mut self,
+        kind: OperationKind,
+        decisions: &[(NonZeroU32, Vec<Charge<'_>>)],
+        now: Timestamp,
+    ) -> Vec<Vec<Verdicts>> {
+        let keys: BTreeSet<String> = decisions.iter().flat_map(|(_, charges)| charges).map(name).collect();
+        self.damage_met += keys.intersection(&self.damaged).count() as u64;
+        if matches!(kind, OperationKind::Reset) {
+            self.forget(&keys);
         }
+        let mut call = Call { model: self, asked: Vec::new(), changed: BTreeSet::new() };
+        let mut verdicts = Vec::new();
+        for (times, charges) in decisions {
+            let limits = limits(charges, now);
+            verdicts.push((0..times.get()).map(|_| call.run(kind, &limits)).collect());
+        }
+        let Call { asked, changed, .. } = call;
+        self.write(asked, &changed, now);
+        verdicts
+    }
+
+    /// Puts a value under a key that cannot be read.
+    pub(crate) fn damage(&mut self, key: String) {
+        self.keys.remove(&key);
+        self.damaged.insert(key);
+    }
+
+    fn forget(&mut self, keys: &BTreeSet<String>) {
+        for key in keys {
+            self.keys.remove(key);
+            self.damaged.remove(key);
+        }
+    }
+
+    /// Writes the keys of which a state has changed; the others stay as they are, to the byte.
+    fn write(&mut self, asked: Vec<(Limit<'_>, Option<State>)>, changed: &BTreeSet<String>, now: Timestamp) {
+        for key in changed {
+            let limits = asked.iter().filter(|(limit, _)| limit.key == *key).cloned().collect();
+            let before = self.keys.remove(key).unwrap_or_default();
+            self.damaged.remove(key);
+            let value = rewritten(before, limits, now);
+            if !value.states.is_empty() {
+                self.keys.insert(key.clone(), value);
+            }
+        }
+    }
+}
+
+/// A call: what is written is what its last decision leaves, as the limits that asked last see it.
+struct Call<'m, 'a> {
+    model: &'m Model,
+    asked: Vec<(Limit<'a>, Option<State>)>,
+    /// Keys of which a state has changed, be it back again.
+    changed: BTreeSet<String>,
+}
+
+impl<'a> Call<'_, 'a> {
+    fn run(&mut self, kind: OperationKind, limits: &[Limit<'a>]) -> Verdicts {
+        let outcomes = self.outcomes(limits);
+        match kind {
+            OperationKind::Charge => {
+                let votes = || limits.iter().zip(&outcomes).map(|(limit, outcome)| (limit.charge.group, *outcome));
+                self.change(limits, |limit, state| {
+                    let charged = is_charged(votes(), limit.charge.group);
+                    if charged { limit.quota.charge(state, limit.charge.cost, limit.at) } else { state }
+                });
+                self.verdicts(limits, &outcomes)
+            }
+            OperationKind::Refund => {
+                self.change(limits, |limit, state| limit.quota.refund(state, limit.charge.cost, limit.at));
+                self.verdicts(limits, &self.outcomes(limits))
+            }
+            OperationKind::Peek | OperationKind::Reset => self.verdicts(limits, &outcomes),
+        }
+    }
+
+    fn change(&mut self, limits: &[Limit<'a>], after: impl Fn(&Limit<'a>, Option<State>) -> Option<State>) {
+        for limit in limits {
+            let state = after(limit, self.state(limit));
+            if state != self.left(limit) {
+                self.changed.insert(limit.key.clone());
+            }
+            self.asked.retain(|(before, _)| !before.is_at(limit));
+            self.asked.push((limit.clone(), state));
+        }
+    }
+
+    /// What is left of the last that asked, if it can be read.
+    fn left(&self, limit: &Limit<'_>) -> Option<State> {
+        if let Some((_, state)) = self.asked.iter().find(|(before, _)| before.is_at(limit)) {
+            return state.clone();
+        }
+        self.model.keys.get(&limit.key)?.states.get(&limit.place).map(|(state, _)| state.clone())
     }
 
     fn state(&self, limit: &Limit<'_>) -> Option<State> {
-        let (state, _) = self.keys.get(&limit.key)?.states.get(&limit.place)?;
-        limit.quota.repaired(Some(state.clone()), limit.at)
-    }
-
-    fn charge(&mut self, limits: &[Limit<'_>], now: Timestamp) -> Verdicts {
-        let outcomes = self.outcomes(limits);
-        let votes = || limits.iter().zip(&outcomes).map(|(limit, outcome)| (limit.charge.group, *outcome));
-        let after = |limit: &Limit<'_>| {
-            let state = self.state(limit);
-            let charged = is_charged(votes(), limit.charge.group);
-            if charged { limit.quota.charge(state, limit.charge.cost, limit.at) } else { state }
-        };
-        let states: Vec<Option<State>> = limits.iter().map(after).collect();
-        self.write(limits, states, now);
-        self.verdicts(limits, &outcomes)
-    }
-
-    fn peek(&self, limits: &[Limit<'_>]) -> Verdicts {
-        self.verdicts(limits, &self.outcomes(limits))
-    }
-
-    fn refund(&mut self, limits: &[Limit<'_>], now: Timestamp) -> Verdicts {
-        let after = |limit: &Limit<'_>| limit.quota.refund(self.state(limit), limit.charge.cost, limit.at);
-        let states: Vec<Option<State>> = limits.iter().map(after).collect();
-        self.write(limits, states, now);
-        self.peek(limits)
-    }
-
-    fn reset(&mut self, limits: &[Limit<'_>]) -> Verdicts {
-        for limit in limits {
-            self.keys.remove(&limit.key);
-        }
-        self.peek(limits)
+        let is_damaged = self.model.damaged.contains(&limit.key);
+        let is_first = || self.asked.iter().all(|(before, _)| !before.is_at(limit));
+        let state = if is_damaged && is_first() { Some(drained(limit)) } else { self.left(limit) };
+        limit.quota.repaired(state, limit.at)
     }
 
     fn outcomes(&self, limits: &[Limit<'_>]) -> Vec<Outcome> {
@@ -113,30 +192,9 @@ impl Model {
         };
         limits.iter().zip(outcomes).map(verdict).collect()
     }
-
-    /// Writes the keys of which a state has changed; the others stay as they are, to the byte.
-    fn write(&mut self, limits: &[Limit<'_>], states: Vec<Option<State>>, now: Timestamp) {
-        let mut written: BTreeMap<&str, Vec<(&Limit<'_>, Option<State>)>> = BTreeMap::new();
-        for (limit, state) in limits.iter().zip(states) {
-            written.entry(&limit.key).or_default().push((limit, state));
-        }
-        for (key, limits) in written {
-            let before = self.keys.get(key).cloned().unwrap_or_default();
-            let stored = |place| before.states.get(place).map(|(state, _)| state);
-            if limits.iter().all(|(limit, state)| stored(&limit.place) == state.as_ref()) {
-                continue;
-            }
-            let value = rewritten(before, limits, now);
-            if value.states.is_empty() {
-                self.keys.remove(key);
-            } else {
-                self.keys.insert(key.to_owned(), value);
-            }
-        }
-    }
 }
 
-fn rewritten(mut value: Value, limits: Vec<(&Limit<'_>, Option<State>)>, now: Timestamp) -> Value {
+fn rewritten(mut value: Value, limits: Vec<(Limit<'_>, Option<State>)>, now: Timestamp) -> Value {
     // What nobody asked for goes a second after it ceased to matter.
     let is_live = |place: &Place, kept: u64| {
         limits.iter().any(|(limit, _)| limit.place == *place) || kept + SECOND >= now.as_micros()
@@ -154,7 +212,7 @@ fn rewritten(mut value: Value, limits: Vec<(&Limit<'_>, Option<State>)>, now: Ti
             Some(state) if !is_empty(&state) => {
                 // A limit with a phase lives in a time of its own.
                 last = last.max(limit.quota.kept_until(&state).as_micros().saturating_sub(limit.phase));
-                let kept = said(limit, &state);
+                let kept = said(&limit, &state);
                 value.states.insert(limit.place, (state, kept));
             }
             _ => {
@@ -164,6 +222,39 @@ fn rewritten(mut value: Value, limits: Vec<(&Limit<'_>, Option<State>)>, now: Ti
     }
     value.expiry_millis = last.saturating_sub(now.as_micros()).div_ceil(1_000) + 1_000;
     value
+}
+
+/// What a limit is when what was left of it cannot be read.
+fn drained(limit: &Limit<'_>) -> State {
+    let (units, at) = (limit.quota.limit(), limit.at.as_micros());
+    let end = |window: Micros| Timestamp::from_micros((at / window.as_micros() + 1) * window.as_micros());
+    match limit.quota {
+        Quota::TokenBucket(bucket) => {
+            let parts = u128::from(units) * u128::from(bucket.parts_per_token());
+            let per_micro = u128::from(bucket.parts_per_micro());
+            let tat_micros = at + (parts / per_micro) as u64;
+            let kept_until_micros = at + parts.div_ceil(per_micro) as u64;
+            let ttl = if bucket.credits() > 0 { bucket.credit_ttl().as_micros() } else { 0 };
+            State::TokenBucket(TokenBucketState {
+                tat_micros,
+                tat_parts: (parts % per_micro) as u64,
+                parts_per_micro: bucket.parts_per_micro(),
+                kept_until_micros: kept_until_micros.max(at + ttl),
+            })
+        }
+        Quota::SlidingWindow(_) => {
+            let entry = Entry { at: limit.at, units: units as u32 };
+            State::SlidingWindow(SlidingWindowState::from_entries([entry]))
+        }
+        Quota::SlidingCounter(counter) => {
+            let end = end(counter.window());
+            State::SlidingCounter(SlidingCounterState { previous: 0, current: units, end })
+        }
+        Quota::FixedWindow(window) => {
+            State::FixedWindow(FixedWindowState { count: units, end: end(window.window()) })
+        }
+        _ => panic!("another algorithm"),
+    }
 }
 
 fn is_empty(state: &State) -> bool {

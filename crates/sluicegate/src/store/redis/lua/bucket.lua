@@ -19,6 +19,21 @@ function makers.b()
     return micros, parts
   end
 
+  -- How long `times` costs last. Beyond 2⁵³ it is not exact, and longer than any bucket lasts.
+  local function lasting(limit, times)
+    local micros, parts = limit.cost * times, limit.cost_parts * times
+    if parts < limit.n then return micros, parts end
+    if parts <= LAST then
+      local rest = fmod(parts, limit.n)
+      return micros + (parts - rest) / limit.n, rest
+    end
+    local odd = fmod(times, 2)
+    micros, parts = lasting(limit, (times - odd) / 2)
+    micros, parts = plus(limit, micros, parts, micros, parts)
+    if odd == 0 then return micros, parts end
+    return plus(limit, micros, parts, limit.cost, limit.cost_parts)
+  end
+
   local function read(limit, state)
     if state[3] == limit.n and state[2] < limit.n then return state[1], state[2] end
     return ceil(state[1], state[2]), 0
@@ -49,16 +64,17 @@ function makers.b()
     return is_later(micros, parts, furthest, limit.full_parts) and drained(limit)
   end
 
-  local function fits(limit, state)
+  local function charged(limit, state, times)
     local micros, parts = tat_of(limit, state)
-    micros, parts = plus(limit, micros, parts, limit.cost, limit.cost_parts)
+    return plus(limit, micros, parts, lasting(limit, times))
+  end
+
+  local function fits(limit, state, times)
+    local micros, parts = charged(limit, state, times)
     return not is_later(micros, parts, now + limit.full, limit.full_parts)
   end
 
-  local function charge(limit, state)
-    local micros, parts = tat_of(limit, state)
-    return left_now(limit, plus(limit, micros, parts, limit.cost, limit.cost_parts))
-  end
+  local function charge(limit, state, times) return left_now(limit, charged(limit, state, times)) end
 
   -- The state once it is full this much earlier, but not before now.
   local function earlier(limit, state, less, less_parts)

@@ -3,8 +3,8 @@
 -- KEYS     Every key that a decision speaks of, each once. One key holds all states of one subject under one rule.
 -- ARGV[1]  The last microsecond on this server's clock at which anything may be done, or 0 for no such bound.
 -- ARGV[2]  A nonce for the reply.
--- ARGV[3…] Decisions, taken in order. Each is its operation (`charge`, `peek`, `refund`, `reset`, or `undo <at µs>`), then
---          its limits:
+-- ARGV[3…] Decisions, taken in order. Each is its operation (`charge`, `charge <n>`, `peek`, `refund`, `reset`, or
+--          `undo <at µs>`), then its limits, no place under a key twice:
 --            w <key> <index> <group> <cost µs> <full µs>                  a token bucket in whole µs, no credits
 --            b <key> <index> <group> <n> <cost µs> <cost parts> <full µs> <full parts>          a token bucket
 --            k  as b, then <unearned µs> <unearned parts> <credit ttl µs>             a token bucket with credits
@@ -16,13 +16,16 @@
 --          anything it is believed to hold.
 -- Reply    `<nonce> <now µs> late`, when nothing was done because it is too late. Otherwise
 --          `<nonce> <now µs> <damaged keys>` and for every limit a space, `+` if the cost fits or `-`, and its state,
---          pulled back into range: before the charge, or after the refund, undo or reset.
+--          pulled back into range: before the charge, or after the refund, undo or reset. `charge <n>` means the same
+--          charge n times in a row. Before its limits stands ` x<k>`, how many of the n were admitted, and these are
+--          the first k; what the limits say is said of the first of all.
 --            -                                  none
 --            w<tat>                             a token bucket in whole µs
 --            b<tat>,<parts>,<n>,<kept until>    a token bucket
 --            l<used>,<newest>                   a log: units that count, time of the newest entry
---            l<used>,<newest>,<at>,<freed>      the same when the cost does not fit: when <at> has left the window,
---                                               <freed> units are free, and these are enough
+--            l<used>,<newest>,<at>,<freed>      the same when the cost does not fit, or no longer after as many charges
+--                                               as were made of the n: when <at> has left the window, <freed> units
+--                                               are free, and these are enough
 --            c<previous>,<current>,<end>        a sliding counter
 --            f<count>,<end>                     a fixed window
 -- Value    `<tat>1`, digits only, which Redis stores as an integer: one token bucket in whole µs at index 0, kept
@@ -93,37 +96,3 @@ if #ARGV == 4 and ARGV[3] == 'charge' then
   end
 end
 
-local find, sub, byte = string.find, string.sub, string.byte
-local fmod, char, max, min = math.fmod, string.char, math.max, math.min
-
--- How long a key lives whose states matter for `rest` µs more.
-local function expiry(rest)
-  if rest < 0 then rest = 0 end
-  return format('%.0f', math.ceil(rest / 1000) + 1000)
-end
-
--- The number that `digits` spell, if it is exact.
-local function exact(digits)
-  local number = tonumber(digits)
-  return number <= LAST and number or nil
-end
-
--- The numbers that some digits spell, if all are exact and none is missing.
-local function all_exact(a, b, c, d)
-  if not a then return nil end
-  a, b, c, d = exact(a), exact(b), exact(c), exact(d or '0')
-  if a and b and c and d then return a, b, c, d end
-end
-
--- How far ahead of what now could leave a state is believed.
-local function believed(window) return window > SECOND and window or SECOND end
-
--- Algorithms, by the letter of their states. Each is made when a call first needs it: to make them all would cost more
--- than most decisions. They answer for a limit and a state that is false where there is none:
---   decode(fields)        the state and until when it said it matters, or nothing if it cannot be read
---   encode(limit, state)  its record
---   shown(limit, state, fits)   for the reply
---   drained(limit), repair(limit, state), fits(limit, state), charge(limit, state), refund(limit, state),
---   kept(limit, state)    as in the core
---   undo(limit, state, at)   the state without a charge that was made at `at`, which is not after now; false for none
-local makers, algorithms = {}, {}

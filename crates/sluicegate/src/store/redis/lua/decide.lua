@@ -2,32 +2,53 @@
 
 local keys, reports = {}, {}
 
--- What a decision finds: whether each limit has room, and its state.
-local function report(limits, is_question)
-  local is_allowed, denied = true, {}
+local function tell(limit, state, fits, is_short, charged)
+  local shown = state and limit.algorithm.shown(limit, state, is_short, charged) or '-'
+  reports[#reports + 1] = (fits and '+' or '-') .. shown
+end
+
+-- Tells whether each limit has room, and its state, and changes nothing.
+local function look(limits)
   for _, limit in ipairs(limits) do
-    local state = seen(keys[limit.key], limit, is_question)
-    local fits = limit.is_free or limit.algorithm.fits(limit, state)
-    if not fits then
-      denied[limit.group] = true
-      if limit.group == 'e' then is_allowed = false end
-    end
-    reports[#reports + 1] = (fits and '+' or '-') .. (state and limit.algorithm.shown(limit, state, fits) or '-')
+    local state = seen(keys[limit.key], limit, true)
+    local fits = limit.is_free or limit.algorithm.fits(limit, state, 1)
+    tell(limit, state, fits, not fits, 0)
   end
-  return is_allowed, denied
 end
 
 local function keep(limit, slot, state)
   slot.state, slot.limit, keys[limit.key].is_changed = state, limit, true
 end
 
-local function charge(limits)
-  local is_allowed, denied = report(limits, false)
-  if not is_allowed then return end
-  for _, limit in ipairs(limits) do
-    if not limit.is_free and not denied[limit.group] then
+-- How many of `times` in a row fit.
+local function room(limit, state, times)
+  local fits = limit.algorithm.fits
+  if limit.is_free or fits(limit, state, times) then return times end
+  local most, beyond = 0, times
+  while beyond - most > 1 do
+    local middle = most + beyond
+    middle = (middle - fmod(middle, 2)) / 2
+    if fits(limit, state, middle) then most = middle else beyond = middle end
+  end
+  return most
+end
+
+-- The same charge `times` in a row. At one instant the first of them pass, as many as every enforced limit has room for;
+-- a shadow group is charged by the first of these, as many as all of the group has room for.
+local function charge(limits, times)
+  local states, rooms, rooms_of = {}, {}, {e = times}
+  for index, limit in ipairs(limits) do
+    local state = seen(keys[limit.key], limit, false)
+    states[index], rooms[index] = state, room(limit, state, times)
+    rooms_of[limit.group] = min(rooms_of[limit.group] or times, rooms[index])
+  end
+  if times > 1 then reports[#reports + 1] = format('x%.0f', rooms_of.e) end
+  for index, limit in ipairs(limits) do
+    local state, charged = states[index], min(rooms_of.e, rooms_of[limit.group])
+    tell(limit, state, rooms[index] > 0, rooms[index] == charged and charged < times, charged)
+    if charged > 0 and not limit.is_free then
       local slot = keys[limit.key][limit.place]
-      keep(limit, slot, limit.algorithm.charge(limit, slot.state))
+      keep(limit, slot, limit.algorithm.charge(limit, slot.state, charged))
     end
   end
 end
@@ -45,7 +66,7 @@ local function refund(limits)
     local after = state and limit.algorithm.refund(limit, state)
     if after and not is_same(after, state) then keep(limit, slot, after) end
   end
-  report(limits, true)
+  look(limits)
 end
 
 -- What was made up just now has never been charged, and after a step back of the clock nobody knows how long ago it was.
@@ -57,14 +78,14 @@ local function undo(limits, at)
       if not (after and is_same(after, state)) then keep(limit, slot, after) end
     end
   end
-  report(limits, true)
+  look(limits)
 end
 
 local function reset(limits)
   for _, limit in ipairs(limits) do
     keys[limit.key] = {exists = keys[limit.key].exists, is_changed = true}
   end
-  report(limits, true)
+  look(limits)
 end
 
 local all = decisions()
@@ -76,17 +97,22 @@ end
 for _, limits in ipairs(all) do
   local operation = limits.operation
   if operation == 'charge' then
-    charge(limits)
+    charge(limits, 1)
   elseif operation == 'peek' then
-    report(limits, true)
+    look(limits)
   elseif operation == 'refund' then
     refund(limits)
   elseif operation == 'reset' then
     reset(limits)
   else
-    local at = match(operation, '^undo (%d+)$')
-    if not at then return redis.error_reply('ERR unknown operation') end
-    undo(limits, tonumber(at))
+    local name, number = match(operation, '^(%l+) (%d+)$')
+    if name == 'charge' then
+      charge(limits, tonumber(number))
+    elseif name == 'undo' then
+      undo(limits, tonumber(number))
+    else
+      return redis.error_reply('ERR unknown operation')
+    end
   end
 end
 for index, key in ipairs(keys) do

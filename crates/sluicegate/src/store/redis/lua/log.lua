@@ -78,14 +78,14 @@ function makers.l()
 
   local function used(state, from) return sum_to(state, state[1]) - sum_to(state, from - 1) end
 
-  local function fits(limit, state)
-    return (state and used(state, first_live(limit, state)) or 0) + limit.cost <= limit.limit
+  local function fits(limit, state, times)
+    return (state and used(state, first_live(limit, state)) or 0) + limit.cost * times <= limit.limit
   end
 
-  local function charge(limit, state)
+  local function charge(limit, state, times)
     state = state and cut(state, first_live(limit, state)) or EMPTY
     local entries, at = state[1], now
-    local sum = sum_to(state, entries) + limit.cost
+    local sum = sum_to(state, entries) + limit.cost * times
     if entries > 0 and time_of(state, entries) >= now then
       entries, at = entries - 1, time_of(state, entries)
     end
@@ -135,13 +135,13 @@ function makers.l()
     return format('%.0f,%.0f,%.0f:', state[1], state[2], limit.window) .. state[3] .. ';'
   end
 
-  local function shown(limit, state, fits)
+  local function shown(limit, state, is_short, charged)
     local live = first_live(limit, state)
     local units = used(state, live)
     if units <= 0 then return '-' end
     local shown = format('l%.0f,%.0f', units, time_of(state, state[1]))
-    local missing = units + limit.cost - limit.limit
-    if fits or missing > units then return shown end
+    local missing = units + limit.cost * (charged + 1) - limit.limit
+    if not is_short or missing > units then return shown end
     local before = sum_to(state, live - 1)
     local enough = first(state, live, function(index) return sum_to(state, index) - before >= missing end)
     return shown .. format(',%.0f,%.0f', time_of(state, enough), sum_to(state, enough) - before)

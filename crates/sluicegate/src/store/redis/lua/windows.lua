@@ -31,11 +31,11 @@ function makers.f()
     return finish and {state[1], finish}
   end
 
-  local function fits(limit, state) return live(limit, state) + limit.cost <= limit.limit end
+  local function fits(limit, state, times) return live(limit, state) + limit.cost * times <= limit.limit end
 
-  local function charge(limit, state)
+  local function charge(limit, state, times)
     local count, finish = live(limit, state)
-    return {count + limit.cost, finish}
+    return {count + limit.cost * times, finish}
   end
 
   local function refund(limit, state)
@@ -86,18 +86,18 @@ function makers.c()
     return finish and {state[1], state[2], finish}
   end
 
-  local function fits(limit, state)
+  local function fits(limit, state, times)
     local previous, current, finish = live(limit, state)
     local rest = finish - now + 999
     local overlap = min((rest - fmod(rest, 1000)) / 1000, limit.millis)
     -- The right side is below 2⁵³. A product or sum that is not stays above it however it is rounded, and so does any
     -- cost above the limit.
-    return previous * overlap + (current + limit.cost) * limit.millis <= limit.limit * limit.millis
+    return previous * overlap + (current + limit.cost * times) * limit.millis <= limit.limit * limit.millis
   end
 
-  local function charge(limit, state)
+  local function charge(limit, state, times)
     local previous, current, finish = live(limit, state)
-    return {previous, current + limit.cost, finish}
+    return {previous, current + limit.cost * times, finish}
   end
 
   local function refund(limit, state)

@@ -115,7 +115,7 @@ fn no_more_wait_than_may() {
     // Another decision finds room as long as calls do.
     let other = goes(come(&mut queue, 8, 0));
     let second = end(&mut queue, &first).unwrap();
-    assert_eq!(second[0].waiters.len(), TIMES_MAX.min(WAITING_MAX));
+    assert_eq!(second[0].waiters.len(), (TIMES_MAX as usize).min(WAITING_MAX));
     assert!(matches!(come(&mut queue, 7, 0), Joined::Waits));
     assert!(end(&mut queue, &other).is_none());
 }
