@@ -38,6 +38,8 @@ pub struct Degradation {
 pub struct LimitReport<'d> {
     /// The rule it belongs to.
     pub rule: &'d str,
+    /// The rule's place in its set.
+    pub rule_index: usize,
     /// Its own name in header fields.
     pub label: &'d str,
     /// The limit, as the rule has it.
@@ -102,8 +104,10 @@ impl Decision {
     pub fn outcomes(&self) -> impl Iterator<Item = Observed<'_>> {
         let said = self.limits().map(|report| Observed {
             rule: report.rule,
+            rule_index: Some(report.rule_index),
             quota: report.quota,
             outcome: LimitOutcome::said(report.mode, report.verdict.outcome, self.is_degraded()),
+            verdict: Some(report.verdict),
         });
         let open = self.degradation.iter().flat_map(|degradation| &degradation.open);
         said.chain(open.flat_map(|applied| of_rule(&self.rules, *applied, LimitOutcome::FailedOpen)))
@@ -129,12 +133,14 @@ impl Decision {
             .flat_map(|applied| {
                 let rule = &self.rules.rules()[applied.rule];
                 let limits = rule.limits_of(applied.source);
-                limits.quotas().iter().zip(limits.labels()).map(move |(quota, label)| (rule, quota, label))
+                let labelled = limits.quotas().iter().zip(limits.labels());
+                labelled.map(move |(quota, label)| (applied.rule, rule, quota, label))
             })
             // One verdict per limit, in the same order.
-            .map_while(move |(rule, quota, label)| {
+            .map_while(move |(rule_index, rule, quota, label)| {
                 let verdict = *verdicts.next()?;
-                Some(LimitReport { rule: rule.space.name(), label, quota, verdict, mode: rule.mode })
+                let (name, mode) = (rule.space.name(), rule.mode);
+                Some(LimitReport { rule: name, rule_index, label, quota, verdict, mode })
             })
     }
 
