@@ -61,7 +61,7 @@ impl Metrics {
     pub(crate) fn decided(&self, decided: &Decided<'_>) {
         let cells = self.cells();
         cells.took(decided.took);
-        decided.decision.outcomes().for_each(|observed| cells.limit(&observed));
+        decided.decision.for_each_outcome(|observed| cells.limit(&observed));
     }
 
     /// Counts a request that was refused undecided.

@@ -113,6 +113,30 @@ impl Decision {
         said.chain(open.flat_map(|applied| of_rule(&self.rules, *applied, LimitOutcome::FailedOpen)))
     }
 
+    /// Tells of every limit what [`Decision::outcomes`] has of it, in the same order. Loops, where those are a chain of
+    /// iterators: this is for whoever counts every decision.
+    #[inline]
+    pub fn for_each_outcome<'d>(&'d self, mut tell: impl FnMut(Observed<'d>)) {
+        let (is_degraded, mut verdicts) = (self.is_degraded(), self.verdicts.iter());
+        for applied in &self.applied {
+            let rule = &self.rules.rules()[applied.rule];
+            let quotas = rule.limits_of(applied.source).quotas();
+            for (quota, verdict) in quotas.iter().zip(verdicts.by_ref()) {
+                tell(Observed {
+                    rule: rule.space.name(),
+                    rule_index: Some(applied.rule),
+                    quota,
+                    outcome: LimitOutcome::said(rule.mode, verdict.outcome, is_degraded),
+                    verdict: Some(*verdict),
+                });
+            }
+        }
+        if let Some(degradation) = &self.degradation {
+            let open = degradation.open.iter();
+            open.flat_map(|applied| of_rule(&self.rules, *applied, LimitOutcome::FailedOpen)).for_each(tell);
+        }
+    }
+
     /// True if the request may pass.
     #[must_use]
     pub fn is_allowed(&self) -> bool {

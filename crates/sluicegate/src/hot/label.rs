@@ -76,7 +76,7 @@ mod tests {
             [("a", "a".to_owned()), (&"é".repeat(70), "é".repeat(64)), (&"🚦".repeat(65), "🚦".repeat(64))]
         {
             label.set(text, Identity::Named(text));
-            assert_eq!((label.tenant(), label.identity()), (&*shown, Identity::Named(&*shown)));
+            assert_eq!((label.tenant(), label.identity()), (&*shown, Identity::Named(&shown)));
         }
         let address = Identity::Address([192, 0, 2, 7].into());
         label.set("t", address);

@@ -40,7 +40,11 @@ fn words<'a>(outcomes: impl Iterator<Item = Observed<'a>>) -> String {
 
 impl Observer for Heard {
     fn decided(&self, decided: &Decided<'_>) {
-        self.add(format!("decided: {}", words(decided.decision.outcomes())));
+        let outcomes = words(decided.decision.outcomes());
+        let mut told = Vec::new();
+        decided.decision.for_each_outcome(|observed| told.push(observed));
+        assert_eq!(words(told.into_iter()), outcomes);
+        self.add(format!("decided: {outcomes}"));
     }
 
     fn undecided(&self, undecided: &Undecided<'_>) {

@@ -81,7 +81,8 @@ fn the_heaviest_of_many_are_all_there_and_in_order() {
     assert!(top.iter().all(|key| key.hash == key.label));
     assert!(top.windows(2).all(|pair| pair[0].frequency.millis_per_second >= pair[1].frequency.millis_per_second));
     let mut expected = heavy.to_vec();
-    (found.sort_unstable(), expected.sort_unstable());
+    found.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(found, expected);
     assert!(keys.top(usize::MAX, START).len() <= HOT_KEYS_MAX);
 }
