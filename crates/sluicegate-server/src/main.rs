@@ -9,6 +9,7 @@ mod cli;
 mod config;
 mod fleet;
 mod http;
+mod metrics;
 mod net;
 mod problem;
 mod resp;

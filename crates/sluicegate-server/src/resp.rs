@@ -35,6 +35,7 @@ use crate::net::{self, Drained, Listener, Protocol, Slot, open_files};
 use connection::Connection;
 pub(crate) use session::Service;
 use session::Session;
+pub(crate) use throttle::SPACE as THROTTLE_SPACE;
 
 /// How long a connection may be silent before the system asks whether its peer is still there.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(300);

@@ -8,7 +8,7 @@ use sluicegate::MemoryStore;
 use sluicegate::core::Timestamp;
 use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::redis::{OptionsError, RedisOptions, RedisStore};
-use sluicegate::store::{Charge, Health, Reply, Store, StoreError};
+use sluicegate::store::{Charge, Health, Reply, Savings, Store, StoreError};
 
 use crate::config::redis::RedisSettings;
 use crate::settings::StoreUrl;
@@ -157,6 +157,13 @@ impl Store for ServerStore {
         match self {
             Self::Memory(store) => store.health(),
             Self::Redis(store) => store.health(),
+        }
+    }
+
+    fn savings(&self) -> Savings {
+        match self {
+            Self::Memory(store) => store.savings(),
+            Self::Redis(store) => store.savings(),
         }
     }
 }

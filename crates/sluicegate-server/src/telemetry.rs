@@ -8,6 +8,7 @@
 mod degradation;
 mod escape;
 pub(crate) mod tally;
+pub(crate) mod watch;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal as _;

@@ -38,6 +38,8 @@ pub struct Degradation {
 pub struct LimitReport<'d> {
     /// The rule it belongs to.
     pub rule: &'d str,
+    /// The rule's place in its set.
+    pub rule_index: usize,
     /// Its own name in header fields.
     pub label: &'d str,
     /// The limit, as the rule has it.
@@ -102,11 +104,37 @@ impl Decision {
     pub fn outcomes(&self) -> impl Iterator<Item = Observed<'_>> {
         let said = self.limits().map(|report| Observed {
             rule: report.rule,
+            rule_index: Some(report.rule_index),
             quota: report.quota,
             outcome: LimitOutcome::said(report.mode, report.verdict.outcome, self.is_degraded()),
+            verdict: Some(report.verdict),
         });
         let open = self.degradation.iter().flat_map(|degradation| &degradation.open);
         said.chain(open.flat_map(|applied| of_rule(&self.rules, *applied, LimitOutcome::FailedOpen)))
+    }
+
+    /// Tells of every limit what [`Decision::outcomes`] has of it, in the same order. Loops, where those are a chain of
+    /// iterators: this is for whoever counts every decision.
+    #[inline]
+    pub fn for_each_outcome<'d>(&'d self, mut tell: impl FnMut(Observed<'d>)) {
+        let (is_degraded, mut verdicts) = (self.is_degraded(), self.verdicts.iter());
+        for applied in &self.applied {
+            let rule = &self.rules.rules()[applied.rule];
+            let quotas = rule.limits_of(applied.source).quotas();
+            for (quota, verdict) in quotas.iter().zip(verdicts.by_ref()) {
+                tell(Observed {
+                    rule: rule.space.name(),
+                    rule_index: Some(applied.rule),
+                    quota,
+                    outcome: LimitOutcome::said(rule.mode, verdict.outcome, is_degraded),
+                    verdict: Some(*verdict),
+                });
+            }
+        }
+        if let Some(degradation) = &self.degradation {
+            let open = degradation.open.iter();
+            open.flat_map(|applied| of_rule(&self.rules, *applied, LimitOutcome::FailedOpen)).for_each(tell);
+        }
     }
 
     /// True if the request may pass.
@@ -129,12 +157,14 @@ impl Decision {
             .flat_map(|applied| {
                 let rule = &self.rules.rules()[applied.rule];
                 let limits = rule.limits_of(applied.source);
-                limits.quotas().iter().zip(limits.labels()).map(move |(quota, label)| (rule, quota, label))
+                let labelled = limits.quotas().iter().zip(limits.labels());
+                labelled.map(move |(quota, label)| (applied.rule, rule, quota, label))
             })
             // One verdict per limit, in the same order.
-            .map_while(move |(rule, quota, label)| {
+            .map_while(move |(rule_index, rule, quota, label)| {
                 let verdict = *verdicts.next()?;
-                Some(LimitReport { rule: rule.space.name(), label, quota, verdict, mode: rule.mode })
+                let (name, mode) = (rule.space.name(), rule.mode);
+                Some(LimitReport { rule: name, rule_index, label, quota, verdict, mode })
             })
     }
 

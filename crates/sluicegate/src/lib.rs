@@ -40,6 +40,7 @@
 pub mod clock;
 pub mod decision;
 pub mod headers;
+pub mod hot;
 pub mod identity;
 pub mod instances;
 pub mod limiter;

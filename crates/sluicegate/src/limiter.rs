@@ -15,14 +15,14 @@ use crate::clock::{Clock, SystemClock};
 use crate::decision::{Decision, Degradation};
 use crate::identity::{InvalidText, Request};
 use crate::instances::Instances;
-use crate::observe::{NoObserver, Observer, Undecided};
+use crate::observe::{Decided, NoObserver, Observer, Operation, Undecided};
 use crate::rules::RuleSet;
 use crate::rules::matching::{Matched, UnknownTier};
 use crate::store::memory::MemoryOptions;
 use crate::store::{Charge, MemoryStore, Reply, Store, StoreError, Verdicts};
 use failure::Answers;
 use fallback::Fallback;
-use sluicegate_core::{Cost, Timestamp};
+use sluicegate_core::{Cost, Micros, Timestamp};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +61,9 @@ pub struct Limiter<S, C = SystemClock, O = NoObserver> {
     fallback: Fallback,
 }
 
+/// How many rules are matched within a microsecond.
+const RULES_AT_ONCE: usize = 32;
+
 /// What is done with the charges of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Action {
@@ -68,6 +71,17 @@ enum Action {
     Peek,
     Refund,
     Reset,
+}
+
+impl From<Action> for Operation {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::Charge => Self::Charge,
+            Action::Peek => Self::Peek,
+            Action::Refund => Self::Refund,
+            Action::Reset => Self::Reset,
+        }
+    }
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
@@ -98,11 +112,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// # Errors
     /// If the request is malformed, or the store could not decide and a rule is closed then.
     pub async fn check(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
-        let decision = self.act(request, Action::Charge).await;
-        if let Ok(decision) = &decision {
-            self.observer.decided(decision);
-        }
-        decision
+        self.act(request, Action::Charge).await
     }
 
     /// What [`Limiter::check`] would decide, without charging anything: what remains is what is left now.
@@ -170,8 +180,10 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     }
 
     async fn act(&self, request: &Request<'_>, action: Action) -> Result<Decision, CheckError> {
+        let began = self.began();
         let matched = self.matched(request)?;
         let now = self.clock.now();
+        let began = began.unwrap_or(now);
         let (charges, deadline) = (&*matched.charges, matched.deadline);
         let asked = match action {
             // What nothing limits needs no store, and does not suffer from one that is away.
@@ -181,18 +193,44 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
             Action::Refund => self.store.refund(charges, now, deadline).await,
             Action::Reset => self.reset_own(charges, now, deadline).await,
         };
+        let took = self.answered(action, charges, now, began);
         // A cost of nothing is always allowed, even where no rule matches.
         let is_covered = matched.any || request.cost.is_some_and(Cost::is_zero);
-        let reply = match asked {
-            Ok(reply) => reply,
-            Err(error) => return self.without_store(matched, error, is_covered, action),
+        let decision = match asked {
+            Ok(reply) => {
+                let rules = Arc::clone(&self.rules);
+                let decision = Decision::new(rules, matched.applied, reply.verdicts, reply.now, is_covered);
+                if matched.any_local && self.store.can_fail() {
+                    self.fallback.follow(&self.rules, &matched.charges, &decision, self.clock.now(), action);
+                }
+                decision
+            }
+            Err(error) => self.without_store(request, matched, error, is_covered, action, took)?,
         };
-        let rules = Arc::clone(&self.rules);
-        let decision = Decision::new(rules, matched.applied, reply.verdicts, reply.now, is_covered);
-        if matched.any_local && self.store.can_fail() {
-            self.fallback.follow(&self.rules, &matched.charges, &decision, self.clock.now(), action);
+        if action == Action::Charge {
+            self.observer.decided(&Decided { request, decision: &decision, asked_at: now, took });
         }
         Ok(decision)
+    }
+
+    /// The instant before the rules are matched, where that is worth knowing: a few are matched in less time than the
+    /// clock can tell.
+    fn began(&self) -> Option<Timestamp> {
+        let is_long = self.rules.rules().len() > RULES_AT_ONCE;
+        (is_long && self.observer.wants_durations()).then(|| self.clock.now())
+    }
+
+    /// Tells how long the store took, and says how long it took in all; what is left to do takes less than the clock can
+    /// tell.
+    fn answered(&self, action: Action, charges: &[Charge<'_>], asked: Timestamp, began: Timestamp) -> Micros {
+        if !self.observer.wants_durations() {
+            return Micros::ZERO;
+        }
+        let now = self.clock.now();
+        if !charges.is_empty() {
+            self.observer.store_took(action.into(), now.since(asked));
+        }
+        now.since(began)
     }
 
     async fn reset_own(
@@ -216,10 +254,12 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     #[cold]
     fn without_store(
         &self,
+        request: &Request<'_>,
         matched: Matched<'_>,
         error: StoreError,
         is_covered: bool,
         action: Action,
+        took: Micros,
     ) -> Result<Decision, CheckError> {
         self.observer.store_failed(&error);
         let now = self.clock.now();
@@ -230,7 +270,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         if !closed.is_empty() {
             if action == Action::Charge {
                 let (error, rules, closed) = (&error, &*self.rules, &*closed);
-                self.observer.undecided(&Undecided { error, now, rules, closed });
+                self.observer.undecided(&Undecided { request, error, now, took, rules, closed });
             }
             return Err(error.into());
         }

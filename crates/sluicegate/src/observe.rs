@@ -2,19 +2,25 @@
 //! libraries.
 
 use crate::decision::Decision;
+use crate::identity::Request;
 use crate::rules::matching::Applied;
 use crate::rules::{Mode, RuleSet};
 use crate::store::StoreError;
-use sluicegate_core::{Outcome, Quota, Timestamp};
+use sluicegate_core::{Micros, Outcome, Quota, Timestamp, Verdict};
 use std::sync::Arc;
 
 /// Is told of everything that happens to a request. Called on the request's own path, so it must be quick
 /// and must not block.
 pub trait Observer: Send + Sync {
+    /// Whether the time that things take is wanted. If not, the clock is not read for it, and every length is zero.
+    fn wants_durations(&self) -> bool {
+        false
+    }
+
     /// A request was decided, with the store or [without](Decision::degradation). Not called for peeks, refunds
     /// and resets.
-    fn decided(&self, decision: &Decision) {
-        let _ = decision;
+    fn decided(&self, decided: &Decided<'_>) {
+        let _ = decided;
     }
 
     /// A request was refused because the store could not decide and a rule is closed then. Not called for peeks,
@@ -27,6 +33,54 @@ pub trait Observer: Send + Sync {
     fn store_failed(&self, error: &StoreError) {
         let _ = error;
     }
+
+    /// The store was asked for something and took so long to answer, or to fail. Told only if
+    /// [wanted](Observer::wants_durations).
+    fn store_took(&self, operation: Operation, took: Micros) {
+        let _ = (operation, took);
+    }
+}
+
+/// What a store is asked to do, in the words of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Charge all limits, or none.
+    Charge,
+    /// Say how they stand.
+    Peek,
+    /// Give back.
+    Refund,
+    /// Forget.
+    Reset,
+}
+
+impl Operation {
+    /// All operations.
+    pub const ALL: [Self; 4] = [Self::Charge, Self::Peek, Self::Refund, Self::Reset];
+
+    /// The name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Charge => "charge",
+            Self::Peek => "peek",
+            Self::Refund => "refund",
+            Self::Reset => "reset",
+        }
+    }
+}
+
+/// A request that was decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Decided<'a> {
+    /// Who asked for what.
+    pub request: &'a Request<'a>,
+    /// The answer.
+    pub decision: &'a Decision,
+    /// When the store was asked, by the limiter's own clock. The [decision's](Decision::now) is the store's.
+    pub asked_at: Timestamp,
+    /// How long it all took.
+    pub took: Micros,
 }
 
 /// What came of one limit, in the words of metrics.
@@ -91,19 +145,27 @@ impl LimitOutcome {
 pub struct Observed<'a> {
     /// The rule it belongs to.
     pub rule: &'a str,
+    /// The rule's place in its set; none if the request brought the limit itself.
+    pub rule_index: Option<usize>,
     /// The limit, as the rule has it.
     pub quota: &'a Quota,
     /// What came of it.
     pub outcome: LimitOutcome,
+    /// What it said, if it was asked.
+    pub verdict: Option<Verdict>,
 }
 
 /// A request that was refused undecided.
 #[derive(Clone, Copy, Debug)]
 pub struct Undecided<'a> {
+    /// Who asked for what.
+    pub request: &'a Request<'a>,
     /// Why the store could not decide.
     pub error: &'a StoreError,
     /// The instant of the request.
     pub now: Timestamp,
+    /// How long it all took.
+    pub took: Micros,
     pub(crate) rules: &'a RuleSet,
     pub(crate) closed: &'a [Applied],
 }
@@ -123,8 +185,9 @@ pub(crate) fn of_rule(
     outcome: LimitOutcome,
 ) -> impl Iterator<Item = Observed<'_>> {
     let rule = &rules.rules()[applied.rule];
+    let (name, rule_index) = (rule.space.name(), Some(applied.rule));
     let quotas = rule.limits_of(applied.source).quotas();
-    quotas.iter().map(move |quota| Observed { rule: rule.space.name(), quota, outcome })
+    quotas.iter().map(move |quota| Observed { rule: name, rule_index, quota, outcome, verdict: None })
 }
 
 /// Nobody wants to know.
@@ -134,8 +197,12 @@ pub struct NoObserver;
 impl Observer for NoObserver {}
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
-    fn decided(&self, decision: &Decision) {
-        (**self).decided(decision);
+    fn wants_durations(&self) -> bool {
+        (**self).wants_durations()
+    }
+
+    fn decided(&self, decided: &Decided<'_>) {
+        (**self).decided(decided);
     }
 
     fn undecided(&self, undecided: &Undecided<'_>) {
@@ -144,5 +211,9 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn store_failed(&self, error: &StoreError) {
         (**self).store_failed(error);
+    }
+
+    fn store_took(&self, operation: Operation, took: Micros) {
+        (**self).store_took(operation, took);
     }
 }

@@ -103,6 +103,22 @@ pub trait Store: Send + Sync {
     fn health(&self) -> Health {
         Health::Up
     }
+
+    /// What it did so far without asking its servers, as far as it counts that.
+    fn savings(&self) -> Savings {
+        Savings::default()
+    }
+}
+
+/// What a store did without asking its servers. What a store does not do is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Savings {
+    /// Requests that were decided together with another one, in one call.
+    pub coalesced_requests: Option<u64>,
+    /// Requests that were denied without a call, because it was known that they would be.
+    pub denied_from_cache: Option<u64>,
+    /// Tokens that are held for requests to come, by the rule's name.
+    pub leased_tokens: Vec<(Box<str>, u64)>,
 }
 
 /// Whether a store answers.

@@ -65,7 +65,8 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         // A shared store connects in the background. Waiting for one that cannot be reached makes the start long
         // enough to be called off.
         let _runtime = runtime.enter();
-        let options = AppOptions { rules, memory, headers, admin_token: settings.admin_token.clone() };
+        let (admin_token, has_resp) = (settings.admin_token.clone(), settings.resp != Listen::Off);
+        let options = AppOptions { rules, memory, headers, admin_token, has_resp };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
     let doors = Doors { routers: Routers::new(&app, &health), resp: Service::new(app.clone(), resp) };

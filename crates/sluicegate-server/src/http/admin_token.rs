@@ -1,10 +1,14 @@
-//! Who may change things: the bearer token of the administration.
+//! Who may change things, and who may read them from afar: the bearer token of the administration.
 //!
-//! A request without the configured token is answered 401, and without a configured token nothing
+//! Whoever is on this machine may read without it. A request without the configured token is answered 401, and without a configured token nothing
 //! can be changed at all: 403 with the remedy. The token itself is never part of an answer.
 
+use std::net::SocketAddr;
+
+use axum::extract::ConnectInfo;
 use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap, HeaderValue};
+use axum::http::request::Parts;
 
 use crate::problem::Problem;
 use crate::secret::Secret;
@@ -21,8 +25,23 @@ pub(crate) fn require(token: Option<&Secret>, headers: &HeaderMap) -> Result<(),
     if bearer(headers).is_some_and(|given| token.matches(given)) {
         return Ok(());
     }
-    Err(Problem::new(StatusCode::UNAUTHORIZED, "this needs the admin token; send it as `Authorization: Bearer …`")
-        .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
+    Err(unauthorized())
+}
+
+/// Checks `Authorization: Bearer …` against `token`, unless the request comes from this machine.
+pub(crate) fn require_to_read(token: Option<&Secret>, head: &Parts) -> Result<(), Problem> {
+    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>();
+    if peer.is_some_and(|ConnectInfo(peer)| peer.ip().to_canonical().is_loopback()) {
+        return Ok(());
+    }
+    // A listener that others can reach is not opened without a token.
+    let is_known = token.is_some_and(|token| bearer(&head.headers).is_some_and(|given| token.matches(given)));
+    if is_known { Ok(()) } else { Err(unauthorized()) }
+}
+
+fn unauthorized() -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "this needs the admin token; send it as `Authorization: Bearer …`")
+        .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
 }
 
 /// The credentials of the only `Authorization` header, if its scheme is `Bearer`.
@@ -73,6 +92,33 @@ mod tests {
             (&["Bearer correct-horse", "Bearer correct-horse"], 401),
         ] {
             assert_eq!(status(token, authorization), expected, "{authorization:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_is_on_this_machine_reads_without_it() {
+        let status = |peer: &str, token: Option<&str>, authorization: Option<&'static str>| {
+            let token = token.map(|text| Secret::new(text.to_owned()));
+            let mut head = axum::http::Request::new(()).into_parts().0;
+            if let Ok(peer) = peer.parse::<SocketAddr>() {
+                head.extensions.insert(ConnectInfo(peer));
+            }
+            if let Some(value) = authorization {
+                head.headers.insert(header::AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            match require_to_read(token.as_ref(), &head) {
+                Ok(()) => 200,
+                Err(problem) => problem.into_response().status().as_u16(),
+            }
+        };
+        for peer in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!((status(peer, None, None), status(peer, Some("t"), None)), (200, 200), "{peer}");
+        }
+        for peer in ["192.0.2.7:1", "[2001:db8::1]:1", "0.0.0.0:1", "nobody knows"] {
+            assert_eq!((status(peer, None, None), status(peer, Some("t"), None)), (401, 401), "{peer}");
+            assert_eq!(status(peer, None, Some("Bearer t")), 401, "{peer}");
+            assert_eq!(status(peer, Some("t"), Some("Bearer u")), 401, "{peer}");
+            assert_eq!(status(peer, Some("t"), Some("Bearer t")), 200, "{peer}");
         }
     }
 

@@ -66,15 +66,16 @@ impl Service {
     async fn throttle(&self, throttle: &Throttle<'_>, quota: &Quota, now: Timestamp) -> Called {
         let limiter = self.app.limiter();
         let called = self.buckets.throttle(limiter.store(), throttle, quota, now).await;
-        let tally = limiter.observer();
+        let watch = limiter.observer();
         if let Err(error) = &called {
-            tally.store_failed(error);
+            watch.store_failed(error);
         }
         match &called {
             _ if throttle.is_peek() => {}
-            Ok(answer) if answer.is_limited() => tally.count_denied(),
-            Ok(_) => tally.count_allowed(),
-            Err(error) => tally.count_undecided(throttle::SPACE, quota, error, now),
+            Ok(answer) => {
+                watch.decided_brought(throttle::SPACE, throttle.key().text(), quota, answer.is_limited(), now);
+            }
+            Err(error) => watch.undecided_brought(throttle::SPACE, quota, error, now),
         }
         called
     }

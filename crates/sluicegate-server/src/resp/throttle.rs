@@ -22,7 +22,7 @@ use super::parse::Words;
 use super::reply::Replies;
 
 /// The space of the keys, and the name under which they are told of. A rule's name in a configuration has no colon.
-pub(super) const SPACE: &str = "resp:cl.throttle";
+pub(crate) const SPACE: &str = "resp:cl.throttle";
 
 /// The tenant of keys that are not plain text. Plain ones have no tenant at all.
 const BYTES_TENANT: &str = "bytes";
@@ -175,6 +175,11 @@ impl LastQuota {
 }
 
 impl<'w> KeyName<'w> {
+    /// The name.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The name of a key of these bytes.
     pub(super) fn read(key: &'w [u8]) -> Result<Self, Invalid> {
         if key.len() > IDENTIFIER_BYTES_MAX {

@@ -6,10 +6,10 @@
 use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sluicegate::Observer;
 use sluicegate::core::{Quota, Timestamp};
-use sluicegate::observe::{LimitOutcome, Observed, Undecided};
+use sluicegate::observe::{Decided, LimitOutcome, Observed, Undecided};
 use sluicegate::store::StoreError;
-use sluicegate::{Decision, Observer};
 
 use super::degradation::DegradationLog;
 
@@ -62,13 +62,15 @@ impl Tally {
     /// Counts a request with a limit of its own that the store could not decide, and tells of it under `name`.
     pub(crate) fn count_undecided(&self, name: &str, quota: &Quota, error: &StoreError, now: Timestamp) {
         self.undecided.fetch_add(1, Ordering::Relaxed);
-        let refused = Observed { rule: name, quota, outcome: LimitOutcome::FailedClosed };
+        let outcome = LimitOutcome::FailedClosed;
+        let refused = Observed { rule: name, rule_index: None, quota, outcome, verdict: None };
         self.log.write(now, error, iter::once(refused));
     }
 }
 
 impl Observer for Tally {
-    fn decided(&self, decision: &Decision) {
+    fn decided(&self, decided: &Decided<'_>) {
+        let decision = decided.decision;
         if decision.is_allowed() {
             self.count_allowed()
         } else {

@@ -18,6 +18,7 @@ mod fleet;
 mod gateway;
 mod hostile;
 mod limits;
+mod metrics;
 mod redis;
 mod resp;
 mod server;

@@ -5,7 +5,7 @@ use sluicegate::clock::{Clock, ManualClock};
 use sluicegate::core::TokenBucket;
 use sluicegate::core::{Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp};
 use sluicegate::headers::{HeaderOptions, write_headers};
-use sluicegate::observe::{LimitOutcome, Observed, Undecided};
+use sluicegate::observe::{Decided, LimitOutcome, Observed, Undecided};
 use sluicegate::rules::{Limits, Mode, OnStoreFailure, Per, Rule, RuleSet, Unmatched};
 use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::{ErrorClass, Health, Store as _, StoreError};
@@ -39,8 +39,12 @@ fn words<'a>(outcomes: impl Iterator<Item = Observed<'a>>) -> String {
 }
 
 impl Observer for Heard {
-    fn decided(&self, decision: &Decision) {
-        self.add(format!("decided: {}", words(decision.outcomes())));
+    fn decided(&self, decided: &Decided<'_>) {
+        let outcomes = words(decided.decision.outcomes());
+        let mut told = Vec::new();
+        decided.decision.for_each_outcome(|observed| told.push(observed));
+        assert_eq!(words(told.into_iter()), outcomes);
+        self.add(format!("decided: {outcomes}"));
     }
 
     fn undecided(&self, undecided: &Undecided<'_>) {

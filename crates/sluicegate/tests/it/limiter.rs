@@ -4,6 +4,7 @@ use crate::support::{block_on, hourly};
 use sluicegate::clock::ManualClock;
 use sluicegate::core::{Cost, Micros, Quota, Rate, SlidingWindow, TokenBucket};
 use sluicegate::headers::{HeaderOptions, ResetStyle, write_headers};
+use sluicegate::observe::Decided;
 use sluicegate::rules::pattern::Pattern;
 use sluicegate::rules::{Limits, Mode, Override, Per, Rule, RuleSet, Unmatched};
 use sluicegate::{CheckError, Decision, Limiter, MemoryStore, Observer, Request, Retry};
@@ -189,8 +190,8 @@ struct Counts {
 }
 
 impl Observer for Counts {
-    fn decided(&self, decision: &Decision) {
-        let count = if decision.is_allowed() { &self.allowed } else { &self.denied };
+    fn decided(&self, decided: &Decided<'_>) {
+        let count = if decided.decision.is_allowed() { &self.allowed } else { &self.denied };
         count.fetch_add(1, Ordering::Relaxed);
     }
 }

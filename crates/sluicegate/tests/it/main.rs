@@ -4,6 +4,7 @@
 mod conformance;
 mod failure_properties;
 mod failures;
+mod hot;
 mod limiter;
 #[cfg(feature = "redis")]
 mod lua_parity;

@@ -1,0 +1,145 @@
+//! The counts of one place.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluicegate::core::{Micros, Quota};
+use sluicegate::observe::{LimitOutcome, Observed, Operation};
+
+use super::histogram::{Counted, DURATION_MICROS, Durations, Histogram, RATIO_MILLIONTHS, Ratios, bucket, ratio};
+
+const ALGORITHMS: usize = Quota::ALGORITHMS.len();
+const OUTCOMES: usize = LimitOutcome::ALL.len();
+
+/// Counts that the threads of one place add to. On cache lines of their own, because they are allocated by themselves.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Cells {
+    is_shared: bool,
+    decisions: Durations,
+    store: [Durations; Operation::ALL.len()],
+    rules: Box<[RuleCells]>,
+}
+
+#[derive(Debug)]
+struct RuleCells {
+    outcomes: [[AtomicU64; OUTCOMES]; ALGORITHMS],
+    remaining: Ratios,
+}
+
+impl Default for RuleCells {
+    fn default() -> Self {
+        let outcomes = std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
+        Self { outcomes, remaining: Ratios::default() }
+    }
+}
+
+impl Cells {
+    pub(super) fn new(rules: usize, is_shared: bool) -> Self {
+        Self {
+            is_shared,
+            decisions: Durations::default(),
+            store: Default::default(),
+            rules: (0..rules).map(|_| RuleCells::default()).collect(),
+        }
+    }
+
+    /// A decision took so long.
+    #[inline]
+    pub(super) fn took(&self, took: Micros) {
+        self.observe(&self.decisions, &DURATION_MICROS, took.as_micros());
+    }
+
+    /// A call to the store took so long.
+    #[inline]
+    pub(super) fn store_took(&self, operation: Operation, took: Micros) {
+        self.observe(&self.store[operation as usize], &DURATION_MICROS, took.as_micros());
+    }
+
+    /// What came of one limit, and what is left of it.
+    #[inline]
+    pub(super) fn limit(&self, observed: &Observed<'_>) {
+        let Some(rule) = observed.rule_index.and_then(|index| self.rules.get(index)) else { return };
+        self.add(&rule.outcomes[observed.quota.algorithm_index()][observed.outcome as usize], 1);
+        if let Some(verdict) = observed.verdict {
+            self.observe(&rule.remaining, &RATIO_MILLIONTHS, ratio(verdict.remaining, verdict.limit));
+        }
+    }
+
+    #[inline]
+    fn observe<const BUCKETS: usize>(&self, histogram: &Histogram<BUCKETS>, bounds: &[u64], value: u64) {
+        self.add(&histogram.counts[bucket(bounds, value)], 1);
+        self.add(&histogram.sum, value);
+    }
+
+    #[inline]
+    fn add(&self, cell: &AtomicU64, amount: u64) {
+        if self.is_shared {
+            cell.fetch_add(amount, Ordering::Relaxed);
+        } else {
+            // Nobody else writes here.
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The sums over several places.
+#[derive(Debug)]
+pub(super) struct Totals {
+    pub(super) decisions: Counted<{ DURATION_MICROS.len() + 1 }>,
+    pub(super) store: [Counted<{ DURATION_MICROS.len() + 1 }>; Operation::ALL.len()],
+    pub(super) rules: Box<[RuleTotals]>,
+}
+
+/// The sums of one rule.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RuleTotals {
+    pub(super) outcomes: [[u64; OUTCOMES]; ALGORITHMS],
+    pub(super) remaining: Counted<{ RATIO_MILLIONTHS.len() + 1 }>,
+}
+
+impl Totals {
+    pub(super) fn new(rules: usize) -> Self {
+        Self {
+            decisions: Counted::default(),
+            store: Default::default(),
+            rules: vec![RuleTotals::default(); rules].into(),
+        }
+    }
+
+    pub(super) fn add(&mut self, cells: &Cells) {
+        self.decisions.add(&cells.decisions);
+        for (sum, histogram) in self.store.iter_mut().zip(&cells.store) {
+            sum.add(histogram);
+        }
+        for (sum, rule) in self.rules.iter_mut().zip(&cells.rules) {
+            for (sum, count) in sum.outcomes.as_flattened_mut().iter_mut().zip(rule.outcomes.as_flattened()) {
+                *sum += count.load(Ordering::Relaxed);
+            }
+            sum.remaining.add(&rule.remaining);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_and_outcomes_stand_where_they_are_listed() {
+        assert!(Operation::ALL.iter().enumerate().all(|(place, operation)| *operation as usize == place));
+        assert!(LimitOutcome::ALL.iter().enumerate().all(|(place, outcome)| *outcome as usize == place));
+    }
+
+    #[test]
+    fn nothing_is_lost_where_threads_share_a_place() {
+        let cells = Cells::new(0, true);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| cells.took(Micros::from_micros(3))));
+            }
+        });
+        let mut totals = Totals::new(0);
+        totals.add(&cells);
+        assert_eq!((totals.decisions.counts[2], totals.decisions.sum), (40_000, 120_000));
+    }
+}

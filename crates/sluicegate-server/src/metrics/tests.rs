@@ -1,0 +1,230 @@
+//! Every request is counted once, under the right labels, whatever comes of it.
+
+use std::sync::Arc;
+
+use sluicegate::clock::ManualClock;
+use sluicegate::core::{Cost, FixedWindow, Timestamp};
+use sluicegate::rules::pattern::Pattern;
+use sluicegate::rules::{Limits, Mode, OnStoreFailure, Unmatched};
+use sluicegate::store::Savings;
+use sluicegate::{Limiter, MemoryStore, Request};
+use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
+
+use super::*;
+use crate::telemetry::watch::Watch;
+use crate::testing::hourly;
+
+type TestLimiter = Limiter<FaultyStore, ManualClock, Arc<Watch>>;
+
+const GAUGES: Gauges = Gauges {
+    is_store_up: true,
+    tracked_keys: 0,
+    savings: Savings { coalesced_requests: None, denied_from_cache: None, leased_tokens: Vec::new() },
+};
+
+/// A limiter by these rules, each for the resource of its name.
+fn limiter(rules: Vec<Rule>) -> (TestLimiter, FaultyStore) {
+    let for_its_name = |mut rule: Rule| {
+        rule.selector.resource = Some(Pattern::new(rule.space.name()));
+        rule
+    };
+    let rules = rules.into_iter().map(for_its_name).collect();
+    let rules = RuleSet::new(rules, Vec::new(), Unmatched::Allow).expect("valid rules");
+    let now = Timestamp::now(1_705_312_800_000_000);
+    let (store, watch) = (FaultyStore::new(MemoryStore::default()), Arc::new(Watch::new(&rules, None, now)));
+    (Limiter::new(rules, store.clone(), ManualClock::at(now)).observed(watch), store)
+}
+
+fn text(limiter: &TestLimiter) -> String {
+    limiter.observer().metrics().text(&GAUGES)
+}
+
+/// The value of a series, as it is written.
+#[track_caller]
+fn value(text: &str, series: &str) -> String {
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {series} in\n{text}")).to_owned()
+}
+
+/// All decisions of a rule that are not none, by their outcome.
+fn decisions(text: &str, rule: &str) -> Vec<String> {
+    let label = format!("rule=\"{rule}\"}} ");
+    let lines = text.lines().filter(|line| line.starts_with("sluicegate_decisions_total{"));
+    let of_rule = lines.filter_map(|line| line.split_once(&label)).filter(|(_, count)| *count != "0");
+    let outcome = |labels: &str| labels.split('"').nth(3).unwrap_or_default().to_owned();
+    of_rule.map(|(labels, count)| format!("{} {count}", outcome(labels))).collect()
+}
+
+async fn ask(limiter: &TestLimiter, resource: &str, times: usize) {
+    for _ in 0..times {
+        // What comes of it is what is counted.
+        let _ = limiter.check(&Request::new(resource, "alice")).await;
+    }
+}
+
+fn policy(name: &str, on_store_failure: OnStoreFailure) -> Rule {
+    Rule { on_store_failure, ..hourly(name, 2) }
+}
+
+#[tokio::test]
+async fn every_outcome_has_its_count() {
+    use OnStoreFailure::{Closed, Local, Open};
+    let shadow = Rule { mode: Mode::Shadow, ..hourly("shadow", 2) };
+    let (limiter, store) =
+        limiter(vec![policy("open", Open), policy("closed", Closed), policy("local", Local), shadow]);
+    for resource in ["open", "closed", "shadow"] {
+        ask(&limiter, resource, 5).await;
+    }
+    store.set(Some(Trouble::Fails(ErrorClass::Busy)));
+    for resource in ["open", "closed", "local"] {
+        ask(&limiter, resource, 3).await;
+    }
+    let text = text(&limiter);
+    assert_eq!(decisions(&text, "open"), ["allowed 2", "denied 3", "failed_open 3"]);
+    assert_eq!(decisions(&text, "closed"), ["allowed 2", "denied 3", "failed_closed 3"]);
+    assert_eq!(decisions(&text, "local"), ["fallback_allowed 2", "fallback_denied 1"]);
+    assert_eq!(decisions(&text, "shadow"), ["allowed 2", "shadow_denied 3"]);
+    assert_eq!(value(&text, "sluicegate_store_errors_total{class=\"busy\"}"), "9");
+    assert_eq!(value(&text, "sluicegate_decision_duration_seconds_count"), "24");
+    assert_eq!(value(&text, "sluicegate_store_duration_seconds_count{operation=\"charge\"}"), "24");
+}
+
+#[tokio::test]
+async fn peeks_count_nothing_but_their_call_to_the_store() {
+    let (limiter, _) = limiter(vec![hourly("api", 2)]);
+    let before = text(&limiter);
+    let request = Request::new("api", "alice");
+    limiter.peek(&request).await.expect("decided");
+    limiter.refund(&request).await.expect("decided");
+    limiter.reset(&request).await.expect("decided");
+    let after = text(&limiter);
+    let changed = before.lines().zip(after.lines()).filter(|(before, after)| before != after);
+    assert!(changed.clone().all(|(line, _)| line.starts_with("sluicegate_store_duration_seconds")));
+    assert_eq!(changed.filter(|(line, _)| line.contains("_count{")).count(), 3);
+}
+
+#[tokio::test]
+async fn what_is_left_is_observed_once_per_limit() {
+    let window =
+        |limit| Quota::from(FixedWindow::new(limit, Micros::from_secs(3_600), Default::default()).expect("valid"));
+    let limits = Limits::all("api", [(None, window(4)), (None, window(100)), (None, window(0))]);
+    let (limiter, _) = limiter(vec![Rule::new("api", limits)]);
+    ask(&limiter, "api", 1).await;
+    let text = text(&limiter);
+    let below =
+        |bound: &str| value(&text, &format!("sluicegate_remaining_ratio_bucket{{rule=\"api\",le=\"{bound}\"}}"));
+    // Denied by the last, so that nothing is charged: 4 of 4, 100 of 100, and nothing of nothing.
+    assert_eq!([below("0"), below("0.75"), below("1"), below("+Inf")], ["1", "1", "3", "3"]);
+    assert_eq!(value(&text, "sluicegate_remaining_ratio_sum{rule=\"api\"}"), "2");
+}
+
+#[test]
+fn every_series_is_there_from_the_start() {
+    let window = Quota::from(FixedWindow::new(1, Micros::from_secs(1), Default::default()).expect("valid"));
+    let mut rule = hourly("a", 1);
+    rule.overrides = vec![sluicegate::rules::Override {
+        identifier: Pattern::new("vip"),
+        limits: Limits::all("a", [(None, window)]),
+    }];
+    let rules = RuleSet::new(vec![rule, hourly("b", 1)], Vec::new(), Unmatched::Allow).expect("valid rules");
+    let text = Metrics::new(&rules, Some("brought")).text(&GAUGES);
+    for (rule, algorithm) in
+        [("a", "token_bucket"), ("a", "fixed_window"), ("b", "token_bucket"), ("brought", "token_bucket")]
+    {
+        for outcome in LimitOutcome::ALL {
+            let labels = format!("algorithm=\"{algorithm}\",outcome=\"{}\",rule=\"{rule}\"", outcome.name());
+            assert_eq!(value(&text, &format!("sluicegate_decisions_total{{{labels}}}")), "0");
+        }
+        assert_eq!(value(&text, &format!("sluicegate_remaining_ratio_count{{rule=\"{rule}\"}}")), "0");
+    }
+    assert_eq!(text.lines().filter(|line| line.starts_with("sluicegate_decisions_total{")).count(), 28);
+    for class in ErrorClass::ALL {
+        assert_eq!(value(&text, &format!("sluicegate_store_errors_total{{class=\"{}\"}}", class.name())), "0");
+    }
+    for operation in Operation::ALL {
+        let labels = format!("operation=\"{}\"", operation.name());
+        assert_eq!(value(&text, &format!("sluicegate_store_duration_seconds_count{{{labels}}}")), "0");
+    }
+    assert_eq!(value(&text, "sluicegate_decision_duration_seconds_count"), "0");
+    assert_eq!(value(&text, "sluicegate_config_last_reload_successful"), "1");
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(value(&text, &format!("sluicegate_build_info{{version=\"{version}\"}}")), "1");
+}
+
+/// A store that does not coalesce has no count of it, and one that does has it from the start.
+#[test]
+fn what_a_store_saves_is_there_if_it_counts_it() {
+    let metrics = Metrics::new(&RuleSet::default(), None);
+    let plain = metrics.text(&GAUGES);
+    assert!(!["coalesced", "from_cache", "leased"].iter().any(|word| plain.contains(word)), "{plain}");
+    let leased_tokens = vec![("a".into(), 7)];
+    let savings = Savings { coalesced_requests: Some(5), denied_from_cache: Some(0), leased_tokens };
+    let text = metrics.text(&Gauges { is_store_up: false, tracked_keys: 3, savings });
+    for (series, expected) in [
+        ("sluicegate_coalesced_requests_total", "5"),
+        ("sluicegate_denied_from_cache_total", "0"),
+        ("sluicegate_leased_tokens{rule=\"a\"}", "7"),
+        ("sluicegate_store_up", "0"),
+        ("sluicegate_tracked_keys", "3"),
+    ] {
+        assert_eq!(value(&text, series), expected);
+    }
+}
+
+#[test]
+fn durations_are_written_in_seconds() {
+    let metrics = Metrics::new(&RuleSet::default(), None);
+    for micros in [0, 1, 3, 15_000, 20_000_000] {
+        metrics.store_took(Operation::Charge, Micros::from_micros(micros));
+    }
+    let text = metrics.text(&GAUGES);
+    let below = |bound: &str| {
+        value(&text, &format!("sluicegate_store_duration_seconds_bucket{{operation=\"charge\",le=\"{bound}\"}}"))
+    };
+    assert_eq!([below("0.000001"), below("0.000005"), below("0.01"), below("0.015")], ["2", "3", "3", "4"]);
+    assert_eq!([below("10"), below("+Inf")], ["4", "5"]);
+    assert_eq!(value(&text, "sluicegate_store_duration_seconds_sum{operation=\"charge\"}"), "20.015004");
+}
+
+/// A configuration has no such names, but the library takes any.
+#[tokio::test]
+async fn odd_names_of_rules_are_escaped() {
+    let name = "a\"b\\c\nd é🚦";
+    let (limiter, _) = limiter(vec![hourly("x", 1)]);
+    let rules = RuleSet::new(vec![hourly(name, 1)], Vec::new(), Unmatched::Allow).expect("valid rules");
+    let text = Metrics::new(&rules, None).text(&GAUGES);
+    assert_eq!(value(&text, "sluicegate_remaining_ratio_count{rule=\"a\\\"b\\\\c\\nd é🚦\"}"), "0");
+    assert_eq!(text.lines().count(), self::text(&limiter).lines().count(), "a name makes no line");
+}
+
+#[tokio::test]
+async fn identities_add_no_line_and_appear_in_none() {
+    let (limiter, _) = limiter(vec![hourly("api", 1)]);
+    let before = text(&limiter);
+    for number in 0..1_000 {
+        let identifier = format!("canary-{number}");
+        let request = Request::new("api", &identifier).tenant(&identifier).cost(Cost::new(1));
+        limiter.check(&request).await.expect("decided");
+    }
+    let after = text(&limiter);
+    assert_eq!(before.lines().count(), after.lines().count());
+    assert!(!after.contains("canary"), "{after}");
+    assert_eq!(decisions(&after, "api"), ["allowed 1000"]);
+}
+
+#[test]
+fn no_thread_loses_a_count() {
+    let (limiter, _) = limiter(vec![hourly("api", 1_000)]);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+                runtime.block_on(ask(&limiter, "api", 500));
+            });
+        }
+    });
+    let text = text(&limiter);
+    assert_eq!(decisions(&text, "api"), ["allowed 1000", "denied 3000"]);
+    assert_eq!(value(&text, "sluicegate_decision_duration_seconds_count"), "4000");
+    assert_eq!(value(&text, "sluicegate_remaining_ratio_count{rule=\"api\"}"), "4000");
+}

@@ -1,0 +1,92 @@
+//! Whoever wants to know what was decided, together: the log, the metrics, and the list of the busiest identities.
+
+use sluicegate::core::{Micros, Quota, Timestamp};
+use sluicegate::hot::HotIdentities;
+use sluicegate::observe::{Decided, LimitOutcome, Operation, Undecided};
+use sluicegate::rules::RuleSet;
+use sluicegate::store::StoreError;
+use sluicegate::{Identity, Observer};
+
+use super::tally::Tally;
+use crate::metrics::Metrics;
+
+/// All that is told of decisions.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    tally: Tally,
+    metrics: Metrics,
+    hot: HotIdentities,
+}
+
+impl Watch {
+    /// Watches from `now` on what is decided by these rules, and by limits that requests bring themselves, if there are
+    /// any, under this name.
+    pub(crate) fn new(rules: &RuleSet, brought: Option<&str>, now: Timestamp) -> Self {
+        let (metrics, hot) = (Metrics::new(rules, brought), HotIdentities::new(now));
+        Self { tally: Tally::default(), metrics, hot }
+    }
+
+    /// The counts for the last line of the log.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The counts for Prometheus.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The busiest identities.
+    pub(crate) fn hot(&self) -> &HotIdentities {
+        &self.hot
+    }
+
+    /// A request with a limit of its own, under this name, was decided.
+    pub(crate) fn decided_brought(&self, name: &str, key: &str, quota: &Quota, is_denied: bool, now: Timestamp) {
+        let outcome = if is_denied {
+            self.tally.count_denied();
+            LimitOutcome::Denied
+        } else {
+            self.tally.count_allowed();
+            LimitOutcome::Allowed
+        };
+        self.metrics.brought(quota, outcome);
+        self.hot.record(name, Identity::Named(key), is_denied, now);
+    }
+
+    /// A request with a limit of its own, under this name, could not be decided.
+    pub(crate) fn undecided_brought(&self, name: &str, quota: &Quota, error: &StoreError, now: Timestamp) {
+        self.tally.count_undecided(name, quota, error, now);
+        self.metrics.brought(quota, LimitOutcome::FailedClosed);
+    }
+}
+
+impl Observer for Watch {
+    fn wants_durations(&self) -> bool {
+        true
+    }
+
+    fn decided(&self, decided: &Decided<'_>) {
+        self.tally.decided(decided);
+        self.metrics.decided(decided);
+        let Decided { request, decision, asked_at, .. } = decided;
+        self.hot.record(request.tenant, request.identity, !decision.is_allowed(), *asked_at);
+    }
+
+    fn undecided(&self, undecided: &Undecided<'_>) {
+        self.tally.undecided(undecided);
+        self.metrics.undecided(undecided);
+        // It was refused because of the store, and not because of anything that it did.
+        let Undecided { request, now, .. } = undecided;
+        self.hot.record(request.tenant, request.identity, false, *now);
+    }
+
+    fn store_failed(&self, error: &StoreError) {
+        self.tally.store_failed(error);
+        self.metrics.store_failed(error);
+    }
+
+    fn store_took(&self, operation: Operation, took: Micros) {
+        self.metrics.store_took(operation, took);
+    }
+}

@@ -1,0 +1,87 @@
+//! What an identity is called where it is shown.
+
+use crate::identity::Identity;
+use std::net::IpAddr;
+
+/// How many characters of a name are kept.
+pub const SHOWN_CHARACTERS: usize = 64;
+
+/// The most bytes that they can have.
+const BYTES: usize = SHOWN_CHARACTERS * 4;
+
+/// A tenant and an identity. Texts are kept in place, so that taking one in needs no allocation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Label {
+    tenant: Text,
+    /// The identity, if it is known by a name.
+    name: Text,
+    /// The identity, if it is known by its address.
+    address: Option<IpAddr>,
+}
+
+#[derive(Clone, Debug)]
+struct Text {
+    bytes: [u8; BYTES],
+    length: usize,
+}
+
+impl Label {
+    pub(super) fn set(&mut self, tenant: &str, identity: Identity<'_>) {
+        self.tenant.set(tenant);
+        self.address = match identity {
+            Identity::Named(name) => {
+                self.name.set(name);
+                None
+            }
+            Identity::Address(address) => Some(address),
+        };
+    }
+
+    pub(super) fn tenant(&self) -> &str {
+        self.tenant.as_str()
+    }
+
+    pub(super) fn identity(&self) -> Identity<'_> {
+        self.address.map_or(Identity::Named(self.name.as_str()), Identity::Address)
+    }
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self { bytes: [0; BYTES], length: 0 }
+    }
+}
+
+impl Text {
+    fn set(&mut self, text: &str) {
+        let end = text.char_indices().nth(SHOWN_CHARACTERS).map_or(text.len(), |(end, _)| end);
+        self.bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
+        self.length = end;
+    }
+
+    fn as_str(&self) -> &str {
+        // It was cut between two characters.
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_cut_between_characters_and_addresses_stay_addresses() {
+        let mut label = Label::default();
+        for (text, shown) in
+            [("a", "a".to_owned()), (&"é".repeat(70), "é".repeat(64)), (&"🚦".repeat(65), "🚦".repeat(64))]
+        {
+            label.set(text, Identity::Named(text));
+            assert_eq!((label.tenant(), label.identity()), (&*shown, Identity::Named(&shown)));
+        }
+        let address = Identity::Address([192, 0, 2, 7].into());
+        label.set("t", address);
+        assert_eq!((label.tenant(), label.identity()), ("t", address));
+        label.set("t", Identity::Named("192.0.2.7"));
+        assert_eq!(label.identity(), Identity::Named("192.0.2.7"));
+    }
+}
