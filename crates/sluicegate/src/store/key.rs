@@ -59,6 +59,17 @@ static SEEDS: LazyLock<Seeds> = LazyLock::new(|| {
     Seeds(SharedSeed::from_u64(draw()), SharedSeed::from_u64(draw()), Digest(draw(), draw()))
 });
 
+/// The digest of what `write` writes, which must say by itself where its parts end.
+#[cfg(feature = "redis")]
+pub(crate) fn digest_of(write: impl Fn(&mut FoldHasher<'_>)) -> Digest {
+    let Seeds(left, right, start) = &*SEEDS;
+    let mut left = FoldHasher::with_seed(start.0, left);
+    let mut right = FoldHasher::with_seed(start.1, right);
+    write(&mut left);
+    write(&mut right);
+    Digest(left.finish(), right.finish())
+}
+
 impl KeySpace {
     /// The keys of the rule called `name`.
     #[must_use]

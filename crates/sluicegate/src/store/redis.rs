@@ -12,6 +12,7 @@ mod breaker;
 mod call;
 mod counters;
 mod deliver;
+mod denials;
 mod dialer;
 mod error;
 mod heartbeat;
@@ -41,7 +42,9 @@ pub use servers::Servers;
 use super::{Charge, Health, Reply, Store, StoreError};
 use crate::instances::Instances;
 use arguments::{Message, Operation};
+use call::Script;
 use deliver::Deliver;
+use denials::{Denials, NoticeBoard};
 use reply::{Found, verdicts};
 use request::Request;
 use sluicegate_core::Timestamp;
@@ -56,6 +59,9 @@ pub struct RedisStore<D = Arc<Servers>> {
     encoder: KeyEncoder,
     clock: Whose,
     damaged: AtomicU64,
+    /// Who is denied without asking; nothing where the server is always asked.
+    denials: Option<Arc<Denials>>,
+    _notices: Option<NoticeBoard>,
 }
 
 /// Whose clock counts.
@@ -72,8 +78,12 @@ impl RedisStore {
     /// # Errors
     /// If certificates cannot be used.
     pub fn start(options: &RedisOptions, encoder: KeyEncoder) -> Result<Self, OptionsError> {
-        let servers = Servers::start(options, &[&script::CHARGE, &heartbeat::SCRIPT], &encoder.start())?;
-        Ok(Self { delivery: Arc::new(servers), encoder, clock: Whose::Servers, damaged: AtomicU64::new(0) })
+        let scripts: [&Script; 3] = [&script::CHARGE, &heartbeat::SCRIPT, &denials::SCRIPT];
+        let delivery = Arc::new(Servers::start(options, &scripts, &encoder.start())?);
+        let denials = Arc::new(Denials::new());
+        let notices = NoticeBoard::start(Arc::clone(&delivery), Arc::clone(&denials), &encoder.start());
+        let (denials, _notices) = (Some(denials), Some(notices));
+        Ok(Self { delivery, encoder, clock: Whose::Servers, damaged: AtomicU64::new(0), denials, _notices })
     }
 
     /// Waits until all servers can be used, but no longer than this.
@@ -96,7 +106,14 @@ impl RedisStore<OneConnection> {
     #[must_use]
     pub fn over(connection: redis::aio::MultiplexedConnection, encoder: KeyEncoder, apart: bool) -> Self {
         let delivery = OneConnection::new(connection, apart);
-        Self { delivery, encoder, clock: Whose::Servers, damaged: AtomicU64::new(0) }
+        let damaged = AtomicU64::new(0);
+        Self { delivery, encoder, clock: Whose::Servers, damaged, denials: None, _notices: None }
+    }
+
+    /// The same store, but who was denied is denied without asking, as by a store that was started.
+    #[must_use]
+    pub fn remembering_denials(self) -> Self {
+        Self { denials: Some(Arc::new(Denials::new())), ..self }
     }
 
     /// The same store, but the caller's clock counts, and what it writes does not expire before the year 2200.
@@ -151,6 +168,16 @@ impl<D> RedisStore<D> {
     pub fn damaged_values(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
     }
+
+    /// How many denials were answered without asking the server, because it was certain what it would say.
+    pub fn denied_from_cache(&self) -> u64 {
+        self.denials.as_ref().map_or(0, |denials| denials.answered())
+    }
+
+    /// How many denials are remembered for that. There are never more than 65,536.
+    pub fn remembered_denials(&self) -> usize {
+        self.denials.as_ref().map_or(0, |denials| denials.kept())
+    }
 }
 
 impl<D: Deliver> Store for RedisStore<D> {
@@ -160,7 +187,11 @@ impl<D: Deliver> Store for RedisStore<D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        Request::new(self, charges, now, deadline).act(Operation::Charge).await
+        let question = match self.denied(charges, now) {
+            Ok(denial) => return Ok(denial),
+            Err(question) => question,
+        };
+        Request { question, ..Request::new(self, charges, now, deadline) }.act(Operation::Charge).await
     }
 
     async fn peek(&self, charges: &[Charge<'_>], now: Timestamp, deadline: Duration) -> Result<Reply, StoreError> {

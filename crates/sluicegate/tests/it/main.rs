@@ -11,6 +11,8 @@ mod memory;
 #[cfg(feature = "redis")]
 mod redis_delivery;
 #[cfg(feature = "redis")]
+mod redis_denials;
+#[cfg(feature = "redis")]
 mod redis_faults;
 #[cfg(feature = "redis")]
 mod redis_server;

@@ -19,6 +19,11 @@ pub(super) trait Deliver: Clone + Send + Sync + 'static {
     /// True if one call may speak of both keys.
     fn share_a_call(&self, left: &[u8], right: &[u8]) -> bool;
 
+    /// The era of the states: those that were seen in another one may be lost, or older ones be back.
+    fn era(&self) -> u64 {
+        0
+    }
+
     /// Whether calls can be delivered, for all that is known.
     fn health(&self) -> Health {
         Health::Up
@@ -32,6 +37,10 @@ impl Deliver for Arc<Servers> {
 
     fn share_a_call(&self, left: &[u8], right: &[u8]) -> bool {
         Servers::share_a_call(self, left, right)
+    }
+
+    fn era(&self) -> u64 {
+        Servers::era(self)
     }
 
     fn health(&self) -> Health {

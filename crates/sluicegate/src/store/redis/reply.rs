@@ -5,6 +5,7 @@
 
 use super::arguments::{Limit, Message, Operation};
 use super::call::Answer;
+use super::denials::Seen;
 use super::error::{Ran, Trouble};
 use crate::store::{ErrorClass, Verdicts};
 use sluicegate_core::algorithm::fixed_window::FixedWindowState;
@@ -73,6 +74,13 @@ impl<'a> Finding<'a> {
         let at = limit.quota.aligned(now, limit.seed);
         let outcome = limit.quota.outcome(state.as_ref(), limit.cost, at);
         Some(Self { limit, at, outcome, state })
+    }
+}
+
+impl Finding<'_> {
+    /// What was seen of the limit.
+    pub(super) fn seen(&self) -> Seen {
+        Seen { state: self.state.clone(), at: self.at }
     }
 }
 

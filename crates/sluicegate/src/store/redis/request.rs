@@ -3,8 +3,9 @@
 use super::arguments::{Message, Operation};
 use super::call::{Call, Repeat, Script, Word};
 use super::deliver::Deliver;
+use super::denials::Question;
 use super::error::Trouble;
-use super::reply::{Findings, verdicts};
+use super::reply::{Finding, Findings, all_fit, verdicts};
 use super::reserve::Part;
 use super::{RedisStore, Whose, script};
 use crate::store::{Charge, Reply, StoreError};
@@ -17,8 +18,10 @@ use tokio::time::Instant;
 pub(super) struct Request<'r, 'a, D> {
     pub(super) store: &'r RedisStore<D>,
     pub(super) charges: &'r [Charge<'a>],
-    now: Timestamp,
+    pub(super) now: Timestamp,
     pub(super) deadline: Instant,
+    /// What a denial is remembered with.
+    pub(super) question: Option<Question>,
 }
 
 impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
@@ -28,10 +31,21 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Self {
-        Self { store, charges, now, deadline: Instant::now() + deadline }
+        Self { store, charges, now, deadline: Instant::now() + deadline, question: None }
     }
 
     pub(super) async fn act(&self, operation: Operation) -> Result<Reply, StoreError> {
+        let giving_back = self.giving_back(operation);
+        let result = self.perform(operation).await;
+        if result.is_ok()
+            && let Some(giving_back) = giving_back
+        {
+            giving_back.finish();
+        }
+        result
+    }
+
+    async fn perform(&self, operation: Operation) -> Result<Reply, StoreError> {
         if self.charges.iter().all(|charge| charge.quotas.is_empty()) {
             return Ok(Reply { now: self.now, verdicts: Default::default() });
         }
@@ -50,6 +64,11 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
             }
             said => said?,
         };
+        for (operation, findings) in &decisions {
+            if *operation == Operation::Charge && !all_fit(findings) {
+                self.remember(now, findings.iter().map(Finding::seen));
+            }
+        }
         let verdicts = decisions.iter().flat_map(|(operation, findings)| verdicts(*operation, findings));
         Ok(Reply { now, verdicts: verdicts.collect() })
     }
