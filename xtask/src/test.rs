@@ -41,7 +41,7 @@ fn workspace_tests(workspace: &Workspace) -> Result<String, Failure> {
 /// models of their own behind `cfg(loom)`, and some do not compile with it.
 fn loom_tests(workspace: &Workspace) -> Result<String, Failure> {
     let printed = Invocation::cargo()
-        .words("test --package sluicegate --lib --release --locked --target-dir")
+        .words("test --package sluicegate --features redis --lib --release --locked --target-dir")
         .word(workspace.target.join("loom").to_string_lossy())
         .word("loom")
         .variable("RUSTFLAGS", "--cfg sluicegate_loom")

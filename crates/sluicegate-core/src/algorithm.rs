@@ -117,7 +117,7 @@ macro_rules! own {
 macro_rules! algorithms {
     ($($(#[$doc:meta])* $name:ident($quota:ty)),+ $(,)?) => {
         /// A limit: one of the algorithms with its numbers.
-        #[derive(Clone, Debug, PartialEq)]
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Quota {
             $($(#[$doc])* $name($quota),)+

@@ -30,7 +30,7 @@ pub enum Align {
 }
 
 /// A fixed window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     limit: u64,
     window: Micros,

@@ -25,7 +25,7 @@ use std::num::NonZeroU32;
 pub const WEIGHT_MAX: u64 = 1 << 53;
 
 /// A sliding counter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingCounter {
     limit: u64,
     window_millis: u64,

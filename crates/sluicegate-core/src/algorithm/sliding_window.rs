@@ -21,7 +21,7 @@ use std::num::NonZeroU32;
 pub const LIMIT_MAX: u64 = 10_000;
 
 /// A sliding window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     limit: u64,
     window: Micros,

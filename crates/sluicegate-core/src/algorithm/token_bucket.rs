@@ -30,7 +30,7 @@ use std::num::NonZeroU32;
 pub const CREDIT_TTL_DEFAULT: Micros = Micros::from_secs(86_400);
 
 /// A token bucket. All derived numbers are computed once, here.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     capacity: u64,
     credits: u64,

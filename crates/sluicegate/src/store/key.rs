@@ -59,20 +59,15 @@ static SEEDS: LazyLock<Seeds> = LazyLock::new(|| {
     Seeds(SharedSeed::from_u64(draw()), SharedSeed::from_u64(draw()), Digest(draw(), draw()))
 });
 
-impl Digest {
-    /// What stands for this and then `next`, and for nothing else.
-    #[cfg(feature = "redis")]
-    #[inline]
-    pub(crate) fn then(self, next: Self) -> Self {
-        let Seeds(left_seed, right_seed, start) = &*SEEDS;
-        let mut left = FoldHasher::with_seed(start.0, left_seed);
-        let mut right = FoldHasher::with_seed(start.1, right_seed);
-        for half in [self.0, self.1, next.0, next.1] {
-            left.write_u64(half);
-            right.write_u64(half);
-        }
-        Self(left.finish(), right.finish())
-    }
+/// The digest of what `write` writes, which must say by itself where its parts end.
+#[cfg(feature = "redis")]
+pub(crate) fn digest_of(write: impl Fn(&mut FoldHasher<'_>)) -> Digest {
+    let Seeds(left, right, start) = &*SEEDS;
+    let mut left = FoldHasher::with_seed(start.0, left);
+    let mut right = FoldHasher::with_seed(start.1, right);
+    write(&mut left);
+    write(&mut right);
+    Digest(left.finish(), right.finish())
 }
 
 impl KeySpace {

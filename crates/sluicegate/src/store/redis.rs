@@ -12,6 +12,7 @@ mod breaker;
 mod call;
 mod counters;
 mod deliver;
+mod denials;
 mod dialer;
 mod error;
 mod flight;
@@ -42,11 +43,12 @@ pub use key::KeyEncoder;
 pub use options::{OptionsError, RedisOptions};
 pub use servers::Servers;
 
-use super::{Charge, Health, Reply, Store, StoreError};
+use super::{Charge, Health, Reply, Savings, Store, StoreError};
 use crate::instances::Instances;
 use arguments::{Message, Operation};
 use call::{Call, Repeat, Script};
 use deliver::Deliver;
+use denials::{Denials, NoticeBoard};
 use error::Trouble;
 use flight::Waiting;
 use reply::{Decided, Findings};
@@ -62,6 +64,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct RedisStore<D = Arc<Servers>> {
     shared: Arc<Shared<D>>,
+    _notices: Option<NoticeBoard>,
 }
 
 /// What a store shares with the calls that are on their way.
@@ -74,6 +77,8 @@ struct Shared<D> {
     waiting: Box<[Waiting]>,
     damaged: AtomicU64,
     coalesced: AtomicU64,
+    /// Who is denied without asking; nothing where the server is always asked.
+    denials: Option<Arc<Denials>>,
 }
 
 /// Whose clock counts.
@@ -90,8 +95,12 @@ impl RedisStore {
     /// # Errors
     /// If certificates cannot be used.
     pub fn start(options: &RedisOptions, encoder: KeyEncoder) -> Result<Self, OptionsError> {
-        let servers = Servers::start(options, &[&script::CHARGE, &heartbeat::SCRIPT], &encoder.start())?;
-        Ok(Self { shared: Shared::new(Arc::new(servers), encoder, Whose::Servers) })
+        let scripts: [&Script; 3] = [&script::CHARGE, &heartbeat::SCRIPT, &denials::SCRIPT];
+        let delivery = Arc::new(Servers::start(options, &scripts, &encoder.start())?);
+        let denials = Arc::new(Denials::new());
+        let notices = NoticeBoard::start(Arc::clone(&delivery), Arc::clone(&denials), &encoder.start());
+        let shared = Shared::new(delivery, encoder, Whose::Servers, Some(denials));
+        Ok(Self { shared, _notices: Some(notices) })
     }
 
     /// Waits until all servers can be used, but no longer than this.
@@ -113,14 +122,24 @@ impl RedisStore<OneConnection> {
     /// A store on one connection, for tests. If `apart`, only keys with the same tag share a call, as on a Cluster.
     #[must_use]
     pub fn over(connection: redis::aio::MultiplexedConnection, encoder: KeyEncoder, apart: bool) -> Self {
-        Self { shared: Shared::new(OneConnection::new(connection, apart), encoder, Whose::Servers) }
+        let delivery = OneConnection::new(connection, apart);
+        Self { shared: Shared::new(delivery, encoder, Whose::Servers, None), _notices: None }
+    }
+
+    /// The same store, but who was denied is denied without asking, as by a store that was started.
+    #[must_use]
+    pub fn remembering_denials(self) -> Self {
+        let Shared { delivery, encoder, clock, .. } = &*self.shared;
+        let denials = Some(Arc::new(Denials::new()));
+        Self { shared: Shared::new(delivery.clone(), encoder.clone(), *clock, denials), _notices: None }
     }
 
     /// The same store, but the caller's clock counts, and what it writes does not expire before the year 2200.
     #[must_use]
     pub fn by_callers_clock(self) -> Self {
-        let Shared { delivery, encoder, .. } = &*self.shared;
-        Self { shared: Shared::new(delivery.clone(), encoder.clone(), Whose::Callers) }
+        let Shared { delivery, encoder, denials, .. } = &*self.shared;
+        let (delivery, encoder, denials) = (delivery.clone(), encoder.clone(), denials.clone());
+        Self { shared: Shared::new(delivery, encoder, Whose::Callers, denials), _notices: None }
     }
 
     /// Makes several decisions in one call, each a charge of its own.
@@ -190,6 +209,16 @@ impl<D> RedisStore<D> {
         self.shared.coalesced.load(Ordering::Relaxed)
     }
 
+    /// How many denials were answered without asking the server, because it was certain what it would say.
+    pub fn denied_from_cache(&self) -> u64 {
+        self.shared.denials.as_ref().map_or(0, |denials| denials.answered())
+    }
+
+    /// How many denials are remembered for that. There are never more than 65,536.
+    pub fn remembered_denials(&self) -> usize {
+        self.shared.denials.as_ref().map_or(0, |denials| denials.kept())
+    }
+
     /// How many calls for charges are under way.
     #[doc(hidden)]
     pub fn under_way(&self) -> usize {
@@ -198,10 +227,10 @@ impl<D> RedisStore<D> {
 }
 
 impl<D: Deliver> Shared<D> {
-    fn new(delivery: D, encoder: KeyEncoder, clock: Whose) -> Arc<Self> {
+    fn new(delivery: D, encoder: KeyEncoder, clock: Whose, denials: Option<Arc<Denials>>) -> Arc<Self> {
         let waiting = (0..delivery.ways()).map(|_| Waiting::default()).collect();
         let (damaged, coalesced) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { delivery, encoder, clock, waiting, damaged, coalesced })
+        Arc::new(Self { delivery, encoder, clock, waiting, damaged, coalesced, denials })
     }
 
     /// One call, and what it found.
@@ -228,7 +257,11 @@ impl<D: Deliver> Store for RedisStore<D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        Request::new(&self.shared, charges, now, deadline).charge().await
+        let question = match self.shared.denied(charges, now) {
+            Ok(denial) => return Ok(denial),
+            Err(question) => question,
+        };
+        Request { question, ..Request::new(&self.shared, charges, now, deadline) }.charge().await
     }
 
     async fn peek(&self, charges: &[Charge<'_>], now: Timestamp, deadline: Duration) -> Result<Reply, StoreError> {
@@ -259,5 +292,13 @@ impl<D: Deliver> Store for RedisStore<D> {
 
     fn can_fail(&self) -> bool {
         true
+    }
+
+    fn savings(&self) -> Savings {
+        Savings {
+            coalesced_requests: Some(self.coalesced()),
+            denied_from_cache: Some(self.denied_from_cache()),
+            leased_tokens: Vec::new(),
+        }
     }
 }

@@ -14,6 +14,8 @@ mod redis_company;
 #[cfg(feature = "redis")]
 mod redis_delivery;
 #[cfg(feature = "redis")]
+mod redis_denials;
+#[cfg(feature = "redis")]
 mod redis_faults;
 #[cfg(feature = "redis")]
 mod redis_server;

@@ -3,7 +3,7 @@
 use crate::time::{Micros, Timestamp};
 
 /// q + r/n µs: as a length, or as an instant after the epoch. Compares lexicographically.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Span {
     pub(super) micros: u64,
     pub(super) parts: u64,

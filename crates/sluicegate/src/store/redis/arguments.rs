@@ -24,6 +24,14 @@ pub(super) enum Operation {
 }
 
 impl Operation {
+    /// Whether there may be more room after it than before.
+    pub(super) fn gives_back(self) -> bool {
+        match self {
+            Self::Charge | Self::Peek => false,
+            Self::Refund | Self::Reset | Self::Undo(_) => true,
+        }
+    }
+
     fn argument(self, times: u32) -> Word {
         let name = match self {
             Self::Charge => "charge",

@@ -23,6 +23,11 @@ pub(super) trait Deliver: Clone + Send + Sync + 'static {
     /// Which way a key goes.
     fn way_of(&self, key: &[u8]) -> usize;
 
+    /// The era of the states: those that were seen in another one may be lost, or older ones be back.
+    fn era(&self) -> u64 {
+        0
+    }
+
     /// Whether calls can be delivered, for all that is known.
     fn health(&self) -> Health {
         Health::Up
@@ -40,6 +45,10 @@ impl Deliver for Arc<Servers> {
 
     fn way_of(&self, key: &[u8]) -> usize {
         Servers::way_of(self, key)
+    }
+
+    fn era(&self) -> u64 {
+        Servers::era(self)
     }
 
     fn health(&self) -> Health {

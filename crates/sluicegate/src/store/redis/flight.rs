@@ -9,6 +9,7 @@
 
 use super::arguments::Message;
 use super::deliver::Deliver;
+use super::denials::Seen;
 use super::error::Trouble;
 use super::plan::{Plan, digest};
 use super::queue::{Batch, Boarded, Joined, Queue};
@@ -18,6 +19,7 @@ use super::{Shared, script};
 use crate::store::key::Digest;
 use crate::store::{Charge, ErrorClass, Reply, StoreError};
 use parking_lot::Mutex;
+use sluicegate_core::Timestamp;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +40,8 @@ pub(super) struct Caller {
 /// What a caller is told.
 #[derive(Debug)]
 enum Told {
-    Decided(Reply),
+    /// And if it is the first denial, what was seen of the limits then.
+    Decided(Reply, Option<Vec<Seen>>),
     Failed(StoreError),
     /// The server would not decide this in company. Alone it may.
     GoAlone,
@@ -49,6 +52,8 @@ struct Answers {
     /// How many of them admit.
     permits: usize,
     replies: VecDeque<Reply>,
+    /// What the limits are after that, if there is no room left.
+    denial: Option<Vec<Seen>>,
 }
 
 /// A call on its way, with those who wait for it.
@@ -65,18 +70,14 @@ impl<D: Deliver> Request<'_, '_, D> {
         let way = store.way_of(self.charges);
         let (answer, told) = oneshot::channel();
         let caller = Caller { answer, deadline: self.deadline };
-        let joined = store.waiting[way].lock().join(
-            digest(self.charges),
-            caller,
-            |plan| plan.has_limits_of(self.charges),
-            || Arc::new(Plan::new(&store.encoder, self.charges)),
-        );
+        let joined = store.waiting[way]
+            .lock()
+            .join(digest(self.charges), caller, || Arc::new(Plan::new(&store.encoder, self.charges)));
         match joined {
             Joined::Waits => _ = store.coalesced.fetch_add(1, Ordering::Relaxed),
             Joined::Goes(batch) => {
                 tokio::spawn(Flight { store: Arc::clone(store), way, batch }.fly());
             }
-            Joined::Differs => return Ok(None),
             Joined::Full => {
                 return Err(StoreError::new(
                     ErrorClass::Overloaded,
@@ -85,7 +86,12 @@ impl<D: Deliver> Request<'_, '_, D> {
             }
         }
         match timeout_at(self.deadline, told).await {
-            Ok(Ok(Told::Decided(reply))) => Ok(Some(reply)),
+            Ok(Ok(Told::Decided(reply, seen))) => {
+                if let Some(seen) = seen {
+                    self.remember(reply.now, seen);
+                }
+                Ok(Some(reply))
+            }
             Ok(Ok(Told::Failed(error))) => Err(error),
             Ok(Ok(Told::GoAlone)) => Ok(None),
             Ok(Err(_)) => Err(StoreError::new(ErrorClass::Connection, "the call was given up")),
@@ -127,11 +133,7 @@ impl<D: Deliver> Flight<D> {
         let deadlines = self.batch.iter().flat_map(|group| &group.waiters).map(|caller| caller.deadline);
         let deadline = deadlines.max().unwrap_or_else(Instant::now);
         let Findings { now, decisions, .. } = self.store.say(&script::CHARGE, &message, deadline).await?;
-        let answers = |decided: Decided<'_>| Answers {
-            permits: decided.admitted as usize,
-            replies: decided.replay().map(|verdicts| Reply { now, verdicts }).collect(),
-        };
-        Ok(decisions.into_iter().map(answers).collect())
+        Ok(decisions.into_iter().map(|decided| Answers::new(decided, now)).collect())
     }
 
     fn tell_all(&self, batch: Batch<Arc<Plan>, Caller>, answers: Vec<Answers>) {
@@ -170,13 +172,25 @@ impl<D: Deliver> Drop for Flight<D> {
 }
 
 impl Answers {
+    fn new(decided: Decided<'_>, now: Timestamp) -> Self {
+        let (permits, is_denial) = (decided.admitted as usize, decided.is_denial());
+        let mut replay = decided.replay();
+        let replies = replay.by_ref().map(|verdicts| Reply { now, verdicts }).collect();
+        Self { permits, replies, denial: is_denial.then(|| replay.seen().collect()) }
+    }
+
     /// Answers callers in order. What was meant for those who have gone is for the next ones; returns what is left.
     fn tell(mut self, callers: impl IntoIterator<Item = Caller>) -> Self {
         for caller in callers {
             let Some(reply) = self.replies.pop_front() else { break };
-            match caller.answer.send(Told::Decided(reply)) {
+            // All denials of a call are of the same instant, so it is enough if one caller remembers it.
+            let seen = if self.permits == 0 { self.denial.take() } else { None };
+            match caller.answer.send(Told::Decided(reply, seen)) {
                 Ok(()) => self.permits = self.permits.saturating_sub(1),
-                Err(Told::Decided(unheard)) => self.replies.push_front(unheard),
+                Err(Told::Decided(unheard, seen)) => {
+                    self.replies.push_front(unheard);
+                    self.denial = self.denial.take().or(seen);
+                }
                 Err(_) => {}
             }
         }

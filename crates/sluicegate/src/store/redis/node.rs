@@ -4,8 +4,11 @@
 //! there, and wait no longer than their deadline. A call whose fate is unknown is reported as such and never sent
 //! again from here; one that certainly did not run may be.
 
+mod common;
 mod keeper;
 mod probe;
+
+pub(super) use common::Common;
 
 use super::super::ErrorClass;
 use super::address::Address;
@@ -13,38 +16,15 @@ use super::answer::{self, Reply};
 use super::breaker::{Breaker, Change, Phase};
 use super::call::{Answer, Call, Script};
 use super::counters::{Counters, count};
-use super::dialer::Dialer;
 use super::error::{Blame, Ran, Trouble, Turn, turn_of};
 use super::link::{Link, Message};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
-
-/// What all nodes of a store have in common.
-pub(super) struct Common {
-    /// Opens connections.
-    pub(super) dialer: Dialer,
-    /// Whether a server that is a replica must not be used at all.
-    pub(super) primary_only: bool,
-    /// How many connections to hold.
-    pub(super) connections: NonZeroUsize,
-    /// How many calls may wait for their answers on one connection.
-    pub(super) in_flight_max: NonZeroUsize,
-    /// How long an answer may take that no caller waits for.
-    pub(super) read_timeout: Duration,
-    /// The scripts that servers should know before they are called.
-    pub(super) scripts: Vec<&'static str>,
-    /// What all our keys begin with.
-    pub(super) key_prefix: String,
-    /// Told when something suggests that another server should be asked.
-    pub(super) doubt: Arc<Notify>,
-}
 
 /// One server. Its connections and tasks end when it is dropped.
 pub(super) struct Node {

@@ -2,10 +2,11 @@
 
 use super::key::KeyEncoder;
 use crate::store::Charge;
-use crate::store::key::Digest;
+use crate::store::key::{Digest, digest_of};
 use sluicegate_core::decision::Group;
 use sluicegate_core::{Cost, Quota};
 use smallvec::SmallVec;
+use std::hash::Hash;
 
 /// A decision over the limits of some keys.
 #[derive(Debug)]
@@ -35,22 +36,16 @@ impl Plan {
         };
         Self { charges: charges.iter().map(planned).collect() }
     }
-
-    /// True if these charges, whose digest is that of the plan, are under the limits of the plan: a rule may have changed.
-    pub(super) fn has_limits_of(&self, charges: &[Charge<'_>]) -> bool {
-        let is_same =
-            |(planned, charge): (&PlannedCharge, &Charge<'_>)| planned.quotas.as_slice() == charge.quotas;
-        self.charges.len() == charges.len() && self.charges.iter().zip(charges).all(is_same)
-    }
 }
 
-/// What stands for a decision in this process: its keys, costs and groups, in order. Not its limits.
+/// What stands for a decision in this process: its keys, limits, costs and groups, in order.
 pub(super) fn digest(charges: &[Charge<'_>]) -> Digest {
-    charges.iter().fold(Digest(0, 0), |sum, charge| {
-        let group = match charge.group {
-            Group::Enforced => 0,
-            Group::Shadow(number) => u64::from(number) + 1,
-        };
-        sum.then(charge.key.digest()).then(Digest(charge.cost.units(), group))
+    digest_of(|hasher| {
+        for charge in charges {
+            charge.key.digest().hash(hasher);
+            charge.quotas.hash(hasher);
+            charge.cost.hash(hasher);
+            charge.group.hash(hasher);
+        }
     })
 }

@@ -58,8 +58,6 @@ pub(super) enum Joined<P, W> {
     Waits,
     /// This is to be sent now.
     Goes(Batch<P, W>),
-    /// What has its digest is something else.
-    Differs,
     /// Too many wait.
     Full,
 }
@@ -76,19 +74,9 @@ impl<P: Clone, W> Queue<P, W> {
         self.calls
     }
 
-    /// Somebody has come for the decision with this digest. `is_same` tells whether a plan is the one it means, and
-    /// `plan` makes it.
-    pub(super) fn join(
-        &mut self,
-        digest: Digest,
-        waiter: W,
-        is_same: impl FnOnce(&P) -> bool,
-        plan: impl FnOnce() -> P,
-    ) -> Joined<P, W> {
+    /// Somebody has come for the decision with this digest; `plan` makes it.
+    pub(super) fn join(&mut self, digest: Digest, waiter: W, plan: impl FnOnce() -> P) -> Joined<P, W> {
         if let Some(group) = self.groups.get_mut(&digest) {
-            if !is_same(&group.plan) {
-                return Joined::Differs;
-            }
             if self.waiting >= WAITING_MAX {
                 return Joined::Full;
             }

@@ -3,7 +3,8 @@
 //! The script says what it found before the first, and how many were admitted. What follows from that is computed here,
 //! by the core, one charge after the other.
 
-use super::reply::{Found, all_fit, uncharged};
+use super::denials::Seen;
+use super::reply::{Finding, Found, all_fit, uncharged};
 use crate::store::Verdicts;
 use sluicegate_core::decision::is_charged;
 use smallvec::SmallVec;
@@ -36,6 +37,11 @@ impl<'a> Replay<'a> {
             self.left -= 1;
         }
         times - self.left
+    }
+
+    /// The limits as the next one would find them.
+    pub(super) fn seen(&self) -> impl Iterator<Item = Seen> {
+        self.findings.iter().map(Finding::seen)
     }
 
     /// Charges what the next one charges. False if that changes nothing.

@@ -5,6 +5,7 @@
 
 use super::arguments::{Limit, Message, Operation, Question};
 use super::call::Answer;
+use super::denials::Seen;
 use super::error::{Ran, Trouble};
 use super::replay::Replay;
 use crate::store::{ErrorClass, Verdicts};
@@ -105,6 +106,11 @@ impl<'a> Decided<'a> {
         verdicts(self.operation, &self.findings)
     }
 
+    /// Whether something was to be charged, and not all of it had room.
+    pub(super) fn is_denial(&self) -> bool {
+        self.operation == Operation::Charge && self.admitted < self.times
+    }
+
     /// The verdicts of all, one after the other. Only charges are asked for more than once.
     pub(super) fn replay(self) -> Replay<'a> {
         Replay::new(self.findings, self.times)
@@ -120,6 +126,13 @@ impl<'a> Finding<'a> {
         let at = limit.quota.aligned(now, limit.seed);
         let outcome = limit.quota.outcome(state.as_ref(), limit.cost, at);
         Some(Self { limit, at, outcome, state })
+    }
+}
+
+impl Finding<'_> {
+    /// What was seen of the limit.
+    pub(super) fn seen(&self) -> Seen {
+        Seen { state: self.state.clone(), at: self.at }
     }
 }
 

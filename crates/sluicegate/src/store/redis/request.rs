@@ -3,8 +3,9 @@
 use super::arguments::{Message, Operation};
 use super::call::{Script, Word};
 use super::deliver::Deliver;
+use super::denials::Question;
 use super::error::Trouble;
-use super::reply::{Decided, Findings};
+use super::reply::{Decided, Finding, Findings};
 use super::reserve::Part;
 use super::{Shared, Whose, script};
 use crate::store::key::Digest;
@@ -19,8 +20,10 @@ use tokio::time::Instant;
 pub(super) struct Request<'r, 'a, D> {
     pub(super) store: &'r Arc<Shared<D>>,
     pub(super) charges: &'r [Charge<'a>],
-    now: Timestamp,
+    pub(super) now: Timestamp,
     pub(super) deadline: Instant,
+    /// What a denial is remembered with.
+    pub(super) question: Option<Question>,
 }
 
 impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
@@ -30,7 +33,7 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Self {
-        Self { store, charges, now, deadline: Instant::now() + deadline }
+        Self { store, charges, now, deadline: Instant::now() + deadline, question: None }
     }
 
     /// Charges, together with whoever else asks now where that is possible.
@@ -56,6 +59,17 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
     }
 
     pub(super) async fn act(&self, operation: Operation) -> Result<Reply, StoreError> {
+        let giving_back = self.giving_back(operation);
+        let result = self.perform(operation).await;
+        if result.is_ok()
+            && let Some(giving_back) = giving_back
+        {
+            giving_back.finish();
+        }
+        result
+    }
+
+    async fn perform(&self, operation: Operation) -> Result<Reply, StoreError> {
         if !self.has_limits() {
             return Ok(Reply { now: self.now, verdicts: Default::default() });
         }
@@ -74,6 +88,9 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
             }
             said => said?,
         };
+        for decided in decisions.iter().filter(|decided| decided.is_denial()) {
+            self.remember(now, decided.findings.iter().map(Finding::seen));
+        }
         Ok(Reply { now, verdicts: decisions.iter().flat_map(Decided::verdicts).collect() })
     }
 

@@ -17,8 +17,9 @@
 
 use super::arguments::{Message, Operation};
 use super::deliver::Deliver;
+use super::denials::Seen;
 use super::error::Trouble;
-use super::reply::{Decided, Findings, Found, all_fit, uncharged, verdicts};
+use super::reply::{Decided, Finding, Findings, Found, all_fit, uncharged, verdicts};
 use super::request::Request;
 use super::reserved::Reserved;
 use crate::store::{Charge, Reply, StoreError, Verdicts};
@@ -137,7 +138,9 @@ impl<'r, D: Deliver> Request<'r, '_, D> {
         let (_, rest) = join(given_back, looks).await;
         asked.extend(denied);
         asked.extend(rest.into_iter().flatten().flatten());
-        self.reply(asked.iter().map(|asked| (asked, uncharged(&asked.findings).collect())))
+        let reply = self.reply(asked.iter().map(|asked| (asked, uncharged(&asked.findings).collect())));
+        self.remember_parts(reply.now, &asked);
+        reply
     }
 
     /// Asks in one call, or in one for every key if the keys cannot share one now.
@@ -169,6 +172,21 @@ impl<'r, D: Deliver> Request<'r, '_, D> {
             findings: decided.findings,
         };
         Ok(questions.into_iter().zip(decisions).map(asked).collect())
+    }
+
+    /// Remembers a denial, if all limits were seen.
+    fn remember_parts(&self, now: Timestamp, answers: &[Asked<'r>]) {
+        let mut of_charges: Vec<Vec<Seen>> = vec![Vec::new(); self.charges.len()];
+        for asked in answers {
+            let mut seen = asked.findings.iter().map(Finding::seen);
+            for index in &asked.part {
+                of_charges[*index] = seen.by_ref().take(self.charges[*index].quotas.len()).collect();
+            }
+        }
+        let is_seen = |(charge, seen): (&Charge<'_>, &Vec<Seen>)| charge.quotas.len() == seen.len();
+        if self.charges.iter().zip(&of_charges).all(is_seen) {
+            self.remember(now, of_charges.into_iter().flatten());
+        }
     }
 
     fn is_enforced(&self, index: usize) -> bool {

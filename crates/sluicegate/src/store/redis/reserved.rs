@@ -11,10 +11,12 @@
 use super::arguments::{Message, Operation};
 use super::call::{Call, Repeat, Script, Word};
 use super::deliver::Deliver;
+use super::denials::{Denials, GivingBack, slot_of};
 use super::request::Request;
 use super::reserve::Part;
 use futures_util::future::join_all;
 use sluicegate_core::Timestamp;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -64,10 +66,11 @@ impl<'q, 'r, 'a, D: Deliver> Reserved<'q, 'r, 'a, D> {
         let undos = |(part, charged_at)| self.request.undos(part, charged_at);
         let undos: Vec<Undo> = self.parts.drain(..).flat_map(undos).collect();
         let (delivery, deadline) = (self.request.store.delivery.clone(), Instant::now() + WITHIN);
+        let denials = self.request.store.denials.clone();
         // Without a runtime, which ends before its tasks' futures are dropped, nobody could send anything any more.
         let runtime = Handle::try_current().ok()?;
         Some(runtime.spawn(async move {
-            join_all(undos.iter().map(|undo| undo.send(&delivery, deadline))).await;
+            join_all(undos.iter().map(|undo| undo.send(&delivery, denials.as_ref(), deadline))).await;
         }))
     }
 }
@@ -92,10 +95,16 @@ impl<D: Deliver> Request<'_, '_, D> {
 }
 
 impl Undo {
-    async fn send(&self, delivery: &impl Deliver, deadline: Instant) {
+    async fn send(&self, delivery: &impl Deliver, denials: Option<&Arc<Denials>>, deadline: Instant) {
         let Self { script, keys, arguments } = self;
         let call = Call { script, keys, arguments, repeat: Repeat::Never };
+        let slots = keys.iter().map(|key| slot_of(key));
+        let giving_back = denials.map(|denials| GivingBack::new(denials, slots, deadline));
         // Nothing can be done about one that fails, and its answer has been waited for long enough.
-        let _ = delivery.call(&call, deadline).await;
+        if delivery.call(&call, deadline).await.is_ok()
+            && let Some(giving_back) = giving_back
+        {
+            giving_back.finish();
+        }
     }
 }

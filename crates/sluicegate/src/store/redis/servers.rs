@@ -13,7 +13,7 @@ use super::topology::slots::{SLOTS, slot_of};
 use super::topology::{Topology, probe_key};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 /// The servers of a store. Connections and tasks end when this is dropped.
 pub struct Servers {
     topology: Topology,
+    era: Arc<AtomicU64>,
 }
 
 /// How the servers are.
@@ -81,6 +82,7 @@ impl Servers {
             ServerNames::Sentinel { database, .. } => (*database, true),
             ServerNames::Cluster { .. } => (0, false),
         };
+        let era = Arc::new(AtomicU64::new(0));
         let common = Arc::new(Common {
             dialer: Dialer::for_servers(options, database)?,
             primary_only,
@@ -90,6 +92,7 @@ impl Servers {
             scripts: scripts.iter().map(|script| script.text).collect(),
             key_prefix: key_prefix.to_owned(),
             doubt: Arc::new(Notify::new()),
+            era: Arc::clone(&era),
         });
         let topology = match options.servers.clone() {
             ServerNames::Single { address, .. } => {
@@ -102,7 +105,7 @@ impl Servers {
             }
             ServerNames::Cluster { seeds } => Topology::Cluster(Cluster::start(seeds, common)),
         };
-        Ok(Self { topology })
+        Ok(Self { topology, era })
     }
 
     /// Sends the call to the server that has its keys, and brings the answer, or an error by the deadline.
@@ -135,6 +138,11 @@ impl Servers {
             Topology::Single(_) | Topology::Sentinel(_) => 0,
             Topology::Cluster(_) => usize::from(slot_of(key)),
         }
+    }
+
+    /// The era of the states: those that were seen in another one may be lost, or older ones be back.
+    pub(super) fn era(&self) -> u64 {
+        self.era.load(Ordering::Acquire)
     }
 
     /// How the servers are now.

@@ -38,6 +38,7 @@ pub(super) async fn keep_connected(shared: Arc<Shared>, lane: usize) {
 async fn serve(shared: &Shared, lane: usize, link: Arc<Link>, driver: Driver) {
     count(&shared.counters.connected);
     shared.proof.send_replace(Proof::None);
+    shared.common.begin_era();
     shared.lanes[lane].send_replace(Some(Arc::clone(&link)));
     shared.probe_now.notify_one();
     let how = tokio::select! {

@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::store::redis::call::Repeat;
+use crate::store::redis::dialer::Dialer;
 use crate::store::redis::options::RedisOptions;
 use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
+use std::num::NonZeroUsize;
+use std::time::Duration;
 
 /// Longer than anything takes that is not meant to fail.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,6 +23,7 @@ fn start(server: &RedisServer, connections: usize, scripts: Vec<&'static str>) -
         scripts,
         key_prefix: String::new(),
         doubt: Arc::new(Notify::new()),
+        era: Arc::default(),
     };
     Node::start(Address { host: "127.0.0.1".to_owned(), port: server.port() }, Arc::new(common), None)
 }

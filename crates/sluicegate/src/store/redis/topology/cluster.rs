@@ -127,6 +127,7 @@ impl Map {
         if let Some(owner) = self.owners.write().get_mut(usize::from(slot)) {
             *owner = Some(Arc::clone(&node));
         }
+        self.common.begin_era();
         self.common.doubt.notify_one();
         Some(node)
     }
@@ -141,7 +142,10 @@ impl Map {
             owners[usize::from(*first)..=usize::from(*last)].fill(Some(self.node(primary)));
         }
         self.name_probe_keys(&owners);
-        *self.owners.write() = owners;
+        let before = std::mem::replace(&mut *self.owners.write(), owners);
+        if !same(&before, &self.owners.read()) {
+            self.common.begin_era();
+        }
         // A server without slots is kept as long as owners send calls there: slots are moving to it.
         let needed = |address: &Address| ranges.iter().any(|range| range.primary == *address);
         self.nodes.lock().retain(|address, node| needed(address) || node.take_asked());
@@ -175,6 +179,15 @@ fn distinct(owners: &[Option<Arc<Node>>]) -> Vec<Arc<Node>> {
         }
     }
     nodes
+}
+
+/// Whether every slot has the same server.
+fn same(left: &[Option<Arc<Node>>], right: &[Option<Arc<Node>>]) -> bool {
+    left.iter().zip(right).all(|pair| match pair {
+        (Some(left), Some(right)) => Arc::ptr_eq(left, right),
+        (None, None) => true,
+        _ => false,
+    })
 }
 
 async fn keep_reading(map: Arc<Map>) {

@@ -95,6 +95,7 @@ impl View {
         }
         let node = Node::start(address, Arc::clone(&self.common), Some(probe_key(&self.common, 0)));
         self.primary.send_replace(Some(Arc::new(node)));
+        self.common.begin_era();
     }
 
     fn note(&self, trouble: Trouble) {
