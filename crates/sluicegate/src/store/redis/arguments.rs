@@ -61,6 +61,8 @@ pub(super) struct Message<'a> {
     pub(super) keys: SmallVec<[Vec<u8>; 1]>,
     /// What stands for each of the keys here.
     digests: SmallVec<[Digest; 1]>,
+    /// The key of the limit that was said last.
+    last_key: usize,
     pub(super) arguments: SmallVec<[Word; 2]>,
     pub(super) limits: SmallVec<[Limit<'a>; 2]>,
     pub(super) decisions: SmallVec<[Question; 1]>,
@@ -93,6 +95,7 @@ impl<'a> Message<'a> {
             encoder,
             keys: SmallVec::new(),
             digests: SmallVec::new(),
+            last_key: 0,
             arguments: SmallVec::new(),
             limits: SmallVec::new(),
             decisions: SmallVec::new(),
@@ -144,7 +147,8 @@ impl<'a> Message<'a> {
         for (index, quota) in quotas.iter().enumerate() {
             let seed = if has_phase(quota) { seed(&self.keys[key]) } else { 0 };
             let limit = Limit { quota, cost, group, seed };
-            self.arguments.push(limit.argument(key + 1, index));
+            self.arguments.push(limit.argument(Place { key, last_key: self.last_key, index }));
+            self.last_key = key;
             self.limits.push(limit);
         }
     }
@@ -167,41 +171,64 @@ fn has_phase(quota: &Quota) -> bool {
     }
 }
 
+/// Where a limit is, and where the limit was that was said before it.
+#[derive(Clone, Copy)]
+struct Place {
+    key: usize,
+    last_key: usize,
+    index: usize,
+}
+
+impl Place {
+    /// Where keys follow each other they are not counted, so that decisions about different keys are said in the same
+    /// words, which are read only once.
+    fn write(self, text: &mut Word) {
+        // Writing to memory cannot fail.
+        let _ = if self.key == self.last_key + 1 {
+            write!(text, " + {:x} ", self.index)
+        } else {
+            write!(text, " {} {:x} ", self.key + 1, self.index)
+        };
+    }
+}
+
 impl Limit<'_> {
-    fn argument(&self, key: usize, index: usize) -> Word {
+    fn argument(&self, place: Place) -> Word {
         let mut text = Word::new();
         match self.quota {
-            Quota::TokenBucket(bucket) => self.write_bucket(&mut text, bucket, key, index),
+            Quota::TokenBucket(bucket) => self.write_bucket(&mut text, bucket, place),
             Quota::SlidingWindow(log) => {
-                self.write_head(&mut text, 'l', key, index);
+                self.write_head(&mut text, b'l', place);
                 write_numbers(&mut text, [self.cost.units(), log.limit(), log.window().as_micros()]);
             }
             Quota::SlidingCounter(counter) => {
-                self.write_head(&mut text, 'c', key, index);
+                self.write_head(&mut text, b'c', place);
                 write_numbers(
                     &mut text,
                     [self.cost.units(), counter.limit(), counter.window().as_micros() / 1_000],
                 );
             }
             Quota::FixedWindow(window) => {
-                self.write_head(&mut text, 'f', key, index);
+                self.write_head(&mut text, b'f', place);
                 write_numbers(&mut text, fixed_numbers(window, self.cost, self.seed));
             }
             // An algorithm that the script does not know: it refuses the call instead of guessing.
-            _ => self.write_head(&mut text, '?', key, index),
+            _ => self.write_head(&mut text, b'?', place),
         }
         text
     }
 
-    fn write_head(&self, text: &mut Word, kind: char, key: usize, index: usize) {
-        // Writing to memory cannot fail.
-        let _ = match self.group {
-            Group::Enforced => write!(text, "{kind} {key} {index:x} e"),
-            Group::Shadow(number) => write!(text, "{kind} {key} {index:x} {number}"),
-        };
+    fn write_head(&self, text: &mut Word, kind: u8, place: Place) {
+        text.push(kind);
+        place.write(text);
+        match self.group {
+            Group::Enforced => text.push(b'e'),
+            // Writing to memory cannot fail.
+            Group::Shadow(number) => drop(write!(text, "{number}")),
+        }
     }
 
-    fn write_bucket(&self, text: &mut Word, bucket: &TokenBucket, key: usize, index: usize) {
+    fn write_bucket(&self, text: &mut Word, bucket: &TokenBucket, place: Place) {
         let (full, full_parts) = lasting(bucket, bucket.limit());
         let (cost, cost_parts) = if self.cost.units() > bucket.limit() {
             // Beyond anything that is believed, so that it never fits and gives everything back.
@@ -211,14 +238,14 @@ impl Limit<'_> {
         };
         if bucket.credits() > 0 {
             let (unearned, unearned_parts) = lasting(bucket, bucket.credits());
-            self.write_head(text, 'k', key, index);
+            self.write_head(text, b'k', place);
             write_numbers(text, [bucket.parts_per_micro(), cost, cost_parts, full, full_parts]);
             write_numbers(text, [unearned, unearned_parts, bucket.credit_ttl().as_micros()]);
         } else if bucket.parts_per_micro() == 1 {
-            self.write_head(text, 'w', key, index);
+            self.write_head(text, b'w', place);
             write_numbers(text, [cost, full]);
         } else {
-            self.write_head(text, 'b', key, index);
+            self.write_head(text, b'b', place);
             write_numbers(text, [bucket.parts_per_micro(), cost, cost_parts, full, full_parts]);
         }
     }

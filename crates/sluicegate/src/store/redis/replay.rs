@@ -91,3 +91,66 @@ impl Iterator for Replay<'_> {
 }
 
 impl ExactSizeIterator for Replay<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use crate::identity::Identity;
+    use crate::store::redis::KeyEncoder;
+    use crate::store::redis::arguments::{Message, TIMES_MAX};
+    use crate::store::redis::call::Answer;
+    use crate::store::redis::reply::Findings;
+    use crate::store::{Charge, Key, KeySpace, Subject};
+    use sluicegate_core::decision::Group;
+    use sluicegate_core::{Cost, Micros, Quota, SlidingWindow, Timestamp};
+    use std::num::NonZeroU32;
+
+    /// What each of `times` is told of a log of three units an hour, or what is wrong with the reply. The time is the
+    /// first second of the second hour.
+    fn remaining(times: u32, body: &str) -> Result<Vec<(bool, u64, u64)>, String> {
+        let quotas: [Quota; 1] = [SlidingWindow::new(3, Micros::from_secs(3_600)).unwrap().into()];
+        let (space, encoder) = (KeySpace::new("api"), KeyEncoder::default());
+        let subject = Subject { tenant: None, identity: Some(Identity::Named("alice")), address: None };
+        let key = Key { space: &space, subject };
+        let charges = [Charge { key, quotas: &quotas, cost: Cost::ONE, group: Group::Enforced }];
+        let mut message = Message::new(&encoder);
+        message.add_times(NonZeroU32::new(times).unwrap(), &charges);
+        let answer = Answer { now: Timestamp::now(3_600_000_000), body: body.as_bytes().to_vec() };
+        let findings = Findings::read(&answer, &message).map_err(|trouble| format!("{trouble:?}"))?;
+        let decided = findings.decisions.into_iter().next().unwrap();
+        let told = decided.replay().map(|verdicts| {
+            let verdict = &verdicts[0];
+            let wait = match verdict.outcome {
+                sluicegate_core::Outcome::Denied { retry_after } => retry_after.as_micros(),
+                _ => 0,
+            };
+            (verdict.outcome.is_allowed(), verdict.remaining, wait)
+        });
+        Ok(told.collect())
+    }
+
+    #[test]
+    fn each_is_told_what_it_would_be_told_alone() {
+        // One unit of a second ago, which the first that is denied waits for.
+        let told = remaining(4, "0 x2 +l1,3599000000,3599000000,1").unwrap();
+        let wait = 3_599_000_000;
+        assert_eq!(told, [(true, 1, 0), (true, 0, 0), (false, 0, wait), (false, 0, wait)]);
+        assert_eq!(remaining(2, "0 x2 +-").unwrap(), [(true, 2, 0), (true, 1, 0)]);
+    }
+
+    #[test]
+    fn a_count_that_the_core_does_not_share_makes_no_sense() {
+        for body in ["0 x1 +-", "0 x3 +-", "0 +-", "0 y2 +-", "0 x +-", "0 x2", "0 x2 +- +-"] {
+            remaining(2, body).unwrap_err();
+        }
+        assert!(remaining(2, "0 x1 +-").unwrap_err().contains("disagree"));
+        // Who asks once is told no count.
+        remaining(1, "0 x1 +-").unwrap_err();
+        assert_eq!(remaining(1, "0 +-").unwrap(), [(true, 2, 0)]);
+    }
+
+    #[test]
+    fn nobody_asks_for_more_than_the_bound() {
+        let told = remaining(u32::MAX, "0 x3 +-").unwrap();
+        assert_eq!(told.len(), TIMES_MAX as usize);
+    }
+}

@@ -10,6 +10,7 @@ macro_rules! text {
         concat!(
             $($before,)?
             include_str!("lua/charge.lua"),
+            include_str!("lua/batch.lua"),
             include_str!("lua/common.lua"),
             include_str!("lua/bucket.lua"),
             include_str!("lua/windows.lua"),

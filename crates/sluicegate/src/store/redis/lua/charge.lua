@@ -11,9 +11,9 @@
 --            l <key> <index> <group> <cost> <limit> <window µs>                                  a sliding window
 --            c <key> <index> <group> <cost> <limit> <window ms>                                 a sliding counter
 --            f <key> <index> <group> <cost> <limit> <window µs> <phase µs>                         a fixed window
---          <key> counts from 1. <index> is the limit's place under its key, one hexadecimal digit. <group> is `e` for
---          enforced or the number of a shadow group. A bucket's cost above its limit arrives as a length beyond
---          anything it is believed to hold.
+--          <key> counts from 1; `+` is the key after that of the limit before. <index> is the limit's place under its
+--          key, one hexadecimal digit. <group> is `e` for enforced or the number of a shadow group. A bucket's cost above
+--          its limit arrives as a length beyond anything it is believed to hold.
 -- Reply    `<nonce> <now µs> late`, when nothing was done because it is too late. Otherwise
 --          `<nonce> <now µs> <damaged keys>` and for every limit a space, `+` if the cost fits or `-`, and its state,
 --          pulled back into range: before the charge, or after the refund, undo or reset. `charge <n>` means the same

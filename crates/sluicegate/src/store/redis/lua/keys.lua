@@ -32,13 +32,14 @@ end
 
 -- The decisions, each a list of limits with its operation.
 local function decisions()
-  local all, current = {}, nil
+  local all, current, before = {}, nil, 0
   for index = 3, #ARGV do
-    local kind, key, place, group, fields = match(ARGV[index], '^(%l) (%d+) (%x) (%w+) (.+)$')
+    local kind, key, place, group, fields = match(ARGV[index], '^(%l) ([%d+]+) (%x) (%w+) (.+)$')
     if kind then
       local limit
       kind, limit = new_limit(kind, fields)
-      limit.algorithm, limit.key, limit.place = algorithm_of(kind), tonumber(key), kind .. place
+      before = key == '+' and before + 1 or tonumber(key)
+      limit.algorithm, limit.key, limit.place = algorithm_of(kind), before, kind .. place
       limit.group, limit.is_free = group, limit.cost == 0 and (limit.cost_parts or 0) == 0
       current[#current + 1] = limit
     else
