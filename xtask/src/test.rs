@@ -1,10 +1,12 @@
-//! `cargo xtask test`: every test there is, then the loom models of the concurrent parts.
+//! `cargo xtask test`: every test there is, the instructions of the core paths, then the loom models of the concurrent
+//! parts.
 //!
 //! What the tests need and Cargo does not bring is installed first.
 //! A step fails when a test fails, and also when a test was skipped or, for loom, when none ran: a green
 //! line must mean that something was really looked at.
 
 use crate::command::Invocation;
+use crate::counts;
 use crate::failure::Failure;
 use crate::plan::Step;
 use crate::servers::Servers;
@@ -19,6 +21,7 @@ pub(crate) const STEPS: &[Step] = &[
         about: "unit, integration and documentation tests of every crate, all features on",
         run: workspace_tests,
     },
+    Step { name: "counts", about: "no core path takes notably more instructions than before", run: counts::check },
     Step { name: "loom", about: "every interleaving of the small concurrent parts", run: loom_tests },
 ];
 

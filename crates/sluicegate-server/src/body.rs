@@ -1,14 +1,14 @@
 //! Bounds on one request: its size and the time the client takes to send it.
 //!
-//! [`limit`] looks at a request before it is routed. What already shows in the head (a URI, a
+//! [`check_head`] looks at a request before it is routed. What already shows in the head (a URI, a
 //! header count or a `Content-Length` over the bound) is refused at once, before a byte of the body
-//! is read or a buffer sized by the client's claim. Otherwise the body is replaced by one that
-//! counts and times itself while it is read, so that chunked and slow bodies meet the same bounds
-//! whichever handler reads them.
+//! is read or a buffer sized by the client's claim. Otherwise the body is replaced by a
+//! [`LimitedBody`], which counts and times itself while it is read, so that chunked and slow bodies
+//! meet the same bounds whichever handler reads them.
 //!
 //! A handler that meets a broken bound sees only a failed body. What the client is told (413 or
-//! 408) is decided by [`BodyWatch`], so the answer does not depend on how the handler reports the
-//! failure.
+//! 408) is decided by the body's fault, so the answer does not depend on how the handler reports the
+//! failure. Where the body is out of reach by then, a [`BodyWatch`] remembers it.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -16,10 +16,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::{Body, HttpBody};
-use axum::extract::Request;
-use axum::http::{StatusCode, header};
-use bytes::Bytes;
+use axum::http::{Request, StatusCode, header};
+use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -95,40 +95,57 @@ impl BodyWatch {
     }
 }
 
-/// Refuses a request whose head is over a bound, and puts its body under watch otherwise.
-pub(crate) fn limit(request: Request, limits: &RequestLimits) -> Result<(Request, BodyWatch), Problem> {
-    check_head(&request, limits)?;
-    let watch = BodyWatch::default();
-    if request.body().is_end_stream() {
-        return Ok((request, watch));
-    }
-    let request = request.map(|inner| {
-        Body::new(LimitedBody {
-            inner,
-            bytes_left: limits.body_bytes_max,
-            limits: *limits,
-            // `None` only for a bound beyond the clock's range, which means no bound.
-            whole_deadline: Instant::now().checked_add(limits.whole_request),
-            timer: None,
-            is_waiting: false,
-            watch: watch.clone(),
-        })
-    });
-    Ok((request, watch))
+/// A request's body as it comes from a connection, or from a test.
+pub(crate) trait RequestBody:
+    HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static
+{
 }
 
-/// The whole body of a request that went through [`limit`].
-pub(crate) async fn read(body: Body) -> Result<Bytes, Problem> {
-    match body.collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) => Err(fault_behind(&error).map_or_else(
-            || {
-                let detail = "the request body ended early or is malformed; send it completely";
-                Problem::new(StatusCode::BAD_REQUEST, detail)
-            },
-            Problem::from,
-        )),
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> RequestBody for B {}
+
+/// Puts the body of a request under watch, for a handler that takes it away.
+pub(crate) fn watch<B: RequestBody>(request: Request<B>, limits: &RequestLimits) -> (Request<Body>, BodyWatch) {
+    let watch = BodyWatch::default();
+    let request = request.map(|inner| {
+        if inner.is_end_stream() {
+            return Body::empty();
+        }
+        Body::new(LimitedBody { watch: Some(watch.clone()), ..LimitedBody::new(inner, limits) })
+    });
+    (request, watch)
+}
+
+/// The whole of a body under bounds.
+pub(crate) async fn read<B>(mut body: B) -> Result<Bytes, Problem>
+where
+    B: HttpBody<Data = Bytes, Error = axum::Error> + Unpin,
+{
+    // Most bodies are in one piece, which is taken as it is.
+    let (mut first, mut more) = (Bytes::new(), BytesMut::new());
+    while !body.is_end_stream()
+        && let Some(frame) = body.frame().await
+    {
+        let Ok(piece) = frame.map_err(|error| unreadable(&error))?.into_data() else { continue };
+        if first.is_empty() {
+            first = piece;
+            continue;
+        }
+        if more.is_empty() {
+            more.extend_from_slice(&first);
+        }
+        more.extend_from_slice(&piece);
     }
+    Ok(if more.is_empty() { first } else { more.freeze() })
+}
+
+fn unreadable(error: &axum::Error) -> Problem {
+    fault_behind(error).map_or_else(
+        || {
+            let detail = "the request body ended early or is malformed; send it completely";
+            Problem::new(StatusCode::BAD_REQUEST, detail)
+        },
+        Problem::from,
+    )
 }
 
 fn fault_behind(error: &(dyn std::error::Error + 'static)) -> Option<BodyFault> {
@@ -136,7 +153,8 @@ fn fault_behind(error: &(dyn std::error::Error + 'static)) -> Option<BodyFault> 
         .find_map(|error| error.downcast_ref::<BodyFault>().copied())
 }
 
-fn check_head(request: &Request, limits: &RequestLimits) -> Result<(), Problem> {
+/// Refuses a request whose head is over a bound.
+pub(crate) fn check_head<B>(request: &Request<B>, limits: &RequestLimits) -> Result<(), Problem> {
     let uri_bytes = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     if uri_bytes > MAX_URI_BYTES {
         let detail = format!("the URI has {uri_bytes} bytes; at most {MAX_URI_BYTES} are taken");
@@ -157,29 +175,58 @@ fn check_head(request: &Request, limits: &RequestLimits) -> Result<(), Problem> 
 }
 
 /// A body that ends in a [`BodyFault`] when it is too long or too slow.
-struct LimitedBody {
-    inner: Body,
+pub(crate) struct LimitedBody<B> {
+    inner: B,
     bytes_left: u64,
     limits: RequestLimits,
-    whole_deadline: Option<Instant>,
+    /// Set when the body is first waited for, which is right after the head or not at all.
+    whole_deadline: Option<Option<Instant>>,
     /// Made when the client first lets us wait, then reused.
     timer: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
-    watch: BodyWatch,
+    fault: Option<BodyFault>,
+    watch: Option<BodyWatch>,
 }
 
-impl LimitedBody {
-    fn fail(&self, fault: BodyFault) -> axum::Error {
+impl<B> LimitedBody<B> {
+    pub(crate) fn new(inner: B, limits: &RequestLimits) -> Self {
+        let bytes_left = limits.body_bytes_max;
+        Self {
+            inner,
+            bytes_left,
+            limits: *limits,
+            whole_deadline: None,
+            timer: None,
+            is_waiting: false,
+            fault: None,
+            watch: None,
+        }
+    }
+
+    /// The broken bound, if any so far.
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        self.fault
+    }
+
+    fn fail(&mut self, fault: BodyFault) -> axum::Error {
         // Only the first fault counts; a reader that goes on after it changes nothing.
-        let _ = self.watch.0.set(fault);
+        self.fault.get_or_insert(fault);
+        if let Some(watch) = &self.watch {
+            let _ = watch.0.set(fault);
+        }
         axum::Error::new(fault)
     }
 
     /// Ready once the client has been waited for long enough.
     fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_waiting {
-            let idle_deadline = Instant::now().checked_add(self.limits.body_idle);
-            let deadlines = [idle_deadline, self.whole_deadline];
+            // `None` only for a bound beyond the clock's range, which means no bound.
+            let now = Instant::now();
+            let whole = match self.whole_deadline {
+                Some(whole) => whole,
+                None => *self.whole_deadline.insert(now.checked_add(self.limits.whole_request)),
+            };
+            let deadlines = [now.checked_add(self.limits.body_idle), whole];
             let Some(deadline) = deadlines.into_iter().flatten().min() else {
                 return Poll::Pending;
             };
@@ -196,7 +243,7 @@ impl LimitedBody {
     }
 }
 
-impl HttpBody for LimitedBody {
+impl<B: RequestBody> HttpBody for LimitedBody<B> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -204,7 +251,7 @@ impl HttpBody for LimitedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if let Some(fault) = self.watch.fault() {
+        if let Some(fault) = self.fault {
             return Poll::Ready(Some(Err(axum::Error::new(fault))));
         }
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
@@ -212,8 +259,10 @@ impl HttpBody for LimitedBody {
             return Poll::Ready(Some(Err(self.fail(BodyFault::TooSlow))));
         };
         self.is_waiting = false;
-        let Some(Ok(frame)) = frame else {
-            return Poll::Ready(frame);
+        let frame = match frame {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Poll::Ready(Some(Err(axum::Error::new(error)))),
+            None => return Poll::Ready(None),
         };
         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
         match self.bytes_left.checked_sub(bytes) {

@@ -1,8 +1,9 @@
 //! What the listeners serve: one router per listener, and the one way a request goes through any of
 //! them.
 //!
-//! [`answer`] is that way: bounds first, then the router, then the last word on the answer. It
-//! promises that every request that reaches it gets exactly one answer, also when its handler
+//! [`answer`] is that way: bounds first, then the router, then the last word on the answer. The
+//! request that nearly all of a listener's are goes past the router, to the very handler that the
+//! router would find: see [`Shortcut`]. It promises that every request that reaches it gets exactly one answer, also when its handler
 //! panics or its body breaks a bound, and it needs no socket, so tests can call it directly.
 //!
 //! Handlers live in the modules below this one; each builds a [`Router`] from its state.
@@ -20,18 +21,20 @@ mod top;
 use std::any::Any;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::ConnectInfo;
 use axum::http::header::{self, HeaderValue};
-use axum::http::{StatusCode, Version};
+use axum::http::request::Parts;
+use axum::http::{Method, Request, StatusCode, Version};
 use axum::response::{IntoResponse as _, Response};
 use tower::Service as _;
 
 use crate::app::App;
-use crate::body::{self, RequestLimits};
+use crate::body::{self, LimitedBody, RequestBody, RequestLimits};
 use crate::problem::{self, Problem};
 use health::Health;
 
@@ -39,56 +42,143 @@ use health::Health;
 #[derive(Debug)]
 pub(crate) struct Routers {
     /// The demo application.
-    pub(crate) gateway: Router,
+    pub(crate) gateway: Site,
     /// The decision API.
-    pub(crate) api: Router,
+    pub(crate) api: Site,
     /// Health, metrics and the busiest identities.
-    pub(crate) admin: Router,
+    pub(crate) admin: Site,
 }
 
 impl Routers {
     /// The routers of this build.
     pub(crate) fn new(app: &App, health: &Health) -> Self {
         Self {
-            gateway: problem::with_fallbacks(gateway::router(app.clone())),
-            api: problem::with_fallbacks(api::router(app.clone())),
+            gateway: Site {
+                router: problem::with_fallbacks(gateway::router(app.clone())),
+                shortcut: Some(Shortcut::Ping(app.clone())),
+            },
+            api: Site {
+                router: problem::with_fallbacks(api::router(app.clone())),
+                shortcut: Some(Shortcut::Check(app.clone())),
+            },
             admin: problem::with_fallbacks(
                 Router::new()
                     .merge(health::router(health.clone(), app.clone()))
                     .merge(metrics::router(app.clone()))
                     .merge(top::router(app.clone())),
-            ),
+            )
+            .into(),
         }
     }
 }
 
-/// Takes one request through a router.
-pub(crate) async fn answer(mut router: Router, request: Request, limits: &RequestLimits) -> Response {
+/// What one listener serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    router: Router,
+    shortcut: Option<Shortcut>,
+}
+
+impl From<Router> for Site {
+    fn from(router: Router) -> Self {
+        Self { router, shortcut: None }
+    }
+}
+
+/// The one request that is answered without asking the router who answers it.
+#[derive(Clone, Debug)]
+enum Shortcut {
+    Check(App),
+    Ping(App),
+}
+
+impl Shortcut {
+    fn takes<B>(&self, request: &Request<B>) -> bool {
+        let (method, path) = match self {
+            Self::Check(_) => (Method::POST, check::PATH),
+            Self::Ping(_) => (Method::GET, gateway::PING),
+        };
+        *request.method() == method && request.uri().path() == path
+    }
+
+    async fn answer<B: RequestBody>(
+        &self,
+        head: &Parts,
+        body: &mut LimitedBody<B>,
+        peer: SocketAddr,
+    ) -> Result<Response, Infallible> {
+        let answered = match self {
+            Self::Check(app) => check::decide(app, &head.headers, body).await,
+            Self::Ping(app) => gateway::pong(app, head.uri.path(), &head.headers, peer).await,
+        };
+        Ok(answered.into_response())
+    }
+}
+
+/// Answers one request of a client at `peer`.
+pub(crate) async fn answer<B: RequestBody>(
+    site: &Site,
+    request: Request<B>,
+    peer: SocketAddr,
+    limits: &RequestLimits,
+) -> Response {
+    if let Err(problem) = body::check_head(&request, limits) {
+        return closing(problem, request.version());
+    }
+    match site.shortcut.as_ref().filter(|shortcut| shortcut.takes(&request)) {
+        Some(shortcut) => cut_short(shortcut, request, peer, limits).await,
+        // Boxed, because this is a large future, and hyper moves that of every request.
+        None => Box::pin(routed(site.router.clone(), request, peer, limits)).await,
+    }
+}
+
+async fn cut_short<B: RequestBody>(
+    shortcut: &Shortcut,
+    request: Request<B>,
+    peer: SocketAddr,
+    limits: &RequestLimits,
+) -> Response {
+    let (head, body) = request.into_parts();
+    let mut body = LimitedBody::new(body, limits);
+    let answered = catch_panic(shortcut.answer(&head, &mut body, peer)).await;
+    match body.fault() {
+        Some(fault) => closing(fault.into(), head.version),
+        None => answered.unwrap_or_else(|panicked| panicked.problem(head.uri.path()).into_response()),
+    }
+}
+
+async fn routed<B: RequestBody>(
+    mut router: Router,
+    mut request: Request<B>,
+    peer: SocketAddr,
+    limits: &RequestLimits,
+) -> Response {
     let version = request.version();
     let path = request.uri().path_and_query().cloned();
-    let (request, watch) = match body::limit(request, limits) {
-        Ok(limited) => limited,
-        Err(problem) => return closing(problem, version),
-    };
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let (request, watch) = body::watch(request, limits);
     let answered = catch_panic(async move { router.call(request).await }).await;
-    if let Some(fault) = watch.fault() {
-        return closing(fault.into(), version);
-    }
-    match answered {
-        Ok(Ok(response)) => response,
-        Err(Panicked) => {
-            // The panic hook has logged the place and the message; the client learns neither. The
-            // query may hold credentials, so only the path is logged.
+    match watch.fault() {
+        Some(fault) => closing(fault.into(), version),
+        None => answered.unwrap_or_else(|panicked| {
             let path = path.as_ref().map_or("", |path| path.path());
-            tracing::error!(path, "a handler panicked; its request was answered 500");
-            let detail = "the server met a fault of its own while answering; its log says where";
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response()
-        }
+            panicked.problem(path).into_response()
+        }),
     }
 }
 
 /// A handler panicked. The payload may hold anything, so it is dropped.
 struct Panicked;
+
+impl Panicked {
+    /// The panic hook has logged the place and the message; the client learns neither. The query may hold
+    /// credentials, so only the path is logged.
+    fn problem(self, path: &str) -> Problem {
+        tracing::error!(path, "a handler panicked; its request was answered 500");
+        let detail = "the server met a fault of its own while answering; its log says where";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    }
+}
 
 impl From<Box<dyn Any + Send>> for Panicked {
     fn from(_payload: Box<dyn Any + Send>) -> Self {
@@ -98,7 +188,7 @@ impl From<Box<dyn Any + Send>> for Panicked {
 
 /// Turns a panic while `future` runs into an error, so that one bad request costs only its own
 /// answer.
-async fn catch_panic<F>(future: F) -> Result<Result<Response, Infallible>, Panicked>
+async fn catch_panic<F>(future: F) -> Result<Response, Panicked>
 where
     F: Future<Output = Result<Response, Infallible>>,
 {
@@ -106,7 +196,7 @@ where
     poll_fn(|cx| {
         // Unwind safety: after a panic the future is only dropped, never polled again.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(Ok),
+            Ok(poll) => poll.map(|Ok(response)| Ok(response)),
             Err(payload) => std::task::Poll::Ready(Err(payload.into())),
         }
     })

@@ -16,6 +16,7 @@ mod accept;
 mod activity;
 mod connection;
 mod io;
+pub(crate) mod notice;
 pub(crate) mod open_files;
 mod options;
 mod service;
@@ -29,14 +30,16 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::http::Site;
+
 use accept::Acceptor;
 use connection::Connections;
+use notice::Notice;
 pub(crate) use options::ListenerOptions;
 
 /// Why a listener could not be opened.
@@ -125,41 +128,50 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
     fn serve(self, stream: TcpStream, peer: SocketAddr, slot: Slot) -> impl Future<Output = ()> + Send;
 }
 
-/// Serves `router` on `listener` until `drain` is cancelled, then lets the open connections finish.
+/// What connections are told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notices {
+    /// To finish what they do.
+    pub(crate) drain: Notice,
+    /// To stop at once.
+    pub(crate) cut: Notice,
+}
+
+/// Serves `site` on `listener` until `drain` is cancelled, then lets the open connections finish.
 ///
 /// The listening socket is closed as soon as the drain begins; connections that the kernel had
 /// already taken are still served.
 pub(crate) async fn serve(
     listener: Listener,
-    router: Router,
+    site: impl Into<Site>,
     options: ListenerOptions,
     drain: CancellationToken,
 ) -> Drained {
     let (connections_max, drain_deadline) = (options.connections_max, options.drain);
-    let drained = drain.clone();
-    serve_protocol(listener, connections_max, drain_deadline, drained, |cut| {
-        Connections::new(router, options, drain, cut)
+    serve_protocol(listener, connections_max, drain_deadline, drain, |notices| {
+        Connections::new(site, options, notices)
     })
     .await
 }
 
-/// [`serve`] for any protocol. `protocol` is given the token that is cancelled when open connections are to be cut.
+/// [`serve`] for any protocol. `protocol` is given what its connections are to look out for.
 pub(crate) async fn serve_protocol<P: Protocol>(
     listener: Listener,
     connections_max: NonZeroU32,
     drain_deadline: Duration,
     drain: CancellationToken,
-    protocol: impl FnOnce(CancellationToken) -> P,
+    protocol: impl FnOnce(Notices) -> P,
 ) -> Drained {
     let name = listener.name;
     let connections_max = connections_max.get();
     let slots = Arc::new(Semaphore::new(connections_max as usize));
-    let cut = CancellationToken::new();
+    let notices = Notices::default();
     // Also when this future is dropped, no connection outlives it.
-    let _cut_on_drop = cut.clone().drop_guard();
-    let protocol = protocol(cut.clone());
+    let _cut_on_drop = notices.cut.on_drop();
+    let protocol = protocol(notices.clone());
 
     Acceptor::new(listener, Arc::clone(&slots)).run(&drain, &protocol).await;
+    notices.drain.give();
 
     // A connection gives its slot back when its socket is closed, so all slots back means all
     // closed.

@@ -22,7 +22,6 @@ mod throttle;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::net::{self, Drained, Listener, Protocol, Slot, open_files};
+use crate::net::{self, Drained, Listener, Notices, Protocol, Slot, open_files};
 use connection::Connection;
 pub(crate) use session::Service;
 use session::Session;
@@ -84,12 +83,10 @@ pub(crate) async fn serve(
     drain: CancellationToken,
 ) -> Drained {
     let (connections_max, drain_deadline) = (options.connections_max, options.drain);
-    let drained = drain.clone();
-    net::serve_protocol(listener, connections_max, drain_deadline, drained, |cut| Connections {
+    net::serve_protocol(listener, connections_max, drain_deadline, drain, |notices| Connections {
         service,
         options: Arc::new(options),
-        drain,
-        cut,
+        notices,
     })
     .await
 }
@@ -99,19 +96,17 @@ pub(crate) async fn serve(
 struct Connections {
     service: Arc<Service>,
     options: Arc<RespOptions>,
-    drain: CancellationToken,
-    cut: CancellationToken,
+    notices: Notices,
 }
 
 impl Connections {
     async fn serve_io<I: AsyncRead + AsyncWrite + Unpin>(self, io: I, peer: SocketAddr) {
-        let Self { service, options, drain, cut } = self;
-        let drained = pin!(drain.cancelled());
+        let Self { service, options, notices } = self;
         let connection = Connection::new(io, Session::new(service, peer), &options);
         tokio::select! {
             biased;
-            () = cut.cancelled() => {}
-            () = connection.serve(drained) => {}
+            () = notices.cut.given() => {}
+            () = connection.serve(notices.drain.given()) => {}
         }
     }
 }

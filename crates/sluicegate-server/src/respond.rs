@@ -13,11 +13,12 @@
 
 use std::borrow::Cow;
 
-use axum::Json;
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use axum::response::{IntoResponse as _, Response};
-use sluicegate::headers::{DEGRADED, HeaderOptions, retry_after_secs, write_headers};
+use axum::response::Response;
+use bytes::BytesMut;
+use sluicegate::headers::{DEGRADED, Field, HeaderOptions, retry_after_secs, write_headers};
 use sluicegate::rules::Mode;
 use sluicegate::{CheckError, Decision};
 
@@ -29,6 +30,11 @@ use crate::wire::request::Malformed;
 /// enough not to be noticed once it is back.
 const STORE_FAILED_RETRY_AFTER_SECS: u64 = 1;
 
+/// Room for the headers of an answer, so that they are put where they stay.
+const HEADERS_USUAL: usize = 10;
+/// Room for the values of the rate-limit headers of one limit with an ordinary name.
+const VALUES_BYTES_USUAL: usize = 192;
+
 const NO_STORE: (HeaderName, HeaderValue) = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 
 /// What came of a check or a peek. A client reads one shape whether or not the store could decide.
@@ -36,10 +42,11 @@ pub(crate) fn decided(outcome: Result<Decision, CheckError>, options: HeaderOpti
     match outcome {
         Ok(decision) => Ok(answer(status(&decision), &decision, options)),
         Err(CheckError::Store(_)) => {
-            let retry_after = (header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER_SECS.into());
-            let refusal = Json(Answer::undecided(STORE_FAILED_RETRY_AFTER_SECS));
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            Ok((status, [NO_STORE, retry_after], degraded_header(options), refusal).into_response())
+            let refusal = Answer::undecided(STORE_FAILED_RETRY_AFTER_SECS);
+            let mut response = json(StatusCode::SERVICE_UNAVAILABLE, refusal.to_json());
+            response.headers_mut().insert(header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER_SECS.into());
+            response.headers_mut().extend(degraded_header(options));
+            Ok(response)
         }
         Err(error) => Err(error.into()),
     }
@@ -62,12 +69,13 @@ pub(crate) fn checked(outcome: Result<Decision, CheckError>) -> Result<Checked, 
 
 /// The answers of a batch. Headers speak for one decision, so there are none.
 pub(crate) fn results(checks: &[Checked]) -> Response {
-    ([NO_STORE], Json(Results(checks))).into_response()
+    json(StatusCode::OK, Results(checks).to_json())
 }
 
 /// The application's own answer to an allowed request, with the headers of the decision.
 pub(crate) fn allowed(mut response: Response, decision: &Decision, options: HeaderOptions) -> Response {
     let headers = response.headers_mut();
+    headers.reserve(HEADERS_USUAL);
     rate_limit_headers(decision, options, headers);
     headers.extend([NO_STORE]);
     response
@@ -142,11 +150,22 @@ fn status(decision: &Decision) -> StatusCode {
 }
 
 fn answer(status: StatusCode, decision: &Decision, options: HeaderOptions) -> Response {
-    let mut response = (status, [NO_STORE], Json(Answer::from(decision))).into_response();
+    let mut response = json(status, Answer::from(decision).to_json());
     rate_limit_headers(decision, options, response.headers_mut());
-    if status.is_success() {
+    if status.is_success() && !decision.is_allowed() {
         response.headers_mut().remove(header::RETRY_AFTER);
     }
+    response
+}
+
+/// An answer of this JSON that nobody may keep.
+fn json(status: StatusCode, body: Vec<u8>) -> Response {
+    let mut headers = HeaderMap::with_capacity(HEADERS_USUAL);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(NO_STORE.0, NO_STORE.1);
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
     response
 }
 
@@ -159,12 +178,33 @@ fn degraded_header(options: HeaderOptions) -> HeaderMap {
 
 /// Sets the headers, in place of any of the same name.
 fn rate_limit_headers(decision: &Decision, options: HeaderOptions, headers: &mut HeaderMap) {
-    write_headers(decision, options, |name, value| {
+    // All values are parts of one piece of memory.
+    let mut values = BytesMut::with_capacity(VALUES_BYTES_USUAL);
+    write_headers(decision, options, |field, value| {
+        values.extend_from_slice(value.as_bytes());
         // The library writes only visible ASCII; the check keeps this total.
-        if let Ok(value) = HeaderValue::from_str(value) {
-            headers.insert(HeaderName::from_static(name), value);
+        if let Ok(value) = HeaderValue::from_maybe_shared(values.split().freeze()) {
+            headers.insert(header_name(field), value);
         }
     });
+}
+
+/// The names are made while this is compiled: at run time each would be looked at letter by letter.
+fn header_name(field: Field) -> HeaderName {
+    const LIMIT: HeaderName = HeaderName::from_static(Field::Limit.name());
+    const REMAINING: HeaderName = HeaderName::from_static(Field::Remaining.name());
+    const RESET: HeaderName = HeaderName::from_static(Field::Reset.name());
+    const POLICY: HeaderName = HeaderName::from_static(Field::Policy.name());
+    const RATE_LIMIT: HeaderName = HeaderName::from_static(Field::RateLimit.name());
+    match field {
+        Field::RetryAfter => header::RETRY_AFTER,
+        Field::Limit => LIMIT,
+        Field::Remaining => REMAINING,
+        Field::Reset => RESET,
+        Field::Policy => POLICY,
+        Field::RateLimit => RATE_LIMIT,
+        rare => HeaderName::from_static(rare.name()),
+    }
 }
 
 #[cfg(test)]

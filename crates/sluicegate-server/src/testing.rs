@@ -2,9 +2,7 @@
 
 use std::net::SocketAddr;
 
-use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::ConnectInfo;
 use axum::http::header::HeaderMap;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
@@ -17,6 +15,7 @@ use sluicegate::{Instances, MemoryStore};
 use crate::app::{App, AppOptions};
 use crate::body::RequestLimits;
 use crate::config::RespSettings;
+use crate::http::Site;
 use crate::secret::Secret;
 use crate::store::ServerStore;
 
@@ -70,9 +69,9 @@ pub(crate) async fn reply(response: Response) -> Reply {
     Reply { status: head.status.as_u16(), headers: head.headers, body }
 }
 
-/// Takes a request through `router` as a connection from 192.0.2.7 would.
+/// Takes a request through `site` as a connection from 192.0.2.7 would.
 pub(crate) async fn ask(
-    router: &Router,
+    site: &Site,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
@@ -82,9 +81,9 @@ pub(crate) async fn ask(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let mut request = request.body(body.into()).expect("a valid request");
-    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([192, 0, 2, 7], 40_000))));
-    let response = crate::http::answer(router.clone(), request, &RequestLimits::default()).await;
+    let request = request.body(body.into()).expect("a valid request");
+    let peer = SocketAddr::from(([192, 0, 2, 7], 40_000));
+    let response = crate::http::answer(site, request, peer, &RequestLimits::default()).await;
     assert_ne!(response.status(), StatusCode::INTERNAL_SERVER_ERROR, "{response:?}");
     reply(response).await
 }

@@ -4,7 +4,7 @@ use crate::observe::{LimitOutcome, Observed, of_rule};
 use crate::rules::matching::Applied;
 use crate::rules::{Mode, RuleSet, Unmatched};
 use crate::store::{StoreError, Verdicts};
-use sluicegate_core::decision::{Group, is_allowed, tightest};
+use sluicegate_core::decision::{Group, tightest};
 use sluicegate_core::{Micros, Outcome, Quota, Timestamp, Verdict};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -69,11 +69,24 @@ impl Decision {
     ) -> Self {
         let mut decision =
             Self { rules, applied, verdicts, now, allowed: false, tightest: None, degradation: None };
-        let votes = decision.limits().map(|report| (report.group(), report.verdict.outcome));
-        decision.allowed = is_allowed(votes) && (matched || decision.rules.unmatched() == Unmatched::Allow);
-        let groups: SmallVec<[Group; 4]> = decision.limits().map(|report| report.group()).collect();
-        decision.tightest = tightest(groups.into_iter().zip(&decision.verdicts));
+        decision.tightest = tightest(decision.groups().zip(&decision.verdicts));
+        // A limit that denies is tighter than all that do not.
+        let is_denied = decision.tightest.is_some_and(|index| !decision.verdicts[index].outcome.is_allowed());
+        decision.allowed = !is_denied && (matched || decision.rules.unmatched() == Unmatched::Allow);
         decision
+    }
+
+    /// Whether each limit decides, in the order of the verdicts.
+    fn groups(&self) -> impl Iterator<Item = Group> {
+        self.applied.iter().flat_map(|applied| {
+            let rule = &self.rules.rules()[applied.rule];
+            let group = match rule.mode {
+                Mode::Enforce => Group::Enforced,
+                // Which shadow rule it is matters only while charging.
+                Mode::Shadow | Mode::Off => Group::Shadow(0),
+            };
+            std::iter::repeat_n(group, rule.limits_of(applied.source).quotas().len())
+        })
     }
 
     /// The same decision, made without the store.
@@ -193,13 +206,5 @@ impl LimitReport<'_> {
     #[must_use]
     pub fn reset_at_millis(&self, now: Timestamp) -> u64 {
         now.plus(self.verdict.reset_after).as_micros().div_ceil(1_000)
-    }
-
-    fn group(&self) -> Group {
-        match self.mode {
-            Mode::Enforce => Group::Enforced,
-            // Which shadow rule it is matters only while charging.
-            Mode::Shadow | Mode::Off => Group::Shadow(0),
-        }
     }
 }

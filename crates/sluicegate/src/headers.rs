@@ -7,7 +7,8 @@
 use crate::decision::{Decision, LimitReport, Retry};
 use crate::rules::Mode;
 use sluicegate_core::Outcome;
-use std::fmt::Write;
+use smallvec::SmallVec;
+use std::fmt;
 
 /// Which fields are written, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,20 +43,56 @@ impl Default for HeaderOptions {
     }
 }
 
-/// Hands every field of `decision` to `write`, names in lower case.
-pub fn write_headers(decision: &Decision, options: HeaderOptions, mut write: impl FnMut(&'static str, &str)) {
-    let mut value = String::new();
-    let mut field = |name, text: std::fmt::Arguments<'_>| {
-        value.clear();
-        // Writing to a string cannot fail.
-        let _ = value.write_fmt(text);
-        write(name, &value);
-    };
+/// A header field that tells of limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Field {
+    /// `Retry-After`.
+    RetryAfter,
+    /// `X-RateLimit-Degraded`.
+    Degraded,
+    /// `X-RateLimit-Limit`.
+    Limit,
+    /// `X-RateLimit-Remaining`.
+    Remaining,
+    /// `X-RateLimit-Reset`.
+    Reset,
+    /// `RateLimit-Policy`.
+    Policy,
+    /// `RateLimit`.
+    RateLimit,
+}
+
+impl Field {
+    /// The name, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RetryAfter => "retry-after",
+            Self::Degraded => DEGRADED.0,
+            Self::Limit => "x-ratelimit-limit",
+            Self::Remaining => "x-ratelimit-remaining",
+            Self::Reset => "x-ratelimit-reset",
+            Self::Policy => "ratelimit-policy",
+            Self::RateLimit => "ratelimit",
+        }
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// Hands every field of `decision` to `write`. Values are visible ASCII.
+pub fn write_headers(decision: &Decision, options: HeaderOptions, mut write: impl FnMut(Field, &str)) {
+    let mut number = itoa::Buffer::new();
     if let Some(seconds) = retry_after_secs(decision) {
-        field("retry-after", format_args!("{seconds}"));
+        write(Field::RetryAfter, number.format(seconds));
     }
     if options.degraded && decision.is_degraded() {
-        field(DEGRADED.0, format_args!("{}", DEGRADED.1));
+        write(Field::Degraded, DEGRADED.1);
     }
     let Some(tightest) = decision.tightest() else { return };
     if options.x_ratelimit {
@@ -63,13 +100,14 @@ pub fn write_headers(decision: &Decision, options: HeaderOptions, mut write: imp
             ResetStyle::Epoch => tightest.reset_at_millis(decision.now()).div_ceil(1_000),
             ResetStyle::Delta => tightest.verdict.reset_after.ceil_secs(),
         };
-        field("x-ratelimit-limit", format_args!("{}", tightest.verdict.limit));
-        field("x-ratelimit-remaining", format_args!("{}", tightest.verdict.remaining));
-        field("x-ratelimit-reset", format_args!("{reset}"));
+        write(Field::Limit, number.format(tightest.verdict.limit));
+        write(Field::Remaining, number.format(tightest.verdict.remaining));
+        write(Field::Reset, number.format(reset));
     }
     if options.ietf {
-        field("ratelimit-policy", format_args!("{}", Items(decision, policy_item)));
-        field("ratelimit", format_args!("{}", Items(decision, limit_item)));
+        let mut list = List::default();
+        write(Field::Policy, list.of(decision, policy_parameters));
+        write(Field::RateLimit, list.of(decision, limit_parameters));
     }
 }
 
@@ -83,49 +121,55 @@ pub fn retry_after_secs(decision: &Decision) -> Option<u64> {
     }
 }
 
-type WriteItem = fn(&mut std::fmt::Formatter<'_>, &LimitReport<'_>) -> std::fmt::Result;
+/// Two numbers about a limit and what they are called.
+type Parameters = [(&'static str, u64); 2];
 
-/// A structured-field list, one item per limit that decides.
-struct Items<'d>(&'d Decision, WriteItem);
-
-impl std::fmt::Display for Items<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let deciding = self.0.limits().filter(|report| report.mode == Mode::Enforce);
-        for (index, report) in deciding.enumerate() {
-            if index > 0 {
-                formatter.write_str(", ")?;
-            }
-            write_string(formatter, report.label)?;
-            self.1(formatter, &report)?;
-        }
-        Ok(())
-    }
+fn policy_parameters(report: &LimitReport<'_>) -> Parameters {
+    [(";q=", report.verdict.limit), (";w=", report.quota.window().ceil_secs().max(1))]
 }
 
-fn policy_item(formatter: &mut std::fmt::Formatter<'_>, report: &LimitReport<'_>) -> std::fmt::Result {
-    let window_secs = report.quota.window().ceil_secs().max(1);
-    write!(formatter, ";q={};w={window_secs}", report.verdict.limit)
-}
-
-fn limit_item(formatter: &mut std::fmt::Formatter<'_>, report: &LimitReport<'_>) -> std::fmt::Result {
+fn limit_parameters(report: &LimitReport<'_>) -> Parameters {
     let secs = match report.verdict.outcome {
         // A denial's wait, never earlier than Retry-After says.
         Outcome::Denied { retry_after } => retry_after.ceil_secs().max(1),
         Outcome::Allowed | Outcome::NeverAdmissible => report.verdict.reset_after.ceil_secs(),
     };
-    write!(formatter, ";r={};t={secs}", report.verdict.remaining)
+    [(";r=", report.verdict.remaining), (";t=", secs)]
 }
 
-/// A structured-field string. Names are checked where rules are read; whatever else arrives is written so
-/// that the field stays well-formed.
-fn write_string(formatter: &mut std::fmt::Formatter<'_>, text: &str) -> std::fmt::Result {
-    formatter.write_char('"')?;
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => write!(formatter, "\\{character}")?,
-            ' '..='~' => formatter.write_char(character)?,
-            _ => formatter.write_char('?')?,
+/// A structured-field list, one item per limit that decides. Those of a few limits are written without an allocation.
+#[derive(Default)]
+struct List(SmallVec<[u8; 128]>);
+
+impl List {
+    fn of(&mut self, decision: &Decision, parameters: impl Fn(&LimitReport<'_>) -> Parameters) -> &str {
+        self.0.clear();
+        let deciding = decision.limits().filter(|report| report.mode == Mode::Enforce);
+        for (index, report) in deciding.enumerate() {
+            if index > 0 {
+                self.0.extend_from_slice(b", ");
+            }
+            self.string(report.label);
+            for (name, value) in parameters(&report) {
+                self.0.extend_from_slice(name.as_bytes());
+                self.0.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+            }
         }
+        // Only ASCII was written.
+        std::str::from_utf8(&self.0).unwrap_or_default()
     }
-    formatter.write_char('"')
+
+    /// A structured-field string. Names are checked where rules are read; whatever else arrives is written so
+    /// that the field stays well-formed.
+    fn string(&mut self, text: &str) {
+        self.0.push(b'"');
+        for character in text.chars() {
+            match character {
+                '"' | '\\' => self.0.extend_from_slice(&[b'\\', character as u8]),
+                ' '..='~' => self.0.push(character as u8),
+                _ => self.0.push(b'?'),
+            }
+        }
+        self.0.push(b'"');
+    }
 }

@@ -144,10 +144,18 @@ fn valid_text(field: &'static str, text: &str, max: usize) -> Result<(), Invalid
     if text.len() > max {
         return invalid(TextProblem::TooLong { bytes: text.len(), max });
     }
+    if is_visible_ascii(text) {
+        return Ok(());
+    }
     match text.char_indices().find(|(_, character)| character.is_control()) {
         Some((at, character)) => invalid(TextProblem::ControlCharacter { character, at }),
         None => Ok(()),
     }
+}
+
+/// Nearly every text is, and this looks at many bytes at a time: it does not stop at the first that is not.
+fn is_visible_ascii(text: &str) -> bool {
+    text.bytes().fold(true, |all, byte| all & (b' '..=b'~').contains(&byte))
 }
 
 #[cfg(test)]

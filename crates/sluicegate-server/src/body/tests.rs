@@ -44,21 +44,26 @@ const LIMITS: RequestLimits = RequestLimits {
     whole_request: Duration::from_secs(30),
 };
 
-fn fed_request() -> (mpsc::Sender<&'static str>, Request, BodyWatch) {
+fn fed_request() -> (mpsc::Sender<&'static str>, Request<Body>, BodyWatch) {
     let (sender, receiver) = mpsc::channel(8);
     let request = Request::new(Body::new(Fed(receiver)));
-    let (request, watch) = limit(request, &LIMITS).expect("the head is fine");
+    let (request, watch) = limit(request).expect("the head is fine");
     (sender, request, watch)
 }
 
-fn refusal(request: Request) -> StatusCode {
-    limit(request, &LIMITS).expect_err("over a bound").into_response().status()
+fn limit(request: Request<Body>) -> Result<(Request<Body>, BodyWatch), Problem> {
+    check_head(&request, &LIMITS)?;
+    Ok(watch(request, &LIMITS))
+}
+
+fn refusal(request: Request<Body>) -> StatusCode {
+    limit(request).expect_err("over a bound").into_response().status()
 }
 
 #[tokio::test]
 async fn a_body_of_exactly_the_limit_is_read() {
     let request = Request::new(Body::new(Full::from("0123456789")));
-    let (request, watch) = limit(request, &LIMITS).expect("within bounds");
+    let (request, watch) = limit(request).expect("within bounds");
     assert_eq!(read(request.into_body()).await.expect("readable"), "0123456789");
     assert_eq!(watch.fault(), None);
 }
@@ -142,7 +147,7 @@ async fn bounds_beyond_the_clock_are_no_bounds() {
     let limits =
         RequestLimits { body_bytes_max: u64::MAX, body_idle: Duration::MAX, whole_request: Duration::MAX };
     let request = Request::new(Body::new(Fed(receiver)));
-    let (request, _watch) = limit(request, &limits).expect("within bounds");
+    let (request, _watch) = watch(request, &limits);
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(86_400)).await;
         sender.send("late").await.expect("still read");

@@ -3,19 +3,25 @@
 //! Every handler goes the same way: may the caller do this, what does the body say, what does the limiter say,
 //! how is that answered. Who may not change things is told so before a byte of the body is read.
 
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::{MethodRouter, post};
+use bytes::Bytes;
 
 use super::{admin_token, json_body};
 use crate::app::App;
 use crate::problem::Problem;
 use crate::{respond, wire};
 
+/// Where a check is asked for.
+pub(super) const PATH: &str = "/v1/check";
+
 /// The routes of the decision API, all of them POST.
 pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 5] {
     [
-        ("/v1/check", post(check)),
+        (PATH, post(check)),
         ("/v1/check/batch", post(batch)),
         ("/v1/peek", post(peek)),
         ("/v1/refund", post(refund)),
@@ -24,7 +30,16 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 5] {
 }
 
 async fn check(State(app): State<App>, request: Request) -> Result<Response, Problem> {
-    let body = json_body::read(request).await?;
+    let (head, body) = request.into_parts();
+    decide(&app, &head.headers, body).await
+}
+
+/// Answers a check.
+pub(super) async fn decide<B>(app: &App, headers: &HeaderMap, body: B) -> Result<Response, Problem>
+where
+    B: HttpBody<Data = Bytes, Error = axum::Error> + Unpin,
+{
+    let body = json_body::read_parts(headers, body).await?;
     let check = wire::request::check(&body)?;
     respond::decided(app.limiter().check(&check.request()).await, app.headers())
 }

@@ -5,13 +5,15 @@
 
 mod credentials;
 
-use axum::extract::State;
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, State};
 use axum::http::header::{self, HeaderValue};
-use axum::http::request::Parts;
+use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use axum::{Json, Router};
-use serde::Serialize;
 use sluicegate::Decision;
 use sluicegate::identity::DEFAULT_TENANT;
 
@@ -29,32 +31,49 @@ GET /api/ping answers {\"message\":\"pong\"} as long as the configured rules let
 Without a key you are known by your address. A key that does not exist is 401.
 ";
 
+/// Where the application is.
+pub(super) const PING: &str = "/api/ping";
+
+const PONG: &str = r#"{"message":"pong"}"#;
+
 /// The demo application.
 pub(crate) fn router(app: App) -> Router {
-    Router::new().route("/", get(welcome)).route("/api/ping", get(ping)).with_state(app)
+    Router::new().route("/", get(welcome)).route(PING, get(ping)).with_state(app)
 }
 
 async fn welcome() -> Response {
     ([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], WELCOME).into_response()
 }
 
-async fn ping(State(app): State<App>, head: Parts) -> Result<Response, Problem> {
-    #[derive(Serialize)]
-    struct Pong {
-        message: &'static str,
-    }
-    let decision = decide(&app, &head).await?;
+async fn ping(
+    State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    pong(&app, uri.path(), &headers, peer).await
+}
+
+/// Answers a request for the application.
+pub(super) async fn pong(
+    app: &App,
+    path: &str,
+    headers: &HeaderMap,
+    peer: SocketAddr,
+) -> Result<Response, Problem> {
+    let decision = decide(app, path, headers, peer).await?;
     if !decision.is_allowed() {
         return Err(respond::denied(&decision, app.headers()));
     }
-    let pong = Json(Pong { message: "pong" }).into_response();
+    let mut pong = Response::new(Body::from(PONG));
+    pong.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(respond::allowed(pong, &decision, app.headers()))
 }
 
 /// Charges the sender of a request for what it asks.
-async fn decide(app: &App, head: &Parts) -> Result<Decision, Problem> {
-    let client = credentials::identify(head, credentials::DEMO_KEYS)?;
-    let resource = resource(head.uri.path());
+async fn decide(app: &App, path: &str, headers: &HeaderMap, peer: SocketAddr) -> Result<Decision, Problem> {
+    let client = credentials::identify(headers, peer, credentials::DEMO_KEYS)?;
+    let resource = resource(path);
     let request = sluicegate::Request {
         tenant: DEFAULT_TENANT,
         resource: &resource,

@@ -1,5 +1,6 @@
 //! The body of a request that must be JSON: its media type first, then its bytes.
 
+use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap};
@@ -13,8 +14,17 @@ const SHOWN_CHARS_MAX: usize = 64;
 
 /// The whole body, if the request says that it is JSON. Otherwise it is left unread.
 pub(crate) async fn read(request: Request) -> Result<Bytes, Problem> {
-    require_json(request.headers())?;
-    body::read(request.into_body()).await
+    let (head, body) = request.into_parts();
+    read_parts(&head.headers, body).await
+}
+
+/// [`read`] for a body that is not in its request any more.
+pub(crate) async fn read_parts<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Problem>
+where
+    B: HttpBody<Data = Bytes, Error = axum::Error> + Unpin,
+{
+    require_json(headers)?;
+    body::read(body).await
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), Problem> {

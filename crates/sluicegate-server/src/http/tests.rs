@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::problem::PROBLEM_JSON;
+use crate::testing;
 
 fn router() -> Router {
     problem::with_fallbacks(
@@ -28,17 +29,18 @@ async fn panicking_later() -> &'static str {
     panic!("canary-payload")
 }
 
-async fn ask(request: Request) -> (StatusCode, Response) {
+async fn ask(request: Request<Body>) -> (StatusCode, Response) {
     let limits = RequestLimits { body_bytes_max: 10, ..RequestLimits::default() };
-    let response = answer(router(), request, &limits).await;
+    let peer = SocketAddr::from(([192, 0, 2, 1], 4242));
+    let response = answer(&router().into(), request, peer, &limits).await;
     (response.status(), response)
 }
 
-fn get_request(path: &str) -> Request {
+fn get_request(path: &str) -> Request<Body> {
     Request::builder().uri(path).body(Body::empty()).expect("valid")
 }
 
-fn post_request(path: &str, body: Body) -> Request {
+fn post_request(path: &str, body: Body) -> Request<Body> {
     Request::builder().method("POST").uri(path).body(body).expect("valid")
 }
 
@@ -94,4 +96,52 @@ async fn http2_answers_carry_no_connection_header() {
     let (status, response) = ask(request).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(response.headers().get(header::CONNECTION), None);
+}
+
+/// Status, names of the headers and body of what each way answers to the same requests.
+async fn answers_to(site: &Site, requests: &[(&str, &str, &str, &str)]) -> Vec<(u16, Vec<String>, Value)> {
+    let mut answers = Vec::new();
+    for (method, path, content_type, body) in requests {
+        let headers = [("content-type", *content_type), ("x-api-key", "demo-key")];
+        let reply = testing::ask(site, method, path, &headers, (*body).to_owned()).await;
+        // hyper adds the length where the router has not.
+        let names = reply.headers.keys().filter(|name| *name != header::CONTENT_LENGTH);
+        let mut names: Vec<String> = names.map(ToString::to_string).collect();
+        names.sort();
+        let mut body: Value = serde_json::from_str(&reply.body).unwrap_or_default();
+        // Times differ between two runs.
+        for volatile in ["resetAt", "limits"] {
+            body.as_object_mut().map(|body| body.remove(volatile));
+        }
+        answers.push((reply.status, names, body));
+    }
+    answers
+}
+
+#[tokio::test]
+async fn a_shortcut_answers_as_the_router_does() {
+    let site = |shortcut_is_on: bool, of: fn(Routers) -> Site| {
+        let site = of(Routers::new(&testing::app(vec![testing::hourly("api", 1)]), &Health::default()));
+        if shortcut_is_on { site } else { Site::from(site.router) }
+    };
+    let check = r#"{"resource":"r","identifier":"a"}"#;
+    let requests = [
+        ("POST", "/v1/check", "application/json", check),
+        ("POST", "/v1/check", "application/json", check),
+        ("POST", "/v1/check?query", "application/json", check),
+        ("POST", "/v1/check", "application/json", "{"),
+        ("POST", "/v1/check", "text/plain", check),
+        ("GET", "/v1/check", "application/json", ""),
+        ("POST", "/v1/check/", "application/json", check),
+        ("GET", "/api/ping", "", ""),
+        ("GET", "/api/ping", "", ""),
+        ("HEAD", "/api/ping", "", ""),
+        ("POST", "/api/ping", "", ""),
+    ];
+    let listeners: [fn(Routers) -> Site; 2] = [|routers| routers.api, |routers| routers.gateway];
+    for of in listeners {
+        let (short, long) = (site(true, of), site(false, of));
+        assert!(short.shortcut.is_some());
+        assert_eq!(answers_to(&short, &requests).await, answers_to(&long, &requests).await);
+    }
 }

@@ -13,41 +13,35 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use axum::Router;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, Due};
 use super::io::WatchedIo;
 use super::options::ListenerOptions;
-use super::{Protocol, Slot, service};
+use super::service::Served;
+use super::{Notices, Protocol, Slot};
 use crate::body::MAX_HEADERS;
+use crate::http::Site;
 
 /// What all connections of one listener share.
 #[derive(Clone)]
 pub(super) struct Connections {
-    router: Router,
+    site: Arc<Site>,
     options: Arc<ListenerOptions>,
     protocol: Arc<auto::Builder<TokioExecutor>>,
-    drain: CancellationToken,
-    cut: CancellationToken,
+    notices: Notices,
 }
 
 impl Connections {
-    /// Connections finish what they do once `drain` is cancelled, and stop at once when `cut` is.
-    pub(super) fn new(
-        router: Router,
-        options: ListenerOptions,
-        drain: CancellationToken,
-        cut: CancellationToken,
-    ) -> Self {
+    /// Connections that are served `site` until they are told otherwise.
+    pub(super) fn new(site: impl Into<Site>, options: ListenerOptions, notices: Notices) -> Self {
         let protocol = Arc::new(protocol(&options));
-        Self { router, options: Arc::new(options), protocol, drain, cut }
+        Self { site: Arc::new(site.into()), options: Arc::new(options), protocol, notices }
     }
 
     /// Serves one connection until it is closed. `slot` is dropped together with `io`.
@@ -56,15 +50,15 @@ impl Connections {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Send + Unpin + 'static,
     {
-        let Self { router, options, protocol, drain, cut } = self;
+        let Self { site, options, protocol, notices } = self;
         let activity = Activity::new(Arc::clone(&options));
         let io = TokioIo::new(WatchedIo::new(io, Arc::clone(&activity), &options, slot));
-        let service = service_fn(|request| {
-            let (options, activity) = (Arc::clone(&options), Arc::clone(&activity));
-            service::answer(router.clone(), request, peer, options, activity)
-        });
+        let served =
+            Arc::new(Served { site, peer, options: Arc::clone(&options), activity: Arc::clone(&activity) });
+        let service = service_fn(|request| Arc::clone(&served).answer(request));
         let mut connection = pin!(protocol.serve_connection_with_upgrades(io, service));
         let mut timer = pin!(sleep_until(Instant::now() + options.first_byte));
+        let (mut drained, mut cut) = (notices.drain.given(), notices.cut.given());
         let mut is_draining = false;
 
         loop {
@@ -77,8 +71,8 @@ impl Connections {
                     }
                     return;
                 }
-                () = cut.cancelled() => return,
-                () = drain.cancelled(), if !is_draining => {
+                () = &mut cut => return,
+                () = &mut drained, if !is_draining => {
                     is_draining = true;
                     activity.drain();
                     // On HTTP/2 the peer can be told at once without losing a request; on HTTP/1 it

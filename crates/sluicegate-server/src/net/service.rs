@@ -10,9 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use axum::Router;
 use axum::body::{Body, HttpBody};
-use axum::extract::ConnectInfo;
 use axum::http::header::{self, HeaderValue};
 use axum::http::{Request, Response, Version};
 use bytes::Bytes;
@@ -21,37 +19,40 @@ use hyper::body::Incoming;
 
 use super::activity::{Activity, InFlight};
 use super::options::ListenerOptions;
-use crate::http;
+use crate::http::{self, Site};
 
-/// Answers one request of a connection.
-pub(super) async fn answer(
-    router: Router,
-    request: Request<Incoming>,
-    peer: SocketAddr,
-    options: Arc<ListenerOptions>,
-    activity: Arc<Activity>,
-) -> Result<Response<AnswerBody>, Infallible> {
-    let mut in_flight = activity.request_began();
-    let is_http1 = request.version() < Version::HTTP_2;
-    let mut request = request.map(|incoming| {
-        if incoming.is_end_stream() {
-            return Body::empty();
+/// What all requests of one connection share.
+pub(super) struct Served {
+    pub(super) site: Arc<Site>,
+    pub(super) peer: SocketAddr,
+    pub(super) options: Arc<ListenerOptions>,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl Served {
+    /// Answers one request.
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<AnswerBody>, Infallible> {
+        let mut in_flight = self.activity.request_began();
+        let is_http1 = request.version() < Version::HTTP_2;
+        let request = request.map(|incoming| {
+            // On HTTP/2 an unread body is reset with its stream and stands in nobody's way.
+            let is_tracked = is_http1 && !incoming.is_end_stream();
+            TrackedBody { incoming, activity: is_tracked.then(|| Arc::clone(&self.activity)) }
+        });
+
+        let mut response = http::answer(&self.site, request, self.peer, &self.options.request).await;
+
+        // Without the word hyper would close after some of these answers and not after others, depending on how much
+        // of the body happens to have arrived; a client that sends its next request meanwhile would lose it.
+        if is_http1 && self.activity.is_last_answer() {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        // On HTTP/2 an unread body is reset with its stream and stands in nobody's way.
-        let activity = is_http1.then(|| Arc::clone(&activity));
-        Body::new(TrackedBody { incoming, activity })
-    });
-    request.extensions_mut().insert(ConnectInfo(peer));
-
-    let mut response = http::answer(router, request, &options.request).await;
-
-    // Without the word hyper would close after some of these answers and not after others, depending on how much
-    // of the body happens to have arrived; a client that sends its next request meanwhile would lose it.
-    if is_http1 && activity.is_last_answer() {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        in_flight.answered();
+        Ok(response.map(|inner| AnswerBody { inner, _in_flight: in_flight }))
     }
-    in_flight.answered();
-    Ok(response.map(|inner| AnswerBody { inner, _in_flight: in_flight }))
 }
 
 /// A request's body that reports when it is dropped before its end.

@@ -16,9 +16,10 @@ use axum::routing::{get, post};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
+use super::Notices;
 use super::connection::Connections;
+use super::notice::Notice;
 use super::options::ListenerOptions;
 use crate::problem;
 
@@ -28,7 +29,7 @@ const PIPE_BYTES: usize = 8_192;
 /// A connection under test, seen from the client.
 struct Client {
     io: DuplexStream,
-    drain: CancellationToken,
+    drain: Notice,
     served: JoinHandle<()>,
     opened: Instant,
 }
@@ -40,8 +41,9 @@ impl Client {
 
     fn connect_with(options: ListenerOptions) -> Self {
         let (io, server_io) = duplex(PIPE_BYTES);
-        let drain = CancellationToken::new();
-        let connections = Connections::new(router(), options, drain.clone(), CancellationToken::new());
+        let notices = Notices::default();
+        let drain = notices.drain.clone();
+        let connections = Connections::new(router(), options, notices);
         let served = tokio::spawn(connections.serve_io(server_io, peer(), ()));
         Self { io, drain, served, opened: Instant::now() }
     }

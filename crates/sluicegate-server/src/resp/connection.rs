@@ -1,24 +1,30 @@
 //! One connection: bytes in, commands through the session, answers out.
 //!
 //! All commands that one read brings are answered before the next read, with the clock read once, and their answers
-//! are sent together. Those that wait for a shared store wait at the same time. While answers are being sent nothing is read, so a client that does not read its answers stops
-//! being asked for more, and is cut after [`RespOptions::write_stall`].
+//! are sent together. Those that wait for a shared store wait at the same time. While answers are being sent nothing is
+//! read, so a client that does not read its answers stops being asked for more, and is cut after
+//! [`RespOptions::write_stall`].
+//!
+//! There is one timer, which is moved only when it would be late or when it fires, so that a busy connection does not
+//! touch the timer wheel for every read.
 
+use std::future::{Future as _, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::{Instant, timeout, timeout_at};
-use tokio_util::sync::WaitForCancellationFuture;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::RespOptions;
 use super::parse::Parser;
 use super::session::{Flow, Session};
+use crate::net::notice::Given;
 
 /// Room for the next read: an idle connection keeps no more.
 const READ_BYTES_MIN: usize = 4 * 1_024;
-/// Room for the next read of a client that fills what there is.
+/// Room for the next read of a client that sends much at a time.
 const READ_BYTES_MAX: usize = 64 * 1_024;
 /// Answers that are sent before more commands are looked at.
 const WRITE_BYTES: usize = 64 * 1_024;
@@ -42,23 +48,28 @@ pub(super) struct Connection<'o, I> {
     parser: Parser,
     input: BytesMut,
     opened: Instant,
+    /// Fires when the next bytes must have come, or earlier.
+    timer: Pin<Box<Sleep>>,
     /// Since when the command that has only begun to arrive is awaited.
     unfinished_since: Option<Instant>,
     draining_since: Option<Instant>,
-    /// The last read filled all the room there was.
+    /// The last read brought more than a small buffer holds. Whoever sends that much at a time does so again, and then
+    /// needs no second read for the rest, nor another buffer.
     is_eager: bool,
     has_spoken: bool,
 }
 
 impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
     pub(super) fn new(io: I, session: Session, options: &'o RespOptions) -> Self {
+        let opened = Instant::now();
         Self {
             io,
             session,
             options,
             parser: Parser::default(),
             input: BytesMut::new(),
-            opened: Instant::now(),
+            opened,
+            timer: Box::pin(sleep_until(opened + options.first_command)),
             unfinished_since: None,
             draining_since: None,
             is_eager: false,
@@ -67,17 +78,17 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
     }
 
     /// Serves until one side has had enough.
-    pub(super) async fn serve(mut self, drained: Pin<&mut WaitForCancellationFuture<'_>>) {
-        match self.serve_commands(drained).await {
+    pub(super) async fn serve(mut self, mut drained: Given) {
+        match self.serve_commands(&mut drained).await {
             Ok(End::Ours) => self.part().await,
             Ok(End::Gone) => {}
             Err(error) => tracing::debug!(%error, "a connection ended early"),
         }
     }
 
-    async fn serve_commands(&mut self, mut drained: Pin<&mut WaitForCancellationFuture<'_>>) -> io::Result<End> {
+    async fn serve_commands(&mut self, drained: &mut Given) -> io::Result<End> {
         loop {
-            if let Some(end) = self.receive(drained.as_mut()).await? {
+            if let Some(end) = self.receive(drained).await? {
                 return Ok(end);
             }
             if self.answer_all().await? == Flow::Close {
@@ -87,26 +98,33 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
     }
 
     /// Waits for more bytes.
-    async fn receive(&mut self, mut drained: Pin<&mut WaitForCancellationFuture<'_>>) -> io::Result<Option<End>> {
+    async fn receive(&mut self, drained: &mut Given) -> io::Result<Option<End>> {
         self.make_room();
+        let mut deadline = self.deadline();
         loop {
-            let deadline = self.deadline();
+            if deadline < self.timer.deadline() {
+                self.timer.as_mut().reset(deadline);
+            }
             let is_draining = self.draining_since.is_some();
             tokio::select! {
                 biased;
                 // Bytes that are there already are read also after the deadline.
-                read = timeout_at(deadline, self.io.read_buf(&mut self.input)) => {
-                    return match read {
-                        Ok(Ok(0)) => Ok(Some(End::Gone)),
-                        Ok(Ok(_)) => {
-                            self.is_eager = self.input.len() == self.input.capacity();
-                            Ok(None)
-                        }
-                        Ok(Err(error)) => Err(error),
-                        Err(_elapsed) => Ok(Some(End::Ours)),
-                    };
+                read = self.io.read_buf(&mut self.input) => {
+                    let bytes = read?;
+                    self.is_eager = bytes >= READ_BYTES_MIN;
+                    return Ok((bytes == 0).then_some(End::Gone));
                 }
-                () = drained.as_mut(), if !is_draining => self.draining_since = Some(Instant::now()),
+                () = &mut *drained, if !is_draining => {
+                    let now = Instant::now();
+                    self.draining_since = Some(now);
+                    deadline = deadline.min(now + self.options.drain_quiet);
+                }
+                () = self.timer.as_mut() => {
+                    if self.timer.deadline() >= deadline {
+                        return Ok(Some(End::Ours));
+                    }
+                    self.timer.as_mut().reset(deadline);
+                }
             }
         }
     }
@@ -192,7 +210,14 @@ async fn send<I: AsyncWrite + Unpin>(io: &mut I, session: &mut Session, options:
     if replies.as_bytes().is_empty() {
         return Ok(());
     }
-    let sent = timeout(options.write_stall, io.write_all(replies.as_bytes())).await;
+    let sent = {
+        let mut written = pin!(io.write_all(replies.as_bytes()));
+        // Nearly always there is room for all of it at once, and then no timer is made.
+        match poll_fn(|cx| Poll::Ready(written.as_mut().poll(cx))).await {
+            Poll::Ready(sent) => Ok(sent),
+            Poll::Pending => timeout(options.write_stall, written).await,
+        }
+    };
     replies.clear(WRITE_BYTES);
     sent.unwrap_or_else(|_elapsed| {
         Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read what it asked for"))

@@ -145,6 +145,9 @@ impl Parser {
 /// The number after the type byte at `at`, and where the line after it begins; `None` if it has no end yet.
 fn header(input: &[u8], at: usize, error: ProtocolError) -> Result<Option<(i64, usize)>, ProtocolError> {
     let line = &input[at + 1..];
+    if let Some((number, bytes)) = short_header(line) {
+        return Ok(Some((number, at + 1 + bytes)));
+    }
     let line = &line[..line.len().min(HEADER_BYTES_MAX)];
     let Some(end) = line.iter().position(|&byte| byte == b'\n') else {
         return if line.len() < HEADER_BYTES_MAX { Ok(None) } else { Err(error) };
@@ -154,6 +157,21 @@ fn header(input: &[u8], at: usize, error: ProtocolError) -> Result<Option<(i64, 
     // Rust takes a plus sign where the protocol has none.
     let number = number.filter(|_| !digits.starts_with(b"+")).ok_or(error)?;
     Ok(Some((number, at + 1 + end + 1)))
+}
+
+/// The number that nearly every header is, a few digits and the end of the line, and how many bytes that takes. `None`
+/// says nothing about any other.
+fn short_header(line: &[u8]) -> Option<(i64, usize)> {
+    const DIGITS_MAX: usize = 6;
+    let mut number = 0;
+    for (index, &byte) in line.iter().take(DIGITS_MAX + 1).enumerate() {
+        match byte {
+            b'0'..=b'9' => number = number * 10 + i64::from(byte - b'0'),
+            b'\r' if index > 0 && line.get(index + 1) == Some(&b'\n') => return Some((number, index + 2)),
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// Splits a line at its spaces, as a shell would: `"…"` with escapes, `'…'` without, and a word ends after its

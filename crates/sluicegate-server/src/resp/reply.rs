@@ -119,10 +119,14 @@ impl Replies {
     }
 
     fn length(&mut self, kind: u8, length: usize) {
-        self.number(kind, length);
+        self.number(kind, i64::try_from(length).unwrap_or(i64::MAX));
     }
 
-    fn number(&mut self, kind: u8, number: impl itoa::Integer) {
+    fn number(&mut self, kind: u8, number: i64) {
+        // Most numbers of an answer are one digit.
+        if let Ok(digit @ 0..=9) = u8::try_from(number) {
+            return self.bytes.extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
+        }
         self.bytes.push(kind);
         self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
         self.end();

@@ -11,18 +11,21 @@ use std::fmt;
 use std::slice;
 use std::time::Duration;
 
-use sluicegate::Identity;
 use sluicegate::core::decision::Group;
 use sluicegate::core::quota::UNITS_MAX;
 use sluicegate::core::{Cost, Micros, Outcome, Quota, Rate, Timestamp, TokenBucket, Verdict};
 use sluicegate::identity::IDENTIFIER_BYTES_MAX;
 use sluicegate::store::{Charge, ErrorClass, Key, KeySpace, Store, StoreError, Subject};
+use sluicegate::{Identity, MemoryStore};
 
 use super::parse::Words;
 use super::reply::Replies;
 
 /// The space of the keys, and the name under which they are told of. A rule's name in a configuration has no colon.
 pub(crate) const SPACE: &str = "resp:cl.throttle";
+
+/// What the command is called, in lower case.
+pub(super) const NAME: &[u8] = b"cl.throttle";
 
 /// The tenant of keys that are not plain text. Plain ones have no tenant at all.
 const BYTES_TENANT: &str = "bytes";
@@ -141,6 +144,12 @@ impl<'w> Throttle<'w> {
         &self.key
     }
 
+    /// What is taken. More than the bucket ever holds charges nothing, whether or not a cost can be so large.
+    fn cost(&self, quota: &Quota) -> Cost {
+        let charged = Some(self.quantity).filter(|&quantity| quantity <= quota.limit());
+        charged.and_then(|quantity| u32::try_from(quantity).ok()).map_or(Cost::ZERO, Cost::new)
+    }
+
     /// Whether it only looks.
     pub(super) fn is_peek(&self) -> bool {
         self.quantity == 0
@@ -186,7 +195,7 @@ impl<'w> KeyName<'w> {
             return Err(Invalid::KeyLength { bytes: key.len() });
         }
         match std::str::from_utf8(key) {
-            Ok(text) if !text.is_empty() && !text.contains(char::is_control) => {
+            Ok(text) if !text.is_empty() && !has_control_characters(text) => {
                 Ok(Self { text: Cow::Borrowed(text), is_plain: true })
             }
             _ => {
@@ -222,12 +231,8 @@ impl Buckets {
         quota: &Quota,
         now: Timestamp,
     ) -> Result<Answer, StoreError> {
-        let Throttle { key, quantity, .. } = throttle;
-        // More than the bucket ever holds charges nothing, whether or not a cost can be so large.
-        let charged = Some(*quantity).filter(|&quantity| quantity > 0 && quantity <= quota.limit());
-        let cost = charged.and_then(|quantity| u32::try_from(quantity).ok()).map_or(Cost::ZERO, Cost::new);
-        let charges = [self.charge(key, quota, cost)];
-        let reply = if cost.is_zero() {
+        let charges = [self.charge(&throttle.key, quota, throttle.cost(quota))];
+        let reply = if charges[0].cost.is_zero() {
             store.peek(&charges, now, self.deadline).await?
         } else {
             store.charge(&charges, now, self.deadline).await?
@@ -236,7 +241,23 @@ impl Buckets {
             .verdicts
             .first()
             .ok_or_else(|| StoreError::new(ErrorClass::Protocol, "the store gave no verdict"))?;
-        Ok(Answer::new(verdict, quota, *quantity))
+        Ok(Answer::new(verdict, quota, throttle.quantity))
+    }
+
+    /// [`Buckets::throttle`] in a store that answers at once. Nothing if it is not one to be charged.
+    pub(super) fn throttle_now(
+        &self,
+        store: &MemoryStore,
+        throttle: &Throttle<'_>,
+        quota: &Quota,
+        now: Timestamp,
+    ) -> Option<Answer> {
+        let charges = [self.charge(&throttle.key, quota, throttle.cost(quota))];
+        if charges[0].cost.is_zero() {
+            return None;
+        }
+        let verdicts = store.charge_now(&charges, now);
+        verdicts.first().map(|verdict| Answer::new(verdict, quota, throttle.quantity))
     }
 
     /// Forgets a bucket; true if there was one that was not full.
@@ -301,9 +322,24 @@ impl Answer {
     }
 }
 
+fn has_control_characters(text: &str) -> bool {
+    // Looks at many bytes at a time, because it does not stop at the first that is none.
+    let is_visible_ascii = text.bytes().fold(true, |all, byte| all & (b' '..=b'~').contains(&byte));
+    !is_visible_ascii && text.contains(char::is_control)
+}
+
 fn number(field: &'static str, word: &[u8], low: u64, high: u64) -> Result<u64, Invalid> {
-    let number = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
+    let number = digits(word).or_else(|| std::str::from_utf8(word).ok()?.parse().ok());
     number.filter(|number| (low..=high).contains(number)).ok_or_else(|| out_of_range(field, word, low, high))
+}
+
+/// The number that nearly every word is: nothing but digits, and few enough not to overflow.
+fn digits(word: &[u8]) -> Option<u64> {
+    const DIGITS_MAX: usize = 18;
+    if word.is_empty() || word.len() > DIGITS_MAX {
+        return None;
+    }
+    word.iter().try_fold(0, |number, byte| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0')))
 }
 
 fn out_of_range(field: &'static str, word: &[u8], low: u64, high: u64) -> Invalid {

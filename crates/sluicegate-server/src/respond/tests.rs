@@ -8,6 +8,8 @@ use sluicegate::store::{ErrorClass, StoreError};
 use sluicegate::{Limiter, MemoryStore, Request};
 use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
 
+use axum::response::IntoResponse as _;
+
 use super::*;
 use crate::testing::{Reply, hourly, reply};
 

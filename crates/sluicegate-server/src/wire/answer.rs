@@ -4,16 +4,15 @@
 //! where nothing limits, the waits where waiting does not help. Waits are rounded up, so that nobody who obeys
 //! them comes too early. Where the store could not decide there is the same form with nothing known.
 
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
 use sluicegate::core::{Outcome, Timestamp};
 use sluicegate::headers::retry_after_secs;
 use sluicegate::rules::Mode;
 use sluicegate::{Decision, LimitReport, Retry};
 
+/// Room for the answer of two limits with names of ordinary length.
+const ANSWER_BYTES_USUAL: usize = 512;
+
 /// The answer to one check.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct Answer<'d> {
     allowed: bool,
     limit: Option<u64>,
@@ -23,7 +22,8 @@ pub(crate) struct Answer<'d> {
     retry_after_ms: Option<u64>,
     rule: Option<&'d str>,
     degraded: bool,
-    limits: Limits<'d>,
+    /// Where `limits` comes from, if there is one.
+    decision: Option<&'d Decision>,
 }
 
 impl<'d> From<&'d Decision> for Answer<'d> {
@@ -43,7 +43,7 @@ impl<'d> From<&'d Decision> for Answer<'d> {
             retry_after_ms,
             rule: tightest.map(|report| report.rule),
             degraded: decision.is_degraded(),
-            limits: Limits(Some(decision)),
+            decision: Some(decision),
         }
     }
 }
@@ -60,7 +60,7 @@ impl Answer<'_> {
             retry_after_ms: Some(retry_after.saturating_mul(1_000)),
             rule: None,
             degraded: true,
-            limits: Limits(None),
+            decision: None,
         }
     }
 }
@@ -71,63 +71,96 @@ pub(crate) type Checked = Result<Decision, u64>;
 /// The answers to a batch, in order: `{"results":[…]}`.
 pub(crate) struct Results<'d>(pub(crate) &'d [Checked]);
 
-impl Serialize for Results<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Answers<'d>(&'d [Checked]);
-        impl Serialize for Answers<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_seq(self.0.iter().map(|checked| match checked {
-                    Ok(decision) => Answer::from(decision),
-                    Err(retry_after) => Answer::undecided(*retry_after),
-                }))
-            }
+impl Answer<'_> {
+    /// The body of an answer.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let mut json = Json(Vec::with_capacity(ANSWER_BYTES_USUAL));
+        self.write(&mut json);
+        json.0
+    }
+
+    fn write(&self, json: &mut Json) {
+        json.raw(r#"{"allowed":"#).boolean(self.allowed);
+        json.raw(r#","limit":"#).number(self.limit);
+        json.raw(r#","remaining":"#).number(self.remaining);
+        json.raw(r#","resetAt":"#).number(self.reset_at);
+        json.raw(r#","retryAfter":"#).number(self.retry_after);
+        json.raw(r#","retryAfterMs":"#).number(self.retry_after_ms);
+        json.raw(r#","rule":"#).string(self.rule);
+        json.raw(r#","degraded":"#).boolean(self.degraded);
+        json.raw(r#","limits":["#);
+        if let Some(decision) = self.decision {
+            json.list(decision.limits(), |json, report| write_limit(json, &report, decision.now()));
         }
-        let mut results = serializer.serialize_struct("Results", 1)?;
-        results.serialize_field("results", &Answers(self.0))?;
-        results.end()
+        json.raw("]}");
     }
 }
 
-/// Every limit of a decision, if there is one, written one by one without a list in between.
-struct Limits<'d>(Option<&'d Decision>);
-
-impl Serialize for Limits<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.into_iter().flat_map(|decision| {
-            let now = decision.now();
-            decision.limits().map(move |report| Limit::new(&report, now))
-        }))
+impl Results<'_> {
+    /// The body of an answer.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let mut json = Json(Vec::with_capacity(ANSWER_BYTES_USUAL.saturating_mul(self.0.len())));
+        json.raw(r#"{"results":["#);
+        json.list(self.0, |json, checked| match checked {
+            Ok(decision) => Answer::from(decision).write(json),
+            Err(retry_after) => Answer::undecided(*retry_after).write(json),
+        });
+        json.raw("]}");
+        json.0
     }
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Limit<'d> {
-    rule: &'d str,
-    algorithm: &'static str,
-    allowed: bool,
-    limit: u64,
-    remaining: u64,
-    reset_at: u64,
-    retry_after_ms: Option<u64>,
-    shadow: bool,
+fn write_limit(json: &mut Json, report: &LimitReport<'_>, now: Timestamp) {
+    let retry_after_ms = match report.verdict.outcome {
+        Outcome::Allowed => Some(0),
+        Outcome::Denied { retry_after } => Some(retry_after.ceil_millis()),
+        Outcome::NeverAdmissible => None,
+    };
+    json.raw(r#"{"rule":"#).string(Some(report.rule));
+    json.raw(r#","algorithm":""#).raw(report.quota.algorithm());
+    json.raw(r#"","allowed":"#).boolean(report.verdict.outcome.is_allowed());
+    json.raw(r#","limit":"#).number(Some(report.verdict.limit));
+    json.raw(r#","remaining":"#).number(Some(report.verdict.remaining));
+    json.raw(r#","resetAt":"#).number(Some(report.reset_at_millis(now)));
+    json.raw(r#","retryAfterMs":"#).number(retry_after_ms);
+    json.raw(r#","shadow":"#).boolean(report.mode == Mode::Shadow).raw("}");
 }
 
-impl<'d> Limit<'d> {
-    fn new(report: &LimitReport<'d>, now: Timestamp) -> Self {
-        Self {
-            rule: report.rule,
-            algorithm: report.quota.algorithm(),
-            allowed: report.verdict.outcome.is_allowed(),
-            limit: report.verdict.limit,
-            remaining: report.verdict.remaining,
-            reset_at: report.reset_at_millis(now),
-            retry_after_ms: match report.verdict.outcome {
-                Outcome::Allowed => Some(0),
-                Outcome::Denied { retry_after } => Some(retry_after.ceil_millis()),
-                Outcome::NeverAdmissible => None,
-            },
-            shadow: report.mode == Mode::Shadow,
+/// JSON in the making. The form is always the same, so names and marks are fixed texts; only rules' names have to be
+/// escaped.
+struct Json(Vec<u8>);
+
+impl Json {
+    /// Text that is JSON already.
+    fn raw(&mut self, text: &str) -> &mut Self {
+        self.0.extend_from_slice(text.as_bytes());
+        self
+    }
+
+    fn boolean(&mut self, value: bool) -> &mut Self {
+        self.raw(if value { "true" } else { "false" })
+    }
+
+    fn number(&mut self, value: Option<u64>) -> &mut Self {
+        match value {
+            Some(value) => self.raw(itoa::Buffer::new().format(value)),
+            None => self.raw("null"),
+        }
+    }
+
+    fn string(&mut self, value: Option<&str>) -> &mut Self {
+        // Writing a text to memory cannot fail.
+        let _ = serde_json::to_writer(&mut self.0, &value);
+        self
+    }
+
+    /// Writes each of `items`, with commas in between.
+    fn list<T>(&mut self, items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut Self, T)) {
+        for (index, item) in items.into_iter().enumerate() {
+            if index > 0 {
+                self.raw(",");
+            }
+            write(self, item);
         }
     }
 }
@@ -162,9 +195,13 @@ mod tests {
         Rule::new(name, rules::Limits::all(name, [(None, quota)]))
     }
 
+    fn read(json: &[u8]) -> Value {
+        serde_json::from_slice(json).expect("JSON")
+    }
+
     async fn check(limiter: &Limiter<MemoryStore, ManualClock>, cost: u32) -> Value {
         let decision = limiter.check(&Request::new("r", "alice").cost(Cost::new(cost))).await;
-        serde_json::to_value(Answer::from(&decision.expect("the request is valid"))).expect("JSON")
+        read(&Answer::from(&decision.expect("the request is valid")).to_json())
     }
 
     #[tokio::test]
@@ -246,11 +283,19 @@ mod tests {
             decisions.push(Ok(limiter.check(&Request::new("r", "alice")).await.expect("valid")));
         }
         decisions.push(Err(1));
-        let results = serde_json::to_value(Results(&decisions)).expect("JSON");
+        let results = read(&Results(&decisions).to_json());
         assert_eq!(results["results"][0]["remaining"], 3);
         assert_eq!(results["results"][1]["remaining"], 2);
-        assert_eq!(results["results"][2], serde_json::to_value(Answer::undecided(1)).expect("JSON"));
+        assert_eq!(results["results"][2], read(&Answer::undecided(1).to_json()));
         assert_eq!(results["results"][2]["degraded"], true);
-        assert_eq!(serde_json::to_string(&Results(&[])).expect("JSON"), r#"{"results":[]}"#);
+        assert_eq!(Results(&[]).to_json(), br#"{"results":[]}"#);
+    }
+
+    #[tokio::test]
+    async fn names_of_rules_are_escaped() {
+        let name = "a \"rule\\\u{7}é";
+        let answer = check(&limiter(vec![bucket(name)], Unmatched::Allow), 1).await;
+        assert_eq!(answer["rule"], name);
+        assert_eq!(answer["limits"][0]["rule"], name);
     }
 }

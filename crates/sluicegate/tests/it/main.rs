@@ -1,6 +1,7 @@
 //! The library from outside: stores held against the reference, the limiter against its promises.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests report by panicking")]
 
+mod allocations;
 mod conformance;
 mod failure_properties;
 mod failures;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use axum::Router;
 use axum::response::IntoResponse as _;
 use serde_json::{Map, Value};
 use sluicegate::CheckError;
@@ -12,8 +11,8 @@ use sluicegate::store::{ErrorClass, StoreError};
 
 use super::*;
 use crate::app::AppOptions;
-use crate::http::Routers;
 use crate::http::health::Health;
+use crate::http::{Routers, Site};
 use crate::respond;
 use crate::secret::Secret;
 use crate::testing::{self, Reply, TOKEN, hourly};
@@ -52,7 +51,7 @@ fn operations(document: &Value) -> Vec<(&str, String, &Value)> {
 }
 
 /// An api with a rule as the demo's, only slower, under which `bob` has just used all he has.
-async fn demo_api(token: Option<&str>) -> Router {
+async fn demo_api(token: Option<&str>) -> Site {
     let admin_token = token.map(|token| Secret::new(token.to_owned()));
     let rules = RuleSet::new(vec![hourly("demo", 10)], Vec::new(), Unmatched::Allow).expect("valid");
     let app = testing::embedded(AppOptions { rules, admin_token, ..AppOptions::default() });

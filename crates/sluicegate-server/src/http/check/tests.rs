@@ -1,26 +1,25 @@
 //! The decision API through its router, without sockets.
 
-use axum::Router;
 use axum::body::Body;
 use serde_json::{Value, json};
 
 use crate::app::{App, AppOptions};
-use crate::http::Routers;
 use crate::http::health::Health;
+use crate::http::{Routers, Site};
 use crate::testing::{self, Reply, TOKEN, app, hourly};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-fn api(app: &App) -> Router {
+fn api(app: &App) -> Site {
     Routers::new(app, &Health::default()).api
 }
 
 /// The api of an app with one rule of ten.
-fn ten() -> Router {
+fn ten() -> Site {
     api(&app(vec![hourly("api", 10)]))
 }
 
-async fn post(router: &Router, path: &str, body: impl Into<Body>) -> Reply {
+async fn post(router: &Site, path: &str, body: impl Into<Body>) -> Reply {
     let bearer = format!("Bearer {TOKEN}");
     testing::ask(router, "POST", path, &[JSON, ("authorization", &bearer)], body).await
 }
@@ -29,7 +28,7 @@ fn alice(cost: u32) -> String {
     json!({ "resource": "r", "identifier": "alice", "cost": cost }).to_string()
 }
 
-async fn remaining(router: &Router) -> Value {
+async fn remaining(router: &Site) -> Value {
     post(router, "/v1/peek", alice(0)).await.json()["remaining"].clone()
 }
 

@@ -1,23 +1,22 @@
 //! The demo application through its router, without sockets.
 
-use axum::Router;
 use serde_json::json;
 use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
 use sluicegate::rules::pattern::Pattern;
 use sluicegate::rules::{Limits, Per, Rule};
 
 use super::*;
-use crate::http::Routers;
 use crate::http::health::Health;
+use crate::http::{Routers, Site};
 use crate::testing::{Reply, app, hourly};
 
 const DEMO_KEY: (&str, &str) = ("x-api-key", "demo-key");
 
-fn gateway(rules: Vec<Rule>) -> Router {
+fn gateway(rules: Vec<Rule>) -> Site {
     Routers::new(&app(rules), &Health::default()).gateway
 }
 
-async fn ask(router: &Router, method: &str, path: &str, headers: &[(&str, &str)]) -> Reply {
+async fn ask(router: &Site, method: &str, path: &str, headers: &[(&str, &str)]) -> Reply {
     crate::testing::ask(router, method, path, headers, "").await
 }
 

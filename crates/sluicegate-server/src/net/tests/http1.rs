@@ -230,7 +230,7 @@ async fn draining_closes_idle_connections_after_a_quiet_moment() {
     let mut client = Client::connect();
     client.send(OK).await;
     client.read_until("fine!").await;
-    client.drain.cancel();
+    client.drain.give();
     let (rest, elapsed) = client.read_to_end().await;
     assert_eq!(rest, "");
     assert_about(elapsed, 500);
@@ -241,7 +241,7 @@ async fn draining_answers_the_request_that_was_on_its_way() {
     let mut client = Client::connect();
     client.send(OK).await;
     client.read_until("fine!").await;
-    client.drain.cancel();
+    client.drain.give();
     tokio::time::sleep(Duration::from_millis(400)).await;
     client.send(OK).await;
     let (answer, _) = client.read_to_end().await;
@@ -252,7 +252,7 @@ async fn draining_answers_the_request_that_was_on_its_way() {
 #[tokio::test(start_paused = true)]
 async fn draining_answers_the_first_request_of_a_fresh_connection() {
     let mut client = Client::connect();
-    client.drain.cancel();
+    client.drain.give();
     client.send(OK).await;
     let (answer, _) = client.read_to_end().await;
     assert!(answer.ends_with("fine!"), "{answer}");
@@ -262,7 +262,7 @@ async fn draining_answers_the_first_request_of_a_fresh_connection() {
 async fn draining_waits_for_a_head_that_has_begun() {
     let mut client = Client::connect();
     client.send("GET /ok HTTP/1.1\r\n").await;
-    client.drain.cancel();
+    client.drain.give();
     tokio::time::sleep(Duration::from_secs(4)).await;
     client.send("host: t\r\n\r\n").await;
     let (answer, _) = client.read_to_end().await;
@@ -275,7 +275,7 @@ async fn draining_waits_for_the_answer_in_flight() {
     let mut client = Client::connect();
     client.send("GET /slow HTTP/1.1\r\nhost: t\r\n\r\n").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    client.drain.cancel();
+    client.drain.give();
     let (answer, elapsed) = client.read_to_end().await;
     assert!(answer.contains("connection: close\r\n"), "{answer}");
     assert!(answer.ends_with("slow!"), "{answer}");

@@ -12,7 +12,7 @@ struct Http2Client {
     requests: http2::SendRequest<Body>,
     /// Ends when the connection does.
     connection: JoinHandle<Result<(), hyper::Error>>,
-    drain: CancellationToken,
+    drain: Notice,
     served: JoinHandle<()>,
     opened: Instant,
 }
@@ -97,7 +97,7 @@ async fn draining_finishes_streams_and_refuses_new_ones() {
         (answer, client)
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
-    drain.cancel();
+    drain.give();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let request = Request::builder().uri("http://t/ok").body(Body::empty()).expect("valid");
     assert!(late.send_request(request).await.is_err(), "the peer was told to go away");
@@ -112,7 +112,7 @@ async fn draining_finishes_streams_and_refuses_new_ones() {
 async fn draining_closes_idle_connections_at_once() {
     let client = Http2Client::connect_with(ListenerOptions::default()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    client.drain.cancel();
+    client.drain.give();
     client.served.await.expect("the task ends");
     assert_about(client.opened.elapsed(), 1_000);
 }

@@ -9,6 +9,8 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::super::{Drained, Listener, serve};
+use tokio_util::sync::CancellationToken;
+
 use super::*;
 
 const ASK: &[u8] = b"GET /ok HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n";

@@ -7,10 +7,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tokio::io::{DuplexStream, duplex};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use super::super::{Connections, Service};
 use super::*;
+use crate::net::Notices;
+use crate::net::notice::Notice;
 use crate::testing;
 
 /// Bytes the stream holds each way; small, so that unread answers fill it.
@@ -19,7 +20,7 @@ const PIPE_BYTES: usize = 8_192;
 /// A connection under test, seen from the client.
 struct Client {
     io: DuplexStream,
-    drain: CancellationToken,
+    drain: Notice,
     served: JoinHandle<()>,
     opened: Instant,
 }
@@ -27,10 +28,11 @@ struct Client {
 impl Client {
     fn connect(password: Option<&str>) -> Self {
         let (io, server_io) = duplex(PIPE_BYTES);
-        let drain = CancellationToken::new();
+        let notices = Notices::default();
+        let drain = notices.drain.clone();
         let service = Service::new(testing::app(vec![testing::hourly("api", 2)]), testing::resp(password));
         let options = RespOptions::default().into();
-        let connections = Connections { service, options, drain: drain.clone(), cut: CancellationToken::new() };
+        let connections = Connections { service, options, notices };
         let served = tokio::spawn(connections.serve_io(server_io, SocketAddr::from(([192, 0, 2, 1], 4242))));
         Self { io, drain, served, opened: Instant::now() }
     }
@@ -172,7 +174,7 @@ async fn a_drain_answers_what_is_under_way_and_closes() {
     let mut client = Client::connect(None);
     client.send("PING\r\nECHO ab").await;
     client.expect("+PONG\r\n").await;
-    client.drain.cancel();
+    client.drain.give();
     tokio::time::sleep(Duration::from_millis(400)).await;
     client.send("c\r\n").await;
     client.expect("$3\r\nabc\r\n").await;

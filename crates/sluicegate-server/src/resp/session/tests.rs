@@ -233,3 +233,33 @@ async fn what_throttle_decides_is_counted_and_what_it_only_looks_at_is_not() {
     let totals = client.0.service.app.totals();
     assert_eq!((totals.allowed, totals.denied, totals.undecided), (2, 2, 0));
 }
+
+/// How many allocations it takes to read `line`, decide it and write the answer, once everything has found its size.
+fn allocations(client: &mut Client, line: &str) -> u64 {
+    let line = format!("{line}\r\n");
+    let mut answer_once = || {
+        let (words, _) = Parser::default().next(line.as_bytes()).expect("a line").expect("all of it");
+        let now = client.0.now();
+        let flow = futures_util::FutureExt::now_or_never(client.0.execute(&words, now));
+        assert_eq!(flow, Some(Flow::Continue), "the embedded store never waits");
+        assert!(!client.0.replies().as_bytes().starts_with(b"-"), "an answer, not an error");
+        client.0.replies().clear(1_024);
+    };
+    (0..3).for_each(|_| answer_once());
+    allocation_counter::measure(|| (0..100).for_each(|_| answer_once())).count_total
+}
+
+#[test]
+fn a_decision_allocates_nothing() {
+    let mut client = Client::new(None);
+    for line in [
+        "CL.THROTTLE user:12345678 1000000 1000000 60",
+        "CL.THROTTLE denied 0 1 3600 1",
+        "CL.THROTTLE looked-at 10 1 3600 0",
+        "SG.CHECK api.read alice TENANT acme",
+    ] {
+        assert_eq!(allocations(&mut client, line), 0, "{line}");
+    }
+    // A key that is not text gets a name of its own.
+    assert!(allocations(&mut client, "CL.THROTTLE \"\\xff\" 10 1 3600") > 0);
+}

@@ -10,6 +10,7 @@ use super::reserve::Part;
 use super::{Shared, Whose, script};
 use crate::store::key::Digest;
 use crate::store::{Charge, Reply, StoreError};
+use futures_util::future::BoxFuture;
 use sluicegate_core::Timestamp;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -44,7 +45,9 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         if goes_in_company && let Some(reply) = self.charge_in_company().await? {
             return Ok(reply);
         }
-        self.act(Operation::Charge).await
+        // Rare, and large: whoever charges should not carry the room for it.
+        let alone: BoxFuture<'_, Result<Reply, StoreError>> = Box::pin(self.act(Operation::Charge));
+        alone.await
     }
 
     /// Whoever goes through the same decision several times looks at each limit by itself.
