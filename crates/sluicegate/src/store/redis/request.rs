@@ -45,9 +45,7 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         if goes_in_company && let Some(reply) = self.charge_in_company().await? {
             return Ok(reply);
         }
-        // Rare, and large: whoever charges should not carry the room for it.
-        let alone: BoxFuture<'_, Result<Reply, StoreError>> = Box::pin(self.act(Operation::Charge));
-        alone.await
+        self.act(Operation::Charge).await
     }
 
     /// Whoever goes through the same decision several times looks at each limit by itself.
@@ -61,15 +59,19 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         self.charges.iter().any(|charge| !charge.quotas.is_empty())
     }
 
-    pub(super) async fn act(&self, operation: Operation) -> Result<Reply, StoreError> {
-        let giving_back = self.giving_back(operation);
-        let result = self.perform(operation).await;
-        if result.is_ok()
-            && let Some(giving_back) = giving_back
-        {
-            giving_back.finish();
-        }
-        result
+    /// Does this in calls of its own. In a box, because it is rare and large: whoever charges should not carry the room
+    /// for it.
+    pub(super) fn act(&self, operation: Operation) -> BoxFuture<'_, Result<Reply, StoreError>> {
+        Box::pin(async move {
+            let giving_back = self.giving_back(operation);
+            let result = self.perform(operation).await;
+            if result.is_ok()
+                && let Some(giving_back) = giving_back
+            {
+                giving_back.finish();
+            }
+            result
+        })
     }
 
     async fn perform(&self, operation: Operation) -> Result<Reply, StoreError> {
