@@ -3,6 +3,7 @@
 use super::call::{Answer, Call};
 use super::error::{Ran, Trouble};
 use super::servers::Servers;
+use crate::store::leases::Generation;
 use crate::store::{ErrorClass, Health};
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
@@ -19,6 +20,12 @@ pub(super) trait Deliver: Clone + Send + Sync + 'static {
     /// True if one call may speak of both keys.
     fn share_a_call(&self, left: &[u8], right: &[u8]) -> bool;
 
+    /// Which memory of the servers calls are delivered to: another one when something may have been forgotten.
+    #[cfg_attr(not(test), expect(dead_code, reason = "leases come next"))]
+    fn generation(&self) -> Generation {
+        Generation::default()
+    }
+
     /// Whether calls can be delivered, for all that is known.
     fn health(&self) -> Health {
         Health::Up
@@ -32,6 +39,10 @@ impl Deliver for Arc<Servers> {
 
     fn share_a_call(&self, left: &[u8], right: &[u8]) -> bool {
         Servers::share_a_call(self, left, right)
+    }
+
+    fn generation(&self) -> Generation {
+        Servers::generation(self)
     }
 
     fn health(&self) -> Health {

@@ -10,6 +10,8 @@ use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -30,6 +32,7 @@ pub(super) struct Dialer {
     introduction: RedisConnectionInfo,
     configuration: AsyncConnectionConfig,
     timeout: Duration,
+    opened: Arc<AtomicU64>,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -54,7 +57,13 @@ impl Dialer {
         let configuration = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_pipeline_buffer_size(options.in_flight_max.get().saturating_mul(2).clamp(64, BUFFER_MAX));
-        Ok(Self { encryption, introduction, configuration, timeout: options.connect_timeout })
+        Ok(Self {
+            encryption,
+            introduction,
+            configuration,
+            timeout: options.connect_timeout,
+            opened: Arc::default(),
+        })
     }
 
     /// The same, with somebody who is told what the server announces.
@@ -76,7 +85,13 @@ impl Dialer {
         let connection =
             MultiplexedConnection::new_with_config(&self.introduction, stream, self.configuration.clone()).await;
         let (connection, driver) = connection.map_err(|error| Trouble::broken(&error))?;
+        self.opened.fetch_add(1, Ordering::Release);
         Ok((connection, Box::pin(driver)))
+    }
+
+    /// How many connections were opened, by this and by all that were made of it.
+    pub(super) fn opened(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.opened)
     }
 
     async fn reach(&self, address: &Address) -> io::Result<Box<dyn Stream>> {

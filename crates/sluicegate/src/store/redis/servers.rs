@@ -1,5 +1,6 @@
 //! All servers of a store, however many there are: the one door for calls.
 
+use super::super::leases::Generation;
 use super::super::{ErrorClass, StoreError};
 use super::call::{Answer, Call, Repeat, Script};
 use super::counters::Counters;
@@ -13,7 +14,7 @@ use super::topology::slots::slot_of;
 use super::topology::{Topology, probe_key};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -21,6 +22,8 @@ use tokio::time::Instant;
 /// The servers of a store. Connections and tasks end when this is dropped.
 pub struct Servers {
     topology: Topology,
+    /// How many connections were opened.
+    opened: Arc<AtomicU64>,
 }
 
 /// How the servers are.
@@ -81,8 +84,10 @@ impl Servers {
             ServerNames::Sentinel { database, .. } => (*database, true),
             ServerNames::Cluster { .. } => (0, false),
         };
+        let dialer = Dialer::for_servers(options, database)?;
+        let opened = dialer.opened();
         let common = Arc::new(Common {
-            dialer: Dialer::for_servers(options, database)?,
+            dialer,
             primary_only,
             connections: options.connections,
             in_flight_max: options.in_flight_max,
@@ -102,7 +107,7 @@ impl Servers {
             }
             ServerNames::Cluster { seeds } => Topology::Cluster(Cluster::start(seeds, common)),
         };
-        Ok(Self { topology })
+        Ok(Self { topology, opened })
     }
 
     /// Sends the call to the server that has its keys, and brings the answer, or an error by the deadline.
@@ -127,6 +132,12 @@ impl Servers {
             Topology::Single(_) | Topology::Sentinel(_) => true,
             Topology::Cluster(_) => slot_of(left) == slot_of(right),
         }
+    }
+
+    /// Changes whenever some server may have lost its memory, or another may have taken its place: both take a new
+    /// connection.
+    pub(super) fn generation(&self) -> Generation {
+        Generation(self.opened.load(Ordering::Acquire))
     }
 
     /// How the servers are now.
