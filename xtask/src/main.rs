@@ -9,6 +9,7 @@
 mod bench;
 mod clock;
 mod command;
+mod explore;
 mod failure;
 mod lint;
 mod plan;
@@ -32,6 +33,7 @@ Tasks:
   test              every test against real servers, which it installs, then the loom models
   tidy              only the house rules, a part of `lint` that takes no time
   bench <name> ...  a benchmark; further words go to it unchanged
+  explore           every state of the model of leases, which takes hours and gigabytes
 
 Options of lint and test:
   --list            print the numbered plan and run nothing
@@ -65,6 +67,7 @@ fn run(words: &[String]) -> Result<(), Failure> {
         "lint" => plan::run("lint", lint::STEPS, &Selection::parse(rest)?, &Workspace::find()?),
         "test" => plan::run("test", test::STEPS, &Selection::parse(rest)?, &Workspace::find()?),
         "bench" => bench::run(rest),
+        "explore" => explore::run(rest),
         "tidy" if rest.is_empty() => tidy::run(&Workspace::find()?).map(|seen| println!("tidy: {seen}")),
         "tidy" => Err(Failure::usage(format!("`tidy` takes no options, not `{}`", rest.join(" ")))),
         "help" | "--help" | "-h" => {
