@@ -66,6 +66,7 @@ impl Contender for Ours {
             quotas: &self.quotas,
             cost: Cost::ONE,
             group: Group::Enforced,
+            lease: None,
         };
         let verdicts = self.store.charge_now(&[charge], self.clock.now());
         verdicts.iter().all(|verdict| verdict.outcome.is_allowed())

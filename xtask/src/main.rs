@@ -10,6 +10,7 @@ mod bench;
 mod clock;
 mod command;
 mod counts;
+mod explore;
 mod failure;
 mod lint;
 mod plan;
@@ -35,6 +36,7 @@ Tasks:
   bench <name> ...  a benchmark; further words go to it unchanged
   counts            instructions of the core paths beside the accepted ones, a part of `test`;
                     `--accept` accepts what is counted now
+  explore           every state of the model of leases, which takes hours and gigabytes
 
 Options of lint and test:
   --list            print the numbered plan and run nothing
@@ -69,6 +71,7 @@ fn run(words: &[String]) -> Result<(), Failure> {
         "test" => plan::run("test", test::STEPS, &Selection::parse(rest)?, &Workspace::find()?),
         "bench" => bench::run(rest),
         "counts" => counts::run(rest, &Workspace::find()?),
+        "explore" => explore::run(rest),
         "tidy" if rest.is_empty() => tidy::run(&Workspace::find()?).map(|seen| println!("tidy: {seen}")),
         "tidy" => Err(Failure::usage(format!("`tidy` takes no options, not `{}`", rest.join(" ")))),
         "help" | "--help" | "-h" => {

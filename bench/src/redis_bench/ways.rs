@@ -135,7 +135,7 @@ impl Callers {
         let identity = Some(Identity::Named(name));
         let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
         let key = Key { space: &self.space, subject };
-        let charge = Charge { key, quotas, cost: Cost::ONE, group: Group::Enforced };
+        let charge = Charge { key, quotas, cost: Cost::ONE, group: Group::Enforced, lease: None };
         let now = sluicegate::clock::Clock::now(self.limiter.clock());
         let reply = self.limiter.store().charge(&[charge], now, *DEADLINES.end()).await;
         let reply = reply.map_err(|error| error.to_string())?;

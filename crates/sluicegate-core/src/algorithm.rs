@@ -76,6 +76,17 @@ pub trait Algorithm {
         None
     }
 
+    /// What to charge by so that charges that pass up to `delay` after they were made stay within this limit, as if
+    /// they had passed at once. `None` if there is no such limit; then nothing may be charged ahead.
+    #[must_use]
+    fn prepaid(&self, delay: Micros) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        let _ = delay;
+        None
+    }
+
     /// Decides one request under this limit alone: the state to remember from now on, and the verdict. A cost
     /// of nothing always fits and leaves the state as it is.
     fn decide(&self, state: Option<Self::State>, cost: Cost, now: Timestamp) -> (Option<Self::State>, Verdict) {
@@ -172,6 +183,12 @@ macro_rules! algorithms {
             pub fn share(&self, parts: NonZeroU32) -> Self {
                 let share = match self { $(Self::$name(quota) => quota.share(parts).map(Self::$name),)+ };
                 share.unwrap_or(Self::FixedWindow(fixed_window::FixedWindow::NOTHING))
+            }
+
+            /// See [`Algorithm::prepaid`].
+            #[must_use]
+            pub fn prepaid(&self, delay: Micros) -> Option<Self> {
+                match self { $(Self::$name(quota) => quota.prepaid(delay).map(Self::$name),)+ }
             }
 
             /// See [`Algorithm::decide`].

@@ -153,6 +153,13 @@ impl Store for ServerStore {
         }
     }
 
+    fn charges_ahead(&self) -> bool {
+        match self {
+            Self::Memory(store) => store.charges_ahead(),
+            Self::Redis(store) => store.charges_ahead(),
+        }
+    }
+
     fn health(&self) -> Health {
         match self {
             Self::Memory(store) => store.health(),

@@ -97,6 +97,7 @@ fn charges<'a>(operation: &Operation, spaces: &'a [KeySpace], quotas: &'a [Vec<Q
                 1 => Group::Shadow(index as u16),
                 _ => Group::Enforced,
             },
+            lease: None,
         })
         .collect()
 }
@@ -154,7 +155,7 @@ pub async fn behaves<S: Store>(make: impl AsyncFn() -> S) {
 const MINUTE: Micros = Micros::from_secs(60);
 
 fn one<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota], cost: u32) -> Charge<'a> {
-    Charge { key: key(space, identifier), quotas, cost: Cost::new(cost), group: Group::Enforced }
+    Charge { key: key(space, identifier), quotas, cost: Cost::new(cost), group: Group::Enforced, lease: None }
 }
 
 async fn charge<S: Store>(store: &S, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {

@@ -122,6 +122,11 @@ impl Store for FaultyStore {
         true
     }
 
+    /// As a shared store may, though this one never does.
+    fn charges_ahead(&self) -> bool {
+        true
+    }
+
     fn health(&self) -> Health {
         match self.switch().trouble {
             None => Health::Up,

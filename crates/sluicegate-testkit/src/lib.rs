@@ -1,15 +1,18 @@
 //! What the tests of several crates share. Never shipped.
 //!
 //! [`model`] is a second opinion on every algorithm, [`mod@reference`] a store too simple to be wrong,
-//! [`conformance`] what every store must do, [`faulty_store`] a store that fails when it is told to. With the feature
+//! [`conformance`] what every store must do, [`faulty_store`] a store that fails when it is told to. [`explore`] finds every
+//! state of a small system, of which [`lease_model`] is one. With the feature
 //! `servers` there are also real servers to run against: `redis_server` starts one, `redis_cluster` and
 //! `redis_sentinel` several, and they die with the test that owns them; `fault_proxy` breaks connections.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 pub mod conformance;
+pub mod explore;
 #[cfg(feature = "servers")]
 pub mod fault_proxy;
 pub mod faulty_store;
+pub mod lease_model;
 pub mod model;
 #[cfg(feature = "servers")]
 pub mod poll;

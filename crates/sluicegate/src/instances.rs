@@ -46,11 +46,16 @@ impl Instances {
         self.0.last_known.store(count, Ordering::Relaxed);
     }
 
+    /// The number that was last taken note of, if there was one, whatever the floor.
+    #[must_use]
+    pub fn heard(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.0.last_known.load(Ordering::Relaxed))
+    }
+
     /// The last known number of servers, this one included, or the floor if that is more.
     #[must_use]
     pub fn count(&self) -> NonZeroU32 {
-        NonZeroU32::new(self.0.last_known.load(Ordering::Relaxed))
-            .map_or(self.0.floor, |count| count.max(self.0.floor))
+        self.heard().map_or(self.0.floor, |count| count.max(self.0.floor))
     }
 }
 

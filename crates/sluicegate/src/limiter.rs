@@ -87,6 +87,7 @@ impl From<Action> for Operation {
 impl<S: Store, C: Clock> Limiter<S, C> {
     /// A limiter that nobody observes.
     pub fn new(rules: RuleSet, store: S, clock: C) -> Self {
+        let rules = if store.charges_ahead() { rules.charged_ahead() } else { rules };
         let fallback = Fallback::new(MemoryOptions::default(), Instances::default());
         Self { rules: Arc::new(rules), store, clock, observer: NoObserver, fallback }
     }

@@ -5,10 +5,11 @@
 
 #[cfg(feature = "file")]
 pub mod file;
+mod lease;
 pub mod matching;
 pub mod pattern;
 
-use crate::store::KeySpace;
+use crate::store::{KeySpace, Lease};
 use pattern::Pattern;
 use sluicegate_core::{Cost, Quota};
 use std::ops::RangeInclusive;
@@ -32,6 +33,8 @@ pub struct RuleSet {
     rules: Vec<Rule>,
     tiers: Vec<Box<str>>,
     unmatched: Unmatched,
+    /// Whether strict rules have the smaller limits that charging ahead takes.
+    is_charged_ahead: bool,
 }
 
 /// What happens to a request that no rule matches.
@@ -67,6 +70,8 @@ pub struct Rule {
     pub deadline: Duration,
     /// What a request costs that does not say.
     pub cost: Cost,
+    /// Whether a shared store may charge requests ahead, and on which terms.
+    pub lease: Option<Lease>,
 }
 
 /// Which requests a rule applies to; an absent part matches all.
@@ -232,6 +237,7 @@ impl Rule {
             on_store_failure: OnStoreFailure::default(),
             deadline: DEADLINE_DEFAULT,
             cost: Cost::ONE,
+            lease: None,
         }
     }
 }
@@ -241,8 +247,8 @@ impl RuleSet {
     ///
     /// # Errors
     /// If two rules have one name, a rule has more limits than [`LIMITS_PER_RULE_MAX`] or a deadline outside
-    /// [`DEADLINES`], there are more rules than [`RULES_MAX`], or a rule speaks of a tier that is not among
-    /// `tiers`.
+    /// [`DEADLINES`], there are more rules than [`RULES_MAX`], a rule speaks of a tier that is not among
+    /// `tiers`, or its limits cannot be charged ahead on its terms.
     pub fn new(rules: Vec<Rule>, tiers: Vec<Box<str>>, unmatched: Unmatched) -> Result<Self, RuleSetError> {
         if rules.len() > RULES_MAX {
             return Err(RuleSetError(format!("{} rules: use at most {RULES_MAX}", rules.len())));
@@ -260,8 +266,11 @@ impl RuleSet {
             }
             rule.check_limit_counts()?;
             rule.check_deadline()?;
+            if let Some(misfit) = rule.lease_misfit() {
+                return Err(RuleSetError(format!("rule {name:?}: {misfit}")));
+            }
         }
-        Ok(Self { rules, tiers, unmatched })
+        Ok(Self { rules, tiers, unmatched, is_charged_ahead: false })
     }
 
     /// The rules, in order.

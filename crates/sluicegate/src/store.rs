@@ -5,11 +5,15 @@
 //! only keys, quotas and costs. Every store passes the same conformance suite.
 
 pub mod key;
+mod lease;
+#[doc(hidden)]
+pub mod leases;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
 
 pub use key::{Key, KeySpace, Subject};
+pub use lease::{LEASE_TTLS, Lease, LeaseMode};
 pub use memory::MemoryStore;
 
 use sluicegate_core::decision::Group;
@@ -33,6 +37,8 @@ pub struct Charge<'a> {
     pub cost: Cost,
     /// Whether the limits decide, and which are charged together.
     pub group: Group,
+    /// Whether the charge may be made ahead, and on which terms.
+    pub lease: Option<Lease>,
 }
 
 /// Verdicts of all limits of all charges, in their order. Most requests meet few limits, so few are held
@@ -96,6 +102,12 @@ pub trait Store: Send + Sync {
     /// True if the store can be out of reach, so that it is worth keeping what it takes to do without it. A store
     /// in this process cannot.
     fn can_fail(&self) -> bool {
+        false
+    }
+
+    /// True if the store may charge ahead where a [`Lease`] allows it. Then everybody must charge the limits that strict
+    /// terms ask for.
+    fn charges_ahead(&self) -> bool {
         false
     }
 

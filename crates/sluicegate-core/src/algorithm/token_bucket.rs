@@ -16,6 +16,7 @@
 //! one pool of capacity + credits, but an identity without history starts at `capacity`, as if it had just
 //! spent all credits. So new identities cannot mint credits, and an idle one is remembered for `credit_ttl`.
 
+mod prepaid;
 mod share;
 mod span;
 
@@ -380,5 +381,9 @@ impl Algorithm for TokenBucket {
 
     fn share(&self, parts: NonZeroU32) -> Option<Self> {
         self.share_of(parts)
+    }
+
+    fn prepaid(&self, delay: Micros) -> Option<Self> {
+        self.prepaid_for(delay)
     }
 }

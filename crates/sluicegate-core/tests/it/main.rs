@@ -7,6 +7,7 @@
 //! | `custom_algorithm` | the algorithm that the documentation adds, to the letter |
 //! | `examples` | tables that anyone can check by hand |
 //! | `clocks` | clocks that differ, step back or repeat a second: nobody gains, nobody waits for ever |
+//! | `prepaid` | limits for what is charged ahead: nobody gains by the delay |
 //! | `regressions` | what the other modules found, each as the smallest story that shows it |
 //! | `shares` | what one of several enforces alone: exact, or on the strict side |
 //! | `source_defects` | where the source documents go wrong, and what happens here instead |
@@ -27,6 +28,7 @@ mod custom_algorithm;
 mod examples;
 mod exhaustive;
 mod harness;
+mod prepaid;
 mod properties;
 mod regressions;
 mod shares;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use sluicegate::core::algorithm::Algorithm as _;
 use sluicegate::core::quota::UNITS_MAX;
 use sluicegate::core::{FixedWindow, SlidingCounter, SlidingWindow, TokenBucket};
+use sluicegate::rules::file::lease::{LEASE_KEYS, LEASE_MODES};
 use sluicegate::rules::file::limit::{
     ALIGNS, FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS, UNLIMITED,
 };
@@ -279,6 +280,24 @@ fn rule_property(key: &str) -> Value {
         ),
         "deadline" => described("duration", "How long the store may take, 1ms to 10s.", &["15ms"]),
         "cost" => integer("What a request costs that does not say.", 0, u32::MAX.into(), &[1]),
+        "lease" => object(
+            "Lets a shared store charge requests ahead, so that a server can let them pass by itself.",
+            LEASE_KEYS,
+            &["ttl"],
+            lease_property,
+        ),
+        _ => unknown(),
+    }
+}
+
+fn lease_property(key: &str) -> Value {
+    match key {
+        "ttl" => described("duration", "How long after its charge a request may pass, 1ms to 10s.", &["100ms"]),
+        "mode" => words(
+            "strict lets no more pass and needs a part of the capacity for it; bounded lets a little more pass.",
+            LEASE_MODES,
+            "strict",
+        ),
         _ => unknown(),
     }
 }

@@ -283,7 +283,7 @@ impl Buckets {
 
     fn charge<'c>(&'c self, key: &'c KeyName<'_>, quota: &'c Quota, cost: Cost) -> Charge<'c> {
         let key = Key { space: &self.space, subject: key.subject() };
-        Charge { key, quotas: slice::from_ref(quota), cost, group: Group::Enforced }
+        Charge { key, quotas: slice::from_ref(quota), cost, group: Group::Enforced, lease: None }
     }
 }
 

@@ -7,7 +7,7 @@
 //! | [`reader`], [`section`] | typed readers over the tree, which report and go on |
 //! | [`problem`] | what is wrong, and how it is shown |
 //! | [`value`] | durations, rates, names, patterns: from text to types |
-//! | [`rule`], [`limit`] | the keys of a rule and of a limit |
+//! | [`rule`], [`limit`], [`lease`] | the keys of a rule, of a limit and of a lease |
 //!
 //! A program that keeps more than rules in its file opens the [`Document`] itself, names its own keys
 //! together with [`KEYS`], and leaves those to [`read_rules`]:
@@ -28,6 +28,7 @@
 //! ```
 
 mod expand;
+pub mod lease;
 pub mod limit;
 pub mod problem;
 pub mod reader;

@@ -156,6 +156,7 @@ impl Rule {
                 Mode::Shadow => Group::Shadow(index as u16),
                 Mode::Enforce | Mode::Off => Group::Enforced,
             },
+            lease: self.lease,
         }
     }
 }

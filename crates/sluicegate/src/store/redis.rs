@@ -6,6 +6,7 @@
 //! within their deadline or not at all.
 
 mod address;
+mod ahead;
 mod answer;
 mod arguments;
 mod breaker;
@@ -18,6 +19,7 @@ mod error;
 mod flight;
 mod heartbeat;
 pub mod key;
+mod leases;
 mod link;
 mod node;
 mod options;
@@ -43,14 +45,19 @@ pub use key::KeyEncoder;
 pub use options::{OptionsError, RedisOptions};
 pub use servers::Servers;
 
+use super::key::Digest;
+use super::leases::Leases;
 use super::{Charge, Health, Reply, Savings, Store, StoreError};
 use crate::instances::Instances;
+use ahead::Sweeper;
 use arguments::{Message, Operation};
 use call::{Call, Repeat, Script};
 use deliver::Deliver;
 use denials::{Denials, NoticeBoard};
 use error::Trouble;
 use flight::Waiting;
+use leases::Held;
+use parking_lot::Mutex;
 use reply::{Decided, Findings};
 use request::Request;
 use sluicegate_core::Timestamp;
@@ -65,6 +72,7 @@ use tokio::time::Instant;
 pub struct RedisStore<D = Arc<Servers>> {
     shared: Arc<Shared<D>>,
     _notices: Option<NoticeBoard>,
+    _sweeper: Option<Sweeper>,
 }
 
 /// What a store shares with the calls that are on their way.
@@ -79,6 +87,11 @@ struct Shared<D> {
     coalesced: AtomicU64,
     /// Who is denied without asking; nothing where the server is always asked.
     denials: Option<Arc<Denials>>,
+    /// What has been charged ahead.
+    leases: Leases<Digest, Held>,
+    /// How many share the limits, as far as anybody has said.
+    instances: Mutex<Instances>,
+    started: Instant,
 }
 
 /// Whose clock counts.
@@ -100,7 +113,8 @@ impl RedisStore {
         let denials = Arc::new(Denials::new());
         let notices = NoticeBoard::start(Arc::clone(&delivery), Arc::clone(&denials), &encoder.start());
         let shared = Shared::new(delivery, encoder, Whose::Servers, Some(denials));
-        Ok(Self { shared, _notices: Some(notices) })
+        let sweeper = Sweeper::start(&shared);
+        Ok(Self { shared, _notices: Some(notices), _sweeper: Some(sweeper) })
     }
 
     /// Waits until all servers can be used, but no longer than this.
@@ -113,6 +127,7 @@ impl RedisStore {
 
     /// Says from now on that this server lives, and keeps `instances` at the number of those that do.
     pub fn announce(&self, instances: Instances) -> Heartbeat {
+        *self.shared.instances.lock() = instances.clone();
         Heartbeat::start(Arc::clone(&self.shared.delivery), &self.shared.encoder.start(), instances)
     }
 }
@@ -123,7 +138,7 @@ impl RedisStore<OneConnection> {
     #[must_use]
     pub fn over(connection: redis::aio::MultiplexedConnection, encoder: KeyEncoder, apart: bool) -> Self {
         let delivery = OneConnection::new(connection, apart);
-        Self { shared: Shared::new(delivery, encoder, Whose::Servers, None), _notices: None }
+        Self { shared: Shared::new(delivery, encoder, Whose::Servers, None), _notices: None, _sweeper: None }
     }
 
     /// The same store, but who was denied is denied without asking, as by a store that was started.
@@ -131,7 +146,11 @@ impl RedisStore<OneConnection> {
     pub fn remembering_denials(self) -> Self {
         let Shared { delivery, encoder, clock, .. } = &*self.shared;
         let denials = Some(Arc::new(Denials::new()));
-        Self { shared: Shared::new(delivery.clone(), encoder.clone(), *clock, denials), _notices: None }
+        Self {
+            shared: Shared::new(delivery.clone(), encoder.clone(), *clock, denials),
+            _notices: None,
+            _sweeper: None,
+        }
     }
 
     /// The same store, but the caller's clock counts, and what it writes does not expire before the year 2200.
@@ -139,7 +158,7 @@ impl RedisStore<OneConnection> {
     pub fn by_callers_clock(self) -> Self {
         let Shared { delivery, encoder, denials, .. } = &*self.shared;
         let (delivery, encoder, denials) = (delivery.clone(), encoder.clone(), denials.clone());
-        Self { shared: Shared::new(delivery, encoder, Whose::Callers, denials), _notices: None }
+        Self { shared: Shared::new(delivery, encoder, Whose::Callers, denials), _notices: None, _sweeper: None }
     }
 
     /// Makes several decisions in one call, each a charge of its own.
@@ -230,7 +249,19 @@ impl<D: Deliver> Shared<D> {
     fn new(delivery: D, encoder: KeyEncoder, clock: Whose, denials: Option<Arc<Denials>>) -> Arc<Self> {
         let waiting = (0..delivery.ways()).map(|_| Waiting::default()).collect();
         let (damaged, coalesced) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { delivery, encoder, clock, waiting, damaged, coalesced, denials })
+        let (leases, instances, started) = (Leases::default(), Mutex::default(), Instant::now());
+        Arc::new(Self {
+            delivery,
+            encoder,
+            clock,
+            waiting,
+            damaged,
+            coalesced,
+            denials,
+            leases,
+            instances,
+            started,
+        })
     }
 
     /// One call, and what it found.
@@ -257,6 +288,10 @@ impl<D: Deliver> Store for RedisStore<D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
+        // Before denials: who was refused a large cost may still have what was paid for a small one.
+        if let Some(paid) = self.shared.spend(charges) {
+            return Ok(paid);
+        }
         let question = match self.shared.denied(charges, now) {
             Ok(denial) => return Ok(denial),
             Err(question) => question,
@@ -294,11 +329,15 @@ impl<D: Deliver> Store for RedisStore<D> {
         true
     }
 
+    fn charges_ahead(&self) -> bool {
+        true
+    }
+
     fn savings(&self) -> Savings {
         Savings {
             coalesced_requests: Some(self.coalesced()),
             denied_from_cache: Some(self.denied_from_cache()),
-            leased_tokens: Vec::new(),
+            leased_tokens: self.shared.leased_tokens(),
         }
     }
 }

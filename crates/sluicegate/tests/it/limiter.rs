@@ -7,8 +7,10 @@ use sluicegate::headers::{HeaderOptions, ResetStyle, write_headers};
 use sluicegate::observe::Decided;
 use sluicegate::rules::pattern::Pattern;
 use sluicegate::rules::{Limits, Mode, Override, Per, Rule, RuleSet, Unmatched};
+use sluicegate::store::{Lease, LeaseMode};
 use sluicegate::{CheckError, Decision, Limiter, MemoryStore, Observer, Request, Retry};
 use sluicegate_testkit::conformance::START;
+use sluicegate_testkit::faulty_store::FaultyStore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,6 +32,24 @@ fn check(limiter: &TestLimiter, request: Request<'_>) -> Decision {
 
 fn admitted(limiter: &TestLimiter, request: Request<'_>) -> usize {
     (0..100).filter(|_| check(limiter, request).is_allowed()).count()
+}
+
+#[test]
+fn strict_terms_make_limits_smaller_where_the_store_may_charge_ahead_and_nowhere_else() {
+    let bucket = TokenBucket::new(100, Rate::new(100, Micros::from_secs(1)).unwrap()).unwrap();
+    let set = |mode| {
+        let lease = Some(Lease { ttl: Micros::from_millis(100), mode });
+        let rule = Rule { lease, ..Rule::new("api", Limits::all("api", [(None, Quota::from(bucket.clone()))])) };
+        RuleSet::new(vec![rule], Vec::new(), Unmatched::Allow).unwrap()
+    };
+    let limit = |decision: Result<Decision, CheckError>| decision.unwrap().limits().next().unwrap().verdict.limit;
+    for (mode, shared) in [(LeaseMode::Strict, 90), (LeaseMode::Bounded, 100)] {
+        let request = Request::new("api.read", "alice");
+        let limiter = Limiter::new(set(mode), MemoryStore::default(), ManualClock::at(START));
+        assert_eq!(limit(block_on(limiter.check(&request))), 100);
+        let limiter = Limiter::new(set(mode), FaultyStore::new(MemoryStore::default()), ManualClock::at(START));
+        assert_eq!(limit(block_on(limiter.check(&request))), shared, "{mode:?}");
+    }
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn charge<'a>(
 ) -> Charge<'a> {
     let identity = Some(Identity::Named(identifier));
     let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
-    Charge { key: Key { space, subject }, quotas, cost: Cost::new(cost), group }
+    Charge { key: Key { space, subject }, quotas, cost: Cost::new(cost), group, lease: None }
 }
 
 /// Lists of limits that rules may have: mostly of one algorithm, if one is given.

@@ -33,7 +33,7 @@ impl Limited {
         let identity = Some(Identity::Named("alice"));
         let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
         let key = Key { space: &self.space, subject };
-        [Charge { key, quotas: &self.quotas, cost: Cost::new(cost), group: Group::Enforced }]
+        [Charge { key, quotas: &self.quotas, cost: Cost::new(cost), group: Group::Enforced, lease: None }]
     }
 
     async fn charge(&self, cost: u32, now: Timestamp) -> bool {

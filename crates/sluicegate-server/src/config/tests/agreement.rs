@@ -4,6 +4,7 @@ use super::*;
 use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
 use serde_json::{Value, json};
+use sluicegate::rules::file::lease::LEASE_KEYS;
 use sluicegate::rules::file::limit::{FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS};
 use sluicegate::rules::file::rule::{MATCH_KEYS, OVERRIDE_KEYS, RULE_KEYS};
 use sluicegate::rules::file::tree::{Kind, Meaning, Node};
@@ -22,6 +23,7 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     MATCH_KEYS,
     OVERRIDE_KEYS,
     LIMIT_KEYS,
+    LEASE_KEYS,
 ];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
@@ -108,6 +110,7 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         RULE_KEYS,
         MATCH_KEYS,
         OVERRIDE_KEYS,
+        LEASE_KEYS,
     ];
     let mut in_readers: Vec<Vec<String>> = others.iter().chain(&of_limits).map(|keys| sorted(keys)).collect();
     in_schema.sort();
@@ -141,7 +144,7 @@ rules:
     on_store_failure: closed
     deadline: 15ms
     cost: 1
-  - { name: other, per: ip, limits: unlimited }
+  - { name: other, per: ip, limits: unlimited, lease: { ttl: 100ms, mode: strict } }
 "#;
 
 /// The pointers to all values.
@@ -273,6 +276,7 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "never applies",
     "has the same name in header fields",
     "global among others",
+    "cannot be charged ahead",
     "without hashed keys",
     "out of range",
     "is not set: ",

@@ -1,5 +1,6 @@
 //! One rule as it stands in a file.
 
+use super::lease::{check_lease, read_lease};
 use super::limit::read_limits;
 use super::problem::{Place, Wrong};
 use super::reader::Reader;
@@ -13,8 +14,19 @@ use sluicegate_core::Cost;
 use std::collections::HashMap;
 
 /// The keys of a rule.
-pub const RULE_KEYS: &[&str] =
-    &["name", "match", "per", "limits", "tiers", "overrides", "mode", "on_store_failure", "deadline", "cost"];
+pub const RULE_KEYS: &[&str] = &[
+    "name",
+    "match",
+    "per",
+    "limits",
+    "tiers",
+    "overrides",
+    "mode",
+    "on_store_failure",
+    "deadline",
+    "cost",
+    "lease",
+];
 /// The keys of a rule's `match`.
 pub const MATCH_KEYS: &[&str] = &["tenant", "resource"];
 /// The keys of an override.
@@ -50,7 +62,8 @@ pub(super) fn read_rule(reader: &Reader<'_>, names: &mut Names, tiers: Option<&[
     let policy = section.optional("on_store_failure", OnStoreFailure::default(), |policy| policy.choice(POLICIES));
     let deadline = section.optional("deadline", DEADLINE_DEFAULT, Reader::deadline);
     let cost = section.optional("cost", Cost::ONE, read_cost);
-    Some(Rule {
+    let lease = section.optional("lease", None, |lease| read_lease(lease).map(Some));
+    let rule = Rule {
         space: KeySpace::new(name.as_deref()?),
         selector: selector?,
         per: per?,
@@ -61,7 +74,10 @@ pub(super) fn read_rule(reader: &Reader<'_>, names: &mut Names, tiers: Option<&[
         on_store_failure: policy?,
         deadline: deadline?,
         cost: cost?,
-    })
+        lease: lease?,
+    };
+    check_lease(&section, &rule)?;
+    Some(rule)
 }
 
 fn read_cost(reader: &Reader<'_>) -> Option<Cost> {

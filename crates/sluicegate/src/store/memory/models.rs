@@ -21,7 +21,7 @@ fn store(max_keys: usize) -> Arc<MemoryStore> {
 
 fn charge<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota]) -> Charge<'a> {
     let subject = Subject { tenant: None, identity: Some(Identity::Named(identifier)), address: None };
-    Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, group: Group::Enforced }
+    Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, group: Group::Enforced, lease: None }
 }
 
 /// Two identifiers whose states are in different shards.

@@ -163,6 +163,19 @@ impl<'a> Message<'a> {
     }
 }
 
+/// What undoes a charge, made at this instant, of limits of one key: each its place there, and how much was charged.
+pub(super) fn undo<'a>(
+    charged_at: Timestamp,
+    limits: impl IntoIterator<Item = (usize, &'a Quota, Cost)>,
+) -> Vec<Word> {
+    let mut arguments = vec![Operation::Undo(charged_at).argument(1)];
+    arguments.extend(limits.into_iter().map(|(index, quota, cost)| {
+        let limit = Limit { quota, cost, group: Group::Enforced, seed: 0 };
+        limit.argument(Place { key: 0, last_key: 0, index })
+    }));
+    arguments
+}
+
 /// True if the windows of this limit start at another time for every key.
 fn has_phase(quota: &Quota) -> bool {
     match quota {

@@ -7,12 +7,14 @@
 //! That is exact, since one is admitted for one that was charged. A denial is not passed on in this way: it speaks of an
 //! instant at which the next in line may not have been there yet.
 
+use super::ahead::{Left, Sent};
 use super::arguments::Message;
 use super::deliver::Deliver;
 use super::denials::Seen;
 use super::error::Trouble;
 use super::plan::{Plan, digest};
 use super::queue::{Batch, Boarded, Joined, Queue};
+use super::replay::Replay;
 use super::reply::{Decided, Findings};
 use super::request::Request;
 use super::{Shared, script};
@@ -20,7 +22,6 @@ use crate::store::key::Digest;
 use crate::store::{Charge, ErrorClass, Reply, StoreError};
 use parking_lot::Mutex;
 use sluicegate_core::Timestamp;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::runtime::Handle;
@@ -48,12 +49,14 @@ enum Told {
 }
 
 /// What the callers of a group are answered, in order.
-struct Answers {
-    /// How many of them admit.
+struct Answers<'a> {
+    replay: Replay<'a>,
+    now: Timestamp,
+    /// How many more of them admit.
     permits: usize,
-    replies: VecDeque<Reply>,
-    /// What the limits are after that, if there is no room left.
-    denial: Option<Vec<Seen>>,
+    /// What somebody was to hear who has just gone.
+    unheard: Option<Reply>,
+    is_remembered: bool,
 }
 
 /// A call on its way, with those who wait for it.
@@ -112,39 +115,61 @@ impl<D: Deliver> Shared<D> {
 
 impl<D: Deliver> Flight<D> {
     async fn fly(mut self) {
+        let store = Arc::clone(&self.store);
         while !self.batch.is_empty() {
-            let answered = self.call().await;
+            let plans: Vec<Arc<Plan>> = self.batch.iter().map(|group| Arc::clone(&group.plan)).collect();
+            let sent = store.about_to_send();
+            let answered = self.call(&store, &plans, sent).await;
             let batch = std::mem::take(&mut self.batch);
             let digests: Vec<Digest> = batch.iter().map(|group| group.digest).collect();
             match answered {
-                Ok(replies) => self.tell_all(batch, replies),
-                Err(trouble) => fail_all(batch, &trouble),
+                Ok(Findings { now, decisions, .. }) => {
+                    batch
+                        .into_iter()
+                        .zip(decisions)
+                        .for_each(|(group, decided)| self.land(group, decided, now, sent));
+                }
+                Err(trouble) => {
+                    batch.iter().for_each(|group| store.not_answered(group.digest, &group.plan));
+                    fail_all(batch, &trouble);
+                }
             }
             self.batch = self.end(&digests).unwrap_or_default();
         }
     }
 
-    /// One call for everybody, and what each group is answered.
-    async fn call(&self) -> Result<Vec<Answers>, Trouble> {
-        let mut message = Message::new(&self.store.encoder);
-        for Boarded { plan, waiters, .. } in &self.batch {
-            message.add_planned(u32::try_from(waiters.len()).unwrap_or(u32::MAX), plan);
+    /// One call for everybody, and for some who may come.
+    async fn call<'p>(
+        &self,
+        store: &'p Shared<D>,
+        plans: &'p [Arc<Plan>],
+        sent: Sent,
+    ) -> Result<Findings<'p>, Trouble> {
+        let mut message = Message::new(&store.encoder);
+        for (group, plan) in self.batch.iter().zip(plans) {
+            let waiting = u32::try_from(group.waiters.len()).unwrap_or(u32::MAX);
+            let ahead = store.ask_ahead(group.digest, plan, sent);
+            message.add_planned(waiting.saturating_add(ahead), plan);
         }
         let deadlines = self.batch.iter().flat_map(|group| &group.waiters).map(|caller| caller.deadline);
         let deadline = deadlines.max().unwrap_or_else(Instant::now);
-        let Findings { now, decisions, .. } = self.store.say(&script::CHARGE, &message, deadline).await?;
-        Ok(decisions.into_iter().map(|decided| Answers::new(decided, now)).collect())
+        store.say(&script::CHARGE, &message, deadline).await
     }
 
-    fn tell_all(&self, batch: Batch<Arc<Plan>, Caller>, answers: Vec<Answers>) {
-        for (group, answers) in batch.into_iter().zip(answers) {
-            let left = answers.tell(group.waiters);
-            if left.permits == 0 {
-                continue;
-            }
-            let in_line = self.store.waiting[self.way].lock().next_in_line(group.digest, left.permits);
-            left.tell(in_line);
+    /// Tells a group what was decided. What nobody there needs any more is for the next in line, and then for those who
+    /// may come.
+    fn land(&self, group: Boarded<Arc<Plan>, Caller>, decided: Decided<'_>, now: Timestamp, sent: Sent) {
+        let Boarded { digest, plan, waiters } = group;
+        let (permits, is_denied) = (decided.admitted as usize, decided.is_denial());
+        let replay = decided.replay();
+        let mut answers = Answers { replay, now, permits, unheard: None, is_remembered: false };
+        answers.tell(waiters);
+        if answers.permits > 0 {
+            let in_line = self.store.waiting[self.way].lock().next_in_line(digest, answers.permits);
+            answers.tell(in_line);
         }
+        let Answers { replay, permits, .. } = &answers;
+        self.store.hold(digest, &plan, sent, now, Left { replay, permits: *permits, is_denied });
     }
 
     /// Makes room for the next call, and returns it if somebody waits for one.
@@ -162,6 +187,7 @@ impl<D: Deliver> Drop for Flight<D> {
         if batch.is_empty() {
             return;
         }
+        batch.iter().for_each(|group| self.store.not_answered(group.digest, &group.plan));
         let digests: Vec<Digest> = batch.iter().map(|group| group.digest).collect();
         if let Some(batch) = self.end(&digests)
             && let Ok(runtime) = Handle::try_current()
@@ -171,30 +197,28 @@ impl<D: Deliver> Drop for Flight<D> {
     }
 }
 
-impl Answers {
-    fn new(decided: Decided<'_>, now: Timestamp) -> Self {
-        let (permits, is_denial) = (decided.admitted as usize, decided.is_denial());
-        let mut replay = decided.replay();
-        let replies = replay.by_ref().map(|verdicts| Reply { now, verdicts }).collect();
-        Self { permits, replies, denial: is_denial.then(|| replay.seen().collect()) }
-    }
-
-    /// Answers callers in order. What was meant for those who have gone is for the next ones; returns what is left.
-    fn tell(mut self, callers: impl IntoIterator<Item = Caller>) -> Self {
-        for caller in callers {
-            let Some(reply) = self.replies.pop_front() else { break };
+impl Answers<'_> {
+    /// Answers callers in order. What was meant for those who have gone is for the next ones.
+    fn tell(&mut self, callers: Vec<Caller>) {
+        for caller in callers.into_iter().filter(|caller| !caller.answer.is_closed()) {
             // All denials of a call are of the same instant, so it is enough if one caller remembers it.
-            let seen = if self.permits == 0 { self.denial.take() } else { None };
+            let is_denial = self.permits == 0;
+            let seen = (is_denial && !self.is_remembered).then(|| self.replay.seen().collect());
+            let Some(reply) = self.next() else { break };
             match caller.answer.send(Told::Decided(reply, seen)) {
-                Ok(()) => self.permits = self.permits.saturating_sub(1),
-                Err(Told::Decided(unheard, seen)) => {
-                    self.replies.push_front(unheard);
-                    self.denial = self.denial.take().or(seen);
+                Ok(()) => {
+                    self.permits = self.permits.saturating_sub(1);
+                    self.is_remembered |= is_denial;
                 }
+                Err(Told::Decided(unheard, _)) => self.unheard = Some(unheard),
                 Err(_) => {}
             }
         }
-        self
+    }
+
+    fn next(&mut self) -> Option<Reply> {
+        let now = self.now;
+        self.unheard.take().or_else(|| self.replay.next().map(|verdicts| Reply { now, verdicts }))
     }
 }
 

@@ -1,17 +1,21 @@
 //! A decision that is to be made, with everything it speaks of: nobody has to stay for it.
 
 use super::key::KeyEncoder;
+use super::leases::{Paid, Terms};
 use crate::store::Charge;
 use crate::store::key::{Digest, digest_of};
 use sluicegate_core::decision::Group;
 use sluicegate_core::{Cost, Quota};
 use smallvec::SmallVec;
 use std::hash::Hash;
+use std::sync::Arc;
 
 /// A decision over the limits of some keys.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) charges: SmallVec<[PlannedCharge; 1]>,
+    /// On which terms it may be charged ahead, and what it takes to give that back.
+    pub(super) ahead: Option<(Terms, Arc<Paid>)>,
 }
 
 /// What a [`Charge`] says, but not borrowed.
@@ -34,7 +38,8 @@ impl Plan {
             cost: charge.cost,
             group: charge.group,
         };
-        Self { charges: charges.iter().map(planned).collect() }
+        let ahead = Terms::of(charges).map(|terms| (terms, Arc::new(Paid::of(encoder, charges))));
+        Self { charges: charges.iter().map(planned).collect(), ahead }
     }
 }
 

@@ -3,10 +3,12 @@
 //! The script says what it found before the first, and how many were admitted. What follows from that is computed here,
 //! by the core, one charge after the other.
 
+use super::arguments::Limit;
 use super::denials::Seen;
+use super::leases::FoundState;
 use super::reply::{Finding, Found, all_fit, uncharged};
 use crate::store::Verdicts;
-use sluicegate_core::decision::is_charged;
+use sluicegate_core::decision::{Group, is_charged};
 use smallvec::SmallVec;
 
 /// The verdicts of the same charge, the first, the second and so on. Once one changes nothing any more, all that follow
@@ -42,6 +44,22 @@ impl<'a> Replay<'a> {
     /// The limits as the next one would find them.
     pub(super) fn seen(&self) -> impl Iterator<Item = Seen> {
         self.findings.iter().map(Finding::seen)
+    }
+
+    /// The states as the next one would find them.
+    pub(super) fn states(&self) -> impl Iterator<Item = FoundState> {
+        let found = |finding: &Finding<'_>| FoundState { state: finding.state.clone(), seed: finding.limit.seed };
+        self.findings.iter().map(found)
+    }
+
+    /// How many more would be admitted by what the next one would find, however many are left here.
+    pub(super) fn room(&self) -> u64 {
+        let is_paid = |limit: &Limit<'_>| limit.group == Group::Enforced && !limit.cost.is_zero();
+        let room = |finding: &Finding<'_>| {
+            let Finding { limit, at, outcome, state } = finding;
+            limit.quota.verdict(*outcome, state.as_ref(), *at).remaining / limit.cost.units()
+        };
+        self.findings.iter().filter(|finding| is_paid(&finding.limit)).map(room).min().unwrap_or(u64::MAX)
     }
 
     /// Charges what the next one charges. False if that changes nothing.
@@ -111,7 +129,7 @@ mod tests {
         let (space, encoder) = (KeySpace::new("api"), KeyEncoder::default());
         let subject = Subject { tenant: None, identity: Some(Identity::Named("alice")), address: None };
         let key = Key { space: &space, subject };
-        let charges = [Charge { key, quotas: &quotas, cost: Cost::ONE, group: Group::Enforced }];
+        let charges = [Charge { key, quotas: &quotas, cost: Cost::ONE, group: Group::Enforced, lease: None }];
         let mut message = Message::new(&encoder);
         message.add_times(NonZeroU32::new(times).unwrap(), &charges);
         let answer = Answer { now: Timestamp::now(3_600_000_000), body: body.as_bytes().to_vec() };

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// How long giving back may take. Its caller has been answered or has its answer, so this costs nobody anything.
-const WITHIN: Duration = Duration::from_secs(1);
+pub(super) const WITHIN: Duration = Duration::from_secs(1);
 
 /// Parts that were charged.
 pub(super) struct Reserved<'q, 'r, 'a, D: Deliver> {
@@ -32,10 +32,10 @@ pub(super) struct Reserved<'q, 'r, 'a, D: Deliver> {
 }
 
 /// One call that undoes a charge, with all that it speaks of.
-struct Undo {
-    script: &'static Script,
-    keys: Vec<Vec<u8>>,
-    arguments: Vec<Word>,
+pub(super) struct Undo {
+    pub(super) script: &'static Script,
+    pub(super) keys: Vec<Vec<u8>>,
+    pub(super) arguments: Vec<Word>,
 }
 
 impl<'q, 'r, 'a, D: Deliver> Reserved<'q, 'r, 'a, D> {
@@ -95,7 +95,8 @@ impl<D: Deliver> Request<'_, '_, D> {
 }
 
 impl Undo {
-    async fn send(&self, delivery: &impl Deliver, denials: Option<&Arc<Denials>>, deadline: Instant) {
+    /// Sends it, once.
+    pub(super) async fn send(&self, delivery: &impl Deliver, denials: Option<&Arc<Denials>>, deadline: Instant) {
         let Self { script, keys, arguments } = self;
         let call = Call { script, keys, arguments, repeat: Repeat::Never };
         let slots = keys.iter().map(|key| slot_of(key));

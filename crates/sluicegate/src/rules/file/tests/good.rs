@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::rules::{Limits, Mode, OnStoreFailure, Per};
+use crate::store::{Lease, LeaseMode};
 use sluicegate_core::{Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, TokenBucket};
 use std::time::Duration;
 
@@ -114,6 +115,21 @@ fn what_a_rule_counts_by_is_a_word_or_a_list_of_words() {
         let rule = only_rule(&format!("rules: [{{ name: a, limits: unlimited, per: {text} }}]"));
         assert_eq!(rule.per, expected, "{text}");
     }
+}
+
+#[test]
+fn a_lease_is_strict_unless_it_says_otherwise() {
+    use LeaseMode::{Bounded, Strict};
+    let cases = [
+        ("ttl: 100ms", 100, Strict),
+        ("ttl: 1ms, mode: bounded", 1, Bounded),
+        ("ttl: 10s, mode: strict", 10_000, Strict),
+    ];
+    for (keys, millis, mode) in cases {
+        let rule = only_rule(&format!("rules: [{{ name: a, limits: unlimited, lease: {{ {keys} }} }}]"));
+        assert_eq!(rule.lease, Some(Lease { ttl: Micros::from_millis(millis), mode }));
+    }
+    assert_eq!(only_rule("rules: [{ name: a, limits: unlimited }]").lease, None);
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn hourly() -> Quota {
 fn with_charge<T>(act: impl FnOnce(&[Charge<'_>]) -> T) -> T {
     let (space, quotas) = (KeySpace::new("rule"), [hourly()]);
     let key = Key { space: &space, subject: Subject::default() };
-    act(&[Charge { key, quotas: &quotas, cost: Cost::ONE, group: Group::Enforced }])
+    act(&[Charge { key, quotas: &quotas, cost: Cost::ONE, group: Group::Enforced, lease: None }])
 }
 
 fn look(denials: &Denials, moment: Moment) -> Result<(), Question> {

@@ -28,7 +28,7 @@ fn fixed(limit: u64) -> Quota {
 
 fn charge<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota], cost: u32) -> Charge<'a> {
     let subject = Subject { tenant: None, identity: Some(Identity::Named(identifier)), address: None };
-    Charge { key: Key { space, subject }, quotas, cost: Cost::new(cost), group: Group::Enforced }
+    Charge { key: Key { space, subject }, quotas, cost: Cost::new(cost), group: Group::Enforced, lease: None }
 }
 
 fn at(local: Local) -> Moment {

@@ -1,0 +1,107 @@
+//! Limits for what is charged ahead: how much smaller they are, and that nobody gains by the delay.
+
+use proptest::prelude::*;
+use sluicegate_core::quota::UNITS_MAX;
+use sluicegate_core::{
+    Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp, TokenBucket,
+};
+
+fn bucket(capacity: u64, amount: u64, period: Micros) -> TokenBucket {
+    TokenBucket::new(capacity, Rate::new(amount, period).unwrap()).unwrap()
+}
+
+fn prepaid(capacity: u64, amount: u64, period: Micros, delay: Micros) -> Option<Quota> {
+    Quota::from(bucket(capacity, amount, period)).prepaid(delay)
+}
+
+#[test]
+fn a_bucket_that_is_charged_ahead_holds_what_comes_back_meanwhile_less() {
+    let (second, delay) = (Micros::from_secs(1), Micros::from_millis(100));
+    for (capacity, amount, left) in [(100, 50, 95), (100, 51, 94), (100, 1, 99), (4, 10, 3), (2, 10, 1)] {
+        let expected = Quota::from(bucket(left, amount, second));
+        assert_eq!(prepaid(capacity, amount, second, delay), Some(expected), "{capacity} {amount}");
+    }
+    assert_eq!(prepaid(1, 10, second, delay), None, "nothing would be left");
+    assert_eq!(prepaid(5, 100, second, delay), None, "less than nothing would be left");
+    let whole = Quota::from(bucket(7, 3, second));
+    assert_eq!(whole.prepaid(Micros::ZERO), Some(whole));
+}
+
+#[test]
+fn only_buckets_without_credits_can_be_charged_ahead() {
+    let (hour, delay) = (Micros::from_secs(3_600), Micros::from_millis(1));
+    let rate = Rate::new(1, hour).unwrap();
+    let others: [Quota; 4] = [
+        TokenBucket::with_credits(10, rate, 1, hour).unwrap().into(),
+        SlidingWindow::new(10, hour).unwrap().into(),
+        SlidingCounter::new(10, hour).unwrap().into(),
+        FixedWindow::new(10, hour, Align::Epoch).unwrap().into(),
+    ];
+    for quota in others {
+        assert_eq!(quota.prepaid(delay), None, "{quota:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What is left and what comes back during the delay is no more than the bucket, as fractions; one token more would
+    /// be more. And the bucket is one that could have been written.
+    #[test]
+    fn what_is_left_is_the_most_that_makes_up_for_the_delay(
+        capacity in prop_oneof![1..=50_u64, 1..=UNITS_MAX],
+        amount in prop_oneof![1..=50_u64, 1..=UNITS_MAX],
+        period in prop_oneof![1..=5_000_000_u64, 1..=Micros::PERIOD_MAX.as_micros()],
+        delay in prop_oneof![1..=20_000_u64, 1..=10_000_000_u64],
+    ) {
+        let rate = Rate::new(amount, Micros::from_micros(period)).unwrap();
+        let Ok(whole) = TokenBucket::new(capacity, rate) else { return Ok(()) };
+        let (amount, period, micros) = (u128::from(amount), u128::from(period), u128::from(delay));
+        let delay = Micros::from_micros(delay);
+        // Times the period, so that everything is whole.
+        let excess = |left: u64| (u128::from(left) * period + amount * micros).cmp(&(u128::from(capacity) * period));
+        match Quota::from(whole.clone()).prepaid(delay) {
+            Some(Quota::TokenBucket(left)) => {
+                prop_assert!(excess(left.capacity()).is_le());
+                prop_assert!(excess(left.capacity() + 1).is_gt());
+                prop_assert_eq!(&left, &TokenBucket::new(left.capacity(), rate).unwrap());
+            }
+            Some(other) => prop_assert!(false, "{:?}", other),
+            None => prop_assert!(excess(1).is_gt()),
+        }
+        let back = whole.refilled_within(delay);
+        prop_assert!(whole.refilling(back) >= delay);
+        prop_assert!(back == 0 || whole.refilling(back - 1) < delay);
+    }
+
+    /// Whatever is charged when, and whenever within the delay it passes: no interval sees more than the whole bucket.
+    #[test]
+    fn no_delay_lets_more_pass_than_the_whole_bucket(
+        capacity in 2..=9_u64,
+        amount in 1..=5_u64,
+        period in 1..=7_u64,
+        delay in 1..=4_u64,
+        attempts in prop::collection::vec((0..=3_u64, 1..=3_u32, 0..=4_u64), 1..40),
+    ) {
+        let Some(quota) = prepaid(capacity, amount, Micros::from_micros(period), Micros::from_micros(delay)) else {
+            return Ok(());
+        };
+        let (mut state, mut now) = (None, 1_000);
+        let mut passed: Vec<(u64, u64)> = Vec::new();
+        for (pause, cost, held) in attempts {
+            now += pause;
+            let (after, verdict) = quota.decide(state, Cost::new(cost), Timestamp::now(now));
+            state = after;
+            if verdict.outcome.is_allowed() {
+                passed.push((now + held.min(delay), cost.into()));
+            }
+        }
+        for (start, _) in &passed {
+            for (end, _) in &passed {
+                let within = passed.iter().filter(|(at, _)| (start..=end).contains(&at));
+                let units: u64 = within.map(|(_, units)| units).sum();
+                prop_assert!(units * period <= capacity * period + amount * end.saturating_sub(*start));
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Terms, answers from permits, and giving back to a real server.
+
+use super::*;
+use crate::identity::Identity;
+use crate::store::leases::Generation;
+use crate::store::redis::servers::Servers;
+use crate::store::redis::{OneConnection, RedisStore};
+use crate::store::{Key, KeySpace, LeaseMode, Store, Subject};
+use sluicegate_core::{Rate, SlidingWindow, TokenBucket};
+use sluicegate_testkit::poll;
+use sluicegate_testkit::redis_server::RedisServer;
+use std::time::Duration;
+
+/// Longer than anything takes that is not meant to fail.
+const PATIENCE: Duration = Duration::from_secs(20);
+const NOW: Timestamp = Timestamp::now(1_705_312_800_000_000);
+
+fn bucket(capacity: u64, period: Micros) -> Quota {
+    TokenBucket::new(capacity, Rate::new(1, period).unwrap()).unwrap().into()
+}
+
+fn hourly(capacity: u64) -> Quota {
+    bucket(capacity, Micros::from_secs(3_600))
+}
+
+fn lease(millis: u64) -> Option<Lease> {
+    Some(Lease { ttl: Micros::from_millis(millis), mode: LeaseMode::Strict })
+}
+
+fn charge<'a>(space: &'a KeySpace, quotas: &'a [Quota], cost: u32, lease: Option<Lease>) -> Charge<'a> {
+    let subject = Subject { identity: Some(Identity::Named("alice")), ..Subject::default() };
+    let key = Key { space, subject };
+    Charge { key, quotas, cost: Cost::new(cost), group: Group::Enforced, lease }
+}
+
+fn at(micros: u64) -> Moment {
+    Moment::after(Micros::from_micros(micros))
+}
+
+#[test]
+fn the_strictest_terms_of_all_that_decides_count() {
+    let spaces = ["a", "b", "c"].map(KeySpace::new);
+    let (wide, narrow) = ([hourly(1_000), hourly(160)], [hourly(80)]);
+    let one = charge(&spaces[0], &wide, 1, lease(100));
+    let other = charge(&spaces[1], &narrow, 2, lease(50));
+    let found = |charges: &[Charge<'_>]| {
+        Terms::of(charges).map(|terms| (terms.ttl.as_micros() / 1_000, terms.most, terms.keys.len()))
+    };
+    assert_eq!(found(&[one]), Some((100, 20, 1)));
+    assert_eq!(found(&[one, other]), Some((50, 5, 2)));
+    assert_eq!(found(&[one, Charge { lease: None, ..other }]), None);
+    let shadow = Charge { lease: None, group: Group::Shadow(1), ..other };
+    assert_eq!(found(&[one, shadow]), Some((100, 20, 1)), "who only watches is not asked");
+    assert_eq!(found(&[shadow]), None, "nothing decides");
+    assert_eq!(found(&[one, Charge { lease: None, cost: Cost::ZERO, ..other }]), Some((100, 20, 1)));
+    assert_eq!(found(&[Charge { cost: Cost::new(20), ..one }]), Some((100, 1, 1)));
+    assert_eq!(found(&[Charge { cost: Cost::new(21), ..one }]), None, "one permit would be more than may be held");
+    let log = [Quota::from(SlidingWindow::new(100, Micros::from_secs(1)).unwrap())];
+    assert_eq!(found(&[Charge { quotas: &log, ..one }]), None);
+    let largest = [hourly(80_000)];
+    assert_eq!(found(&[Charge { quotas: &largest, ..one }]), Some((100, 10_000, 1)));
+}
+
+/// A grant for these charges whose limits have been found in these states.
+fn grant(charges: &[Charge<'_>], permits: u32, states: &[Option<State>]) -> Grant<Held> {
+    let found = |state: &Option<State>| FoundState { state: state.clone(), seed: 0 };
+    let paid = Arc::new(Paid::of(&KeyEncoder::default(), charges));
+    let state = Held { received: at(1_000), states: states.iter().map(found).collect(), paid };
+    Grant { permits, charged_at: NOW, ends: at(101_000), generation: Generation(1), state }
+}
+
+#[test]
+fn a_permit_says_what_the_store_would_have_said() {
+    let spaces = ["a", "b"].map(KeySpace::new);
+    let (quotas, tight) = ([bucket(10, Micros::from_millis(10))], [hourly(2)]);
+    let watched = Charge { group: Group::Shadow(1), ..charge(&spaces[1], &tight, 1, None) };
+    let charges = [charge(&spaces[0], &quotas, 1, lease(100)), watched];
+    let before = [quotas[0].charge(None, Cost::new(4), NOW), tight[0].charge(None, Cost::ONE, NOW)];
+    let mut grant = grant(&charges, 3, &before);
+    let first = reply(&mut grant, &charges, at(1_000));
+    assert_eq!(first.now, NOW);
+    assert_eq!(first.verdicts.iter().map(|verdict| verdict.remaining).collect::<Vec<_>>(), [5, 0]);
+    // Ten milliseconds later a token has come back, and the limit that only watches would deny.
+    let second = reply(&mut grant, &charges, at(11_000));
+    assert_eq!(second.now, NOW.plus(Micros::from_millis(10)));
+    assert_eq!(second.verdicts.iter().map(|verdict| verdict.remaining).collect::<Vec<_>>(), [5, 0]);
+    let allowed: Vec<bool> = second.verdicts.iter().map(|verdict| verdict.outcome.is_allowed()).collect();
+    assert_eq!(allowed, [true, false]);
+}
+
+async fn connected(server: &RedisServer) -> RedisStore<OneConnection> {
+    let client = redis::Client::open(server.url()).expect("a URL");
+    let connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    RedisStore::over(connection, KeyEncoder::default(), false)
+}
+
+#[tokio::test]
+async fn what_is_given_back_can_be_had_again_and_is_no_more_than_was_paid() {
+    let server = RedisServer::start();
+    let store = connected(&server).await;
+    let spaces = ["a", "b"].map(KeySpace::new);
+    let (both, one) = ([hourly(100), hourly(50)], [hourly(30)]);
+    let of = |cost| [charge(&spaces[0], &both, cost, lease(100)), charge(&spaces[1], &one, cost, lease(100))];
+    // Ten permits of two units, of which three were spent.
+    let charged = store.charge(&of(20), NOW, PATIENCE).await.expect("an answer");
+    let held = grant(&of(2), 7, &[]).state;
+    let back = Return { permits: 7, charged_at: charged.now, state: held };
+    give_back(&store.shared.delivery, None, [back], at(1_000))
+        .expect("something to give back")
+        .await
+        .expect("an end");
+    let reply = store.peek(&of(1), NOW, PATIENCE).await.expect("an answer");
+    assert_eq!(reply.verdicts.iter().map(|verdict| verdict.remaining).collect::<Vec<_>>(), [94, 44, 24]);
+}
+
+#[tokio::test]
+async fn what_time_has_given_back_is_not_worth_a_call() {
+    let server = RedisServer::start();
+    let store = connected(&server).await;
+    let space = KeySpace::new("a");
+    let quotas = [bucket(100, Micros::from_millis(1))];
+    let charges = [charge(&space, &quotas, 1, lease(100))];
+    let back = |permits| Return { permits, charged_at: NOW, state: grant(&charges, 1, &[]).state };
+    assert!(give_back(&store.shared.delivery, None, [back(5)], at(6_000)).is_none());
+    assert!(give_back(&store.shared.delivery, None, [back(5)], at(5_999)).is_some());
+    assert!(give_back(&store.shared.delivery, None, [], at(0)).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_connection_is_another_era() {
+    let server = RedisServer::start();
+    let options = server.url().parse().expect("a URL");
+    let servers =
+        Arc::new(Servers::start(&options, &[&script::CHARGE], "ours:").expect("options that make sense"));
+    servers.ready(PATIENCE).await.expect("a server");
+    let first = Deliver::era(&servers);
+    assert_eq!(Deliver::era(&servers), first);
+    server.restart_empty();
+    poll::until_true("it is connected again", PATIENCE, || Deliver::era(&servers) != first);
+}
