@@ -243,7 +243,8 @@ impl<'a> World<'_, 'a> {
             self.model.damage(key.clone());
             damage(self.draw, &key)
         });
-        let (verdicts, values) = self.expected(kind, &decisions, now);
+        let verdicts = self.model.call(kind, &decisions, now);
+        let values = self.values(&decisions);
         self.last = verdicts[0].last().map(|verdicts| (who, verdicts.clone()));
         Step { damage, kind, decisions, now, verdicts, values }
     }
@@ -264,13 +265,8 @@ impl<'a> World<'_, 'a> {
         charge(&self.spaces[space], IDENTIFIERS[who], quotas, cost, group)
     }
 
-    fn expected(
-        &mut self,
-        kind: OperationKind,
-        decisions: &[(NonZeroU32, Vec<Charge<'a>>)],
-        now: Timestamp,
-    ) -> (Vec<Vec<Verdicts>>, Vec<(String, Option<Value>)>) {
-        let verdicts = self.model.call(kind, decisions, now);
+    /// What must be under the keys now, unless it cannot be read.
+    fn values(&self, decisions: &[(NonZeroU32, Vec<Charge<'a>>)]) -> Vec<(String, Option<Value>)> {
         let charges = decisions.iter().flat_map(|(_, charges)| charges);
         let mut keys: Vec<String> = charges.map(name).filter(|key| !self.model.damaged.contains(key)).collect();
         keys.sort();
@@ -279,7 +275,7 @@ impl<'a> World<'_, 'a> {
             let value = self.model.keys.get(&key).cloned();
             (key, value)
         };
-        (verdicts, keys.into_iter().map(value).collect())
+        keys.into_iter().map(value).collect()
     }
 }
 

@@ -43,7 +43,7 @@
 --   server's clock, and leaves no limit with more room than it would have, had that charge never been made. Where this
 --   cannot be had exactly it gives back less: what time has given back already, what has left its window, and all if the
 --   clock went back, or if the state had to be repaired. A lost unit denies a little too much for a while.
--- - Keys are read once and written last, so that decisions that share a key see each other.
+-- - Keys are read once, before anything is written, and decisions that share a key see each other.
 -- - A value that cannot be read counts as a drained limit, is written back as such, and disturbs no other key.
 -- - A key expires a second after its last state ceased to matter, rounded up to a millisecond.
 -- - Every number is an integer below 2⁵³, so doubles are exact. Only %.0f writes them: `..` and tostring round to
