@@ -11,6 +11,7 @@ mod clock;
 mod command;
 mod failure;
 mod lint;
+mod peers;
 mod plan;
 mod servers;
 mod test;
@@ -31,7 +32,7 @@ Tasks:
   lint              everything that can be said about the code without running it
   test              every test against real servers, which it installs, then the loom models
   tidy              only the house rules, a part of `lint` that takes no time
-  bench <name> ...  a benchmark; further words go to it unchanged
+  bench <name> ...  a benchmark, or `all`, or `plot`; further words go to it unchanged
 
 Options of lint and test:
   --list            print the numbered plan and run nothing

@@ -61,7 +61,7 @@ impl Servers {
 }
 
 /// The path of a program that Debian's packages bring.
-fn of_debian(program: &str, packages: &str, remedy: &str) -> Result<String, Failure> {
+pub(crate) fn of_debian(program: &str, packages: &str, remedy: &str) -> Result<String, Failure> {
     if let Some(path) = on_search_path(program) {
         return Ok(path);
     }
