@@ -46,7 +46,7 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    fn new() -> Result<Self, String> {
+    pub(crate) fn new() -> Result<Self, String> {
         let rate = Rate::new(1, Micros::from_secs(PERIOD_SECS)).map_err(|error| error.to_string())?;
         Self::with_quota(TokenBucket::new(u64::from(BURST), rate).map_err(|error| error.to_string())?)
     }

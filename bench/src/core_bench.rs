@@ -4,9 +4,13 @@
 //! minute hits all of them. The median of the rounds counts, and the spread is shown.
 
 use crate::contender::{self, Contender, NAMES};
-use crate::report::{self, Cell, Report};
+use crate::expiry::{self, Expiry};
+use crate::goal::Goal;
+use crate::run::Run;
+use crate::sheet::Sheet;
+use crate::statistics::grouped;
 use crate::workload::{self, Workload};
-use crate::{Options, expiry};
+use crate::{Options, cores, processes};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
@@ -16,33 +20,69 @@ const DECISIONS: usize = 4_000_000;
 const THREADS: [usize; 2] = [1, 2];
 const BYTES_KEYS: usize = 1_000_000;
 
+/// The columns of its tables.
+const NANOS: &str = "ns per decision";
+const BYTES: &str = "bytes per key";
+const IDLE: &str = "p99.9 idle, ns";
+const EXPIRING: &str = "p99.9 expiring, ns";
+/// What was hoped for against governor, by workload.
+const GOVERNOR_GOALS: [f64; 3] = [3.0, 5.0, 2.5];
+
 /// Runs the benchmark and prints its tables.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
+    let mut run = Run::new("core", options);
+    measure_decisions(options, &mut run)?;
+    run.sheets.push(measure_bytes(&mut run.goals)?);
+    run.sheets.push(measure_expiry(options, &mut run.goals)?);
+    run.finish(options)
+}
+
+fn measure_decisions(options: &Options, run: &mut Run) -> Result<(), String> {
     let decisions = if options.quick { DECISIONS / 10 } else { DECISIONS };
-    let mut report = Report::default();
-    for workload in workload::all() {
+    let [ours, governor, _] = NAMES;
+    for (workload, goal) in workload::all().iter().zip(GOVERNOR_GOALS) {
         for threads in THREADS {
-            eprintln!("{} on {threads} thread(s), {} rounds …", workload.name, options.rounds);
-            let mut cell = Cell::new(workload.name, threads);
+            let title = format!("{}, {}", workload.name, threads_text(threads));
+            eprintln!("{title}, {} rounds …", options.rounds);
+            let mut sheet = Sheet::new(&title, ours);
             for _ in 0..options.rounds {
                 for name in NAMES {
-                    cell.add(name, measure(name, &workload, threads, decisions)?);
+                    sheet.add(name, &[(NANOS, measure(name, workload, threads, decisions)?)]);
                 }
             }
-            report.cells.push(cell);
+            run.goals.push(Goal::at_least(title, governor, goal, sheet.ratios(NANOS, governor, ours)));
+            run.sheets.push(sheet);
         }
     }
-    eprintln!("bytes per key …");
-    for name in NAMES {
-        report.bytes_per_key.push((name, bytes_per_key_in_child(name)?));
-    }
-    eprintln!("decisions while keys expire …");
-    report.expiry = Some(expiry::measure(if options.quick { 1_000_000 } else { 10_000_000 })?);
-    report::print(&report);
-    if let Some(path) = &options.json {
-        report::write_json(&report, path)?;
-    }
     Ok(())
+}
+
+fn threads_text(threads: usize) -> String {
+    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
+}
+
+/// Memory does not vary from round to round.
+fn measure_bytes(goals: &mut Vec<Goal>) -> Result<Sheet, String> {
+    eprintln!("bytes per key …");
+    let mut sheet = Sheet::new("resident memory, one million keys", NAMES[0]);
+    for name in NAMES {
+        sheet.add(name, &[(BYTES, bytes_per_key_in_child(name)?)]);
+    }
+    let reached = sheet.rounds(NAMES[0], BYTES).to_vec();
+    goals.push(Goal::at_most("a key in memory", "", 48.0, reached).of("bytes"));
+    Ok(sheet)
+}
+
+fn measure_expiry(options: &Options, goals: &mut Vec<Goal>) -> Result<Sheet, String> {
+    eprintln!("decisions while keys expire …");
+    let keys = if options.quick { 1_000_000 } else { 10_000_000 };
+    let mut sheet =
+        Sheet::new(format!("the tail of decisions while {} keys expire", grouped(keys as i64)), NAMES[0]);
+    let Expiry { idle_p999_nanos, expiring_p999_nanos } = expiry::measure(keys)?;
+    let (idle, expiring) = (idle_p999_nanos as f64, expiring_p999_nanos as f64);
+    sheet.add(NAMES[0], &[(IDLE, idle), (EXPIRING, expiring)]);
+    goals.push(Goal::at_most("p99.9 while all keys expire", "the same store idle", 1.5, vec![expiring / idle]));
+    Ok(sheet)
 }
 
 /// Nanoseconds per decision: wall time over all decisions of all threads.
@@ -52,11 +92,10 @@ fn measure(name: &str, workload: &Workload, threads: usize, decisions: usize) ->
         contender.is_allowed(key);
     }
     let (contender, barrier) = (&*contender, Barrier::new(threads + 1));
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
     let elapsed = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|thread| {
-                let (barrier, core) = (&barrier, cores.get(thread % cores.len().max(1)).copied());
+                let (barrier, core) = (&barrier, cores::nth(thread));
                 scope.spawn(move || {
                     core.map(core_affinity::set_for_current);
                     let start = thread * workload.requests.len() / threads;
@@ -90,20 +129,13 @@ fn bytes_per_key_in_child(name: &str) -> Result<f64, String> {
 /// In a process of its own: how much the resident memory grows per key.
 pub(crate) fn print_bytes_per_key(name: &str) -> Result<(), String> {
     let (keys, contender) = (workload::keys(BYTES_KEYS), contender::new(name)?);
-    let before = resident_bytes()?;
+    let before = processes::resident_bytes(std::process::id())?;
     for key in keys.iter() {
         black_box(contender.is_allowed(key));
     }
-    let after = resident_bytes()?;
+    let after = processes::resident_bytes(std::process::id())?;
     println!("{:.1}", after.saturating_sub(before) as f64 / BYTES_KEYS as f64);
     Ok(())
-}
-
-fn resident_bytes() -> Result<u64, String> {
-    let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS in /proc/self/status")?;
-    let kilobytes = line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
-    Ok(kilobytes.ok_or("VmRSS is not a number")? * 1_024)
 }
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures with the real clock")]

@@ -11,10 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What was seen.
 pub(crate) struct Expiry {
-    pub(crate) keys: usize,
     pub(crate) idle_p999_nanos: u64,
     pub(crate) expiring_p999_nanos: u64,
-    pub(crate) keys_left: usize,
 }
 
 const SAMPLES: usize = 2_000_000;
@@ -45,7 +43,7 @@ pub(crate) fn measure(count: usize) -> Result<Expiry, String> {
         is_done.store(true, Ordering::Relaxed);
         p999
     });
-    Ok(Expiry { keys: count, idle_p999_nanos, expiring_p999_nanos, keys_left: ours.store.used() })
+    Ok(Expiry { idle_p999_nanos, expiring_p999_nanos })
 }
 
 fn p999(ours: &Ours, keys: &[String]) -> u64 {

@@ -4,138 +4,109 @@
 //! A server of its own runs on one core, the client on the others. Rounds are interleaved: every round measures every
 //! way once, so that a noisy minute hits all of them, and the median counts.
 
+mod goals;
 mod latency;
-mod load;
+pub(crate) mod load;
 mod memory;
-mod raw;
-mod report;
-mod ways;
+pub(crate) mod raw;
+pub(crate) mod ways;
+pub(crate) mod workloads;
 
-use crate::Options;
-use crate::core_bench::now;
-use core_affinity::CoreId;
+use crate::run::Run;
+use crate::sheet::Sheet;
+use crate::{Options, cores};
+use load::Driven;
 use rustix::time::{ClockId, clock_gettime};
 use sluicegate_testkit::redis_server::RedisServer;
-use std::sync::LazyLock;
 use std::time::Duration;
 use ways::Ways;
+use workloads::Workload;
 
-/// Which callers there are: how many at once, over how many identities.
-const WORKLOADS: [Workload; 5] = [
-    Workload { name: "10 k keys", identities: 10_000, in_flight: 1 },
-    Workload { name: "10 k keys", identities: 10_000, in_flight: 16 },
-    Workload { name: "10 k keys", identities: 10_000, in_flight: 64 },
-    Workload { name: "10 k keys", identities: 10_000, in_flight: 256 },
-    Workload { name: "hot key", identities: 1, in_flight: 256 },
-];
 /// How long one measurement lasts.
 const LASTS: Duration = Duration::from_secs(1);
 
-/// The cores, as they were before any thread was put on one: a thread on one core sees only that one.
-static CORES: LazyLock<Vec<CoreId>> = LazyLock::new(|| core_affinity::get_core_ids().unwrap_or_default());
-
-/// Who asks, and for whom.
-#[derive(Clone, Copy)]
-pub(crate) struct Workload {
-    name: &'static str,
-    identities: usize,
-    in_flight: usize,
-}
-
-/// What one measurement found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
-    per_second: f64,
-    server_micros: f64,
-    client_micros: f64,
-}
-
-/// All rounds of one workload.
-pub(crate) struct Cell {
-    workload: Workload,
-    rounds: Vec<(&'static str, Sample)>,
-}
-
-impl Cell {
-    /// What all rounds found of one way, from least to most.
-    fn sorted(&self, way: &str, field: fn(&Sample) -> f64) -> Vec<f64> {
-        let mut found: Vec<f64> =
-            self.rounds.iter().filter(|each| each.0 == way).map(|each| field(&each.1)).collect();
-        found.sort_by(f64::total_cmp);
-        found
-    }
-
-    fn median(&self, way: &str, field: fn(&Sample) -> f64) -> f64 {
-        let sorted = self.sorted(way, field);
-        sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-    }
-}
+/// The columns of its tables.
+pub(crate) const PER_SECOND: &str = "decisions/s";
+pub(crate) const SERVER_MICROS: &str = "Redis CPU µs";
+pub(crate) const CLIENT_MICROS: &str = "client CPU µs";
+pub(crate) const P50: &str = "p50 µs";
+pub(crate) const P99: &str = "p99 µs";
+/// How many scripts Redis ran for each decision.
+pub(crate) const CALLS: &str = "calls per decision";
+/// The share of requests that got no decision, because too many waited already.
+pub(crate) const FAILED: &str = "undecided";
 
 /// Runs the benchmark and prints its tables.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let (lasts, rounds) = (if options.quick { LASTS / 10 } else { LASTS }, options.rounds);
-    let server = pinned_server();
+    let lasts = if options.quick { LASTS / 10 } else { LASTS };
+    let mut run = Run::new("redis", options);
+    let server = cores::on_first(RedisServer::start);
     let ways = Ways::start(&server)?;
-    let mut cells = Vec::new();
-    for workload in WORKLOADS {
-        eprintln!("{}, {} in flight, {rounds} rounds …", workload.name, workload.in_flight);
-        let mut cell = Cell { workload, rounds: Vec::new() };
-        for _ in 0..rounds {
-            for way in ways::NAMES {
-                cell.rounds.push((way, measure(&server, &ways, way, workload, lasts)?));
+    for workload in workloads::ALL {
+        let title = workload.title();
+        eprintln!("{title}, {} rounds …", options.rounds);
+        let mut sheet = Sheet::new(title, ways::HASH);
+        for _ in 0..options.rounds {
+            for way in workload.ways() {
+                sheet.add(way, &measure(&server, &ways, way, workload, lasts)?);
             }
         }
-        cells.push(cell);
+        run.sheets.push(sheet);
     }
     eprintln!("latency at half of the peak …");
-    let latencies = latency::measure(&server, &ways, &cells, lasts * 5)?;
+    let latencies = latency::measure(&server, &ways, &run.sheets, lasts * 5)?;
     eprintln!("bytes per key …");
     let memory = memory::measure(&server, &ways, if options.quick { 10_000 } else { 100_000 })?;
-    let report = report::Report { cells, latencies, memory };
-    report.print();
-    options.json.as_ref().map_or(Ok(()), |path| report.write_json(path))
+    run.sheets.push(latencies);
+    run.sheets.extend(memory);
+    run.goals = goals::of(&run.sheets);
+    run.finish(options)
 }
 
-/// A server on the first core. What a thread starts runs where the thread runs, and the threads that this one starts
-/// later run on the other cores.
-fn pinned_server() -> RedisServer {
-    if let Some(first) = CORES.first() {
-        core_affinity::set_for_current(*first);
-    }
-    let server = RedisServer::start();
-    pin_client(0);
-    server
-}
-
-/// Puts the calling thread on a core that is not the server's.
-fn pin_client(thread: usize) {
-    if let [_, others @ ..] = CORES.as_slice()
-        && !others.is_empty()
-    {
-        core_affinity::set_for_current(others[thread % others.len()]);
-    }
-}
-
-fn measure(
+/// Goes one way for so long, after the first calls have opened connections and made the keys.
+pub(crate) fn measure(
     server: &RedisServer,
     ways: &Ways,
     way: &'static str,
     workload: Workload,
     lasts: Duration,
-) -> Result<Sample, String> {
-    forget(server);
-    // The first calls open connections and make the keys.
+) -> Result<[(&'static str, f64); 7], String> {
+    if workload.is_denied() {
+        // Whoever was denied may know it for an hour: an emptied server would only confuse them.
+        ways.use_up(way)?;
+    } else {
+        forget(server);
+    }
     ways.drive(way, workload, lasts / 10)?;
-    let before = (server_seconds(server)?, client_seconds(), now());
-    let decisions = ways.drive(way, workload, lasts)? as f64;
-    let wall = before.2.elapsed().as_secs_f64();
-    let (client, server) = (client_seconds() - before.1, server_seconds(server)? - before.0);
-    let micros = |seconds: f64| seconds * 1e6 / decisions;
-    Ok(Sample { per_second: decisions / wall, server_micros: micros(server), client_micros: micros(client) })
+    let before = (server_seconds(server)?, client_seconds(), calls(server));
+    let Driven { answered, failed, nanos, wall } = ways.drive(way, workload, lasts)?;
+    if answered == 0 {
+        return Err(format!("{way}: nobody got a decision, {}", workload.title()));
+    }
+    let decisions = answered as f64;
+    let (calls, client) = (calls(server) - before.2, client_seconds() - before.1);
+    let server = server_seconds(server)? - before.0;
+    let quantile = |quantile| nanos.value_at_quantile(quantile) as f64 / 1_000.0;
+    Ok([
+        (PER_SECOND, decisions / wall.as_secs_f64()),
+        (SERVER_MICROS, server * 1e6 / decisions),
+        (CLIENT_MICROS, client * 1e6 / decisions),
+        (P50, quantile(0.5)),
+        (P99, quantile(0.99)),
+        (CALLS, calls / decisions),
+        (FAILED, failed as f64 / (decisions + failed as f64)),
+    ])
 }
 
-fn forget(server: &RedisServer) {
+pub(crate) fn forget(server: &RedisServer) {
     let _: String = server.command(&["FLUSHALL", "SYNC"]);
+}
+
+/// How many scripts the server ran so far.
+fn calls(server: &RedisServer) -> f64 {
+    let field = server.info("cmdstat_evalsha").unwrap_or_default();
+    let calls = field.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
+    calls.and_then(|calls| calls.parse().ok()).unwrap_or_default()
 }
 
 /// Processor time of the server, which it knows to the microsecond.

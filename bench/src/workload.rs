@@ -38,7 +38,17 @@ impl Workload {
 
 /// `count` keys of 24 bytes.
 pub(crate) fn keys(count: usize) -> Vec<String> {
-    (0..count).map(|index| format!("user:{index:019}")).collect()
+    (0..count).map(key).collect()
+}
+
+/// The key with this number.
+pub(crate) fn key(index: usize) -> String {
+    format!("user:{index:019}")
+}
+
+/// Requests for so many keys, each as often as the others.
+pub(crate) fn spread_over(count: u32) -> Vec<String> {
+    uniform(count).into_iter().map(|index| key(index as usize)).collect()
 }
 
 fn uniform(count: u32) -> Vec<u32> {
@@ -47,7 +57,7 @@ fn uniform(count: u32) -> Vec<u32> {
 }
 
 /// Zipf with exponent 1, by the inverse of the harmonic sum.
-fn zipf(count: u32) -> Vec<u32> {
+pub(crate) fn zipf(count: u32) -> Vec<u32> {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let scale = f64::from(count).ln();
     let draw = |_| {

@@ -1,62 +1,205 @@
-//! `cargo xtask bench <name>`: one short name per benchmark, everything behind it passed on unchanged.
+//! `cargo xtask bench <name>`: builds what a benchmark needs, says where it is, and passes further words on unchanged.
+//!
+//! `--keep` writes the raw numbers where they are kept. `all` runs every benchmark, keeps them all and draws the
+//! pictures.
 
 use crate::command::Invocation;
 use crate::failure::Failure;
+use crate::workspace::Workspace;
+use crate::{peers, tools};
 
-/// The benchmarks of the `sluicegate-bench` package, each with what it measures.
-const BENCHMARKS: &[(&str, &str)] = &[
-    ("core", "decisions of the embedded store beside its peers, and bytes per key"),
-    ("redis", "decisions through Redis beside the usual scripts, and bytes per key"),
-];
-
-pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
-    invocation(words)?.run()
+/// A benchmark of the `sluicegate-bench` package.
+struct Benchmark {
+    name: &'static str,
+    about: &'static str,
+    needs: &'static [Need],
 }
 
-fn invocation(words: &[String]) -> Result<Invocation, Failure> {
+/// A program that is measured from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Ours,
+    Throttlecrab,
+    Limitador,
+}
+
+const BENCHMARKS: &[Benchmark] = &[
+    Benchmark {
+        name: "core",
+        about: "decisions of the embedded store beside its peers, and bytes per key",
+        needs: &[],
+    },
+    Benchmark {
+        name: "redis",
+        about: "decisions through Redis beside the usual scripts, and bytes per key",
+        needs: &[],
+    },
+    Benchmark {
+        name: "protocols",
+        about: "the whole server beside a bare hyper server and Redis' own GET",
+        needs: &[Need::Ours],
+    },
+    Benchmark { name: "rules", about: "what a decision costs as rules grow", needs: &[] },
+    Benchmark { name: "growth", about: "decisions and their tail as keys and instances grow", needs: &[] },
+    Benchmark {
+        name: "peers",
+        about: "whole servers of others beside ours, which it builds",
+        needs: &[Need::Ours, Need::Throttlecrab, Need::Limitador],
+    },
+];
+
+const ALL: &str = "all";
+const PLOT: &str = "plot";
+const KEEP: &str = "--keep";
+const RUNS: &str = "bench/runs";
+
+pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let Some((name, rest)) = words.split_first() else {
         return Err(Failure::usage(format!("which benchmark?\n{}", known())));
     };
-    if !BENCHMARKS.iter().any(|(known, _)| known == name) {
-        return Err(Failure::usage(format!("there is no benchmark `{name}`\n{}", known())));
+    match name.as_str() {
+        ALL => BENCHMARKS.iter().try_for_each(|each| run_one(each, &with_keep(rest))).and_then(|()| plot()),
+        PLOT if rest.is_empty() => plot(),
+        PLOT => Err(Failure::usage(format!("`{PLOT}` takes no options, not `{}`", rest.join(" ")))),
+        _ => run_one(find(name)?, rest),
     }
+}
+
+fn find(name: &str) -> Result<&'static Benchmark, Failure> {
+    let found = BENCHMARKS.iter().find(|each| each.name == name);
+    found.ok_or_else(|| Failure::usage(format!("there is no benchmark `{name}`\n{}", known())))
+}
+
+fn run_one(benchmark: &Benchmark, words: &[String]) -> Result<(), Failure> {
+    let workspace = Workspace::find()?;
+    let mut programs = Vec::new();
+    for need in benchmark.needs {
+        programs.push((need.option(), need.program(&workspace)?));
+    }
+    let file = words.iter().any(|word| word == KEEP).then(|| kept(&workspace, benchmark.name)).transpose()?;
+    invocation(benchmark.name, &programs, file, words).within(&workspace.root).run()
+}
+
+fn plot() -> Result<(), Failure> {
+    invocation(PLOT, &[], None, &[]).within(&Workspace::find()?.root).run()
+}
+
+/// The same words, and that what they find is kept.
+fn with_keep(words: &[String]) -> Vec<String> {
+    let is_missing = !words.iter().any(|word| word == KEEP);
+    words.iter().cloned().chain(is_missing.then(|| KEEP.to_owned())).collect()
+}
+
+/// Where today's run of a benchmark is kept. Documents cite runs, so none is ever overwritten.
+fn kept(workspace: &Workspace, name: &str) -> Result<String, Failure> {
+    let today = Invocation::new("date").word("--utc").word("+%F").ask()?;
+    first_free(today.trim(), name, |path| workspace.root.join(path).exists())
+}
+
+/// The first run of a day has its date, the second a `b` behind it, and so on: they sort by their age.
+fn first_free(today: &str, name: &str, exists: impl Fn(&str) -> bool) -> Result<String, Failure> {
+    let letters = std::iter::once(String::new()).chain(('b'..='z').map(String::from));
+    let mut paths = letters.map(|letter| format!("{RUNS}/{today}{letter}-{name}.json"));
+    let free = paths.find(|path| !exists(path));
+    free.ok_or_else(|| Failure::step(format!("{RUNS} holds 26 runs of `{name}` of {today} already: remove some")))
+}
+
+fn invocation(name: &str, programs: &[(&str, String)], file: Option<String>, words: &[String]) -> Invocation {
     let start = Invocation::cargo().words("run --release --locked --package sluicegate-bench --").word(name);
-    Ok(rest.iter().fold(start, |invocation, word| invocation.word(word)))
+    let start = programs.iter().fold(start, |start, (option, path)| start.word(*option).word(path));
+    let start = file.into_iter().fold(start, |start, file| start.word("--json").word(file));
+    words.iter().filter(|word| *word != KEEP).fold(start, |start, word| start.word(word))
+}
+
+impl Need {
+    fn option(self) -> &'static str {
+        match self {
+            Self::Ours => "--ours",
+            Self::Throttlecrab => "--throttlecrab",
+            Self::Limitador => "--limitador",
+        }
+    }
+
+    /// The path of the program, which is built if need be.
+    fn program(self, workspace: &Workspace) -> Result<String, Failure> {
+        match self {
+            Self::Ours => {
+                Invocation::cargo().words("build --release --locked --package sluicegate-server").run()?;
+                tools::printable(&workspace.target.join("release/sluicegate"))
+            }
+            Self::Throttlecrab => peers::throttlecrab(workspace),
+            Self::Limitador => peers::limitador(workspace),
+        }
+    }
 }
 
 fn known() -> String {
-    let lines: Vec<String> = BENCHMARKS.iter().map(|(name, about)| format!("  {name:10} {about}")).collect();
-    format!("The benchmarks are:\n{}", lines.join("\n"))
+    let own = [
+        (ALL, "all of them, kept in bench/runs, and then `plot`"),
+        (PLOT, "draws the pictures and fills the tables of docs/ from the kept runs"),
+    ];
+    let each = BENCHMARKS.iter().map(|each| (each.name, each.about));
+    let lines: Vec<String> = each.chain(own).map(|(name, about)| format!("  {name:10} {about}")).collect();
+    format!(
+        "The benchmarks are:\n{}\n  {KEEP:10} as an option: keeps the raw numbers in bench/runs",
+        lines.join("\n")
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shown(words: &[&str]) -> String {
-        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        match invocation(&words) {
-            Ok(invocation) => invocation.to_string(),
-            Err(failure) => failure.to_string(),
-        }
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|&word| word.to_owned()).collect()
     }
 
     #[test]
     fn further_words_reach_the_benchmark_unchanged() {
         assert_eq!(
-            shown(&["core", "--seconds", "3"]),
-            "cargo run --release --locked --package sluicegate-bench -- core --seconds 3"
-        );
-        assert_eq!(
-            shown(&["redis", "--quick"]),
-            "cargo run --release --locked --package sluicegate-bench -- redis --quick"
+            invocation("core", &[], None, &words(&["--rounds", "3"])).to_string(),
+            "cargo run --release --locked --package sluicegate-bench -- core --rounds 3"
         );
     }
 
     #[test]
+    fn a_benchmark_is_told_where_programs_are_and_where_numbers_go() {
+        let programs = [("--ours", "/out/sluicegate".to_owned())];
+        let file = Some("bench/runs/2026-01-02-peers.json".to_owned());
+        assert_eq!(
+            invocation("peers", &programs, file, &words(&["--quick", "--keep"])).to_string(),
+            "cargo run --release --locked --package sluicegate-bench -- peers --ours /out/sluicegate \
+             --json bench/runs/2026-01-02-peers.json --quick"
+        );
+    }
+
+    #[test]
+    fn a_kept_run_is_never_overwritten() {
+        let after = |there: &[&str]| first_free("2026-01-02", "core", |path| there.contains(&path)).unwrap();
+        let (first, second) = ("bench/runs/2026-01-02-core.json", "bench/runs/2026-01-02b-core.json");
+        assert_eq!(after(&[]), first);
+        assert_eq!(after(&[first]), second);
+        assert_eq!(after(&[first, second]), "bench/runs/2026-01-02c-core.json");
+        assert!(first < second);
+        assert!(first_free("2026-01-02", "core", |_| true).is_err());
+    }
+
+    #[test]
+    fn all_keeps_its_runs_whether_or_not_it_is_told() {
+        assert_eq!(with_keep(&words(&["--quick"])), words(&["--quick", "--keep"]));
+        assert_eq!(with_keep(&words(&["--keep", "--quick"])), words(&["--keep", "--quick"]));
+    }
+
+    #[test]
     fn an_unknown_or_missing_name_is_answered_with_the_known_ones() {
-        assert!(shown(&["cor"]).starts_with("there is no benchmark `cor`\nThe benchmarks are:\n  core "));
-        assert!(shown(&[]).starts_with("which benchmark?\nThe benchmarks are:\n  core "));
-        assert!(shown(&[]).contains("\n  redis "));
+        let text = |words: &[String]| run(words).unwrap_err().to_string();
+        let unknown = text(&words(&["cor"]));
+        assert!(unknown.starts_with("there is no benchmark `cor`\nThe benchmarks are:\n  core "), "{unknown}");
+        let missing = text(&[]);
+        assert!(missing.starts_with("which benchmark?\nThe benchmarks are:\n  core "), "{missing}");
+        for name in ["redis", "protocols", "rules", "growth", "peers", "all", "plot"] {
+            assert!(missing.contains(&format!("\n  {name} ")), "{name}");
+        }
+        assert!(text(&words(&["plot", "--quick"])).contains("takes no options"));
     }
 }

@@ -13,6 +13,7 @@ mod counts;
 mod explore;
 mod failure;
 mod lint;
+mod peers;
 mod plan;
 mod servers;
 mod test;
@@ -33,7 +34,7 @@ Tasks:
   lint              everything that can be said about the code without running it
   test              every test against real servers, which it installs, then the loom models
   tidy              only the house rules, a part of `lint` that takes no time
-  bench <name> ...  a benchmark; further words go to it unchanged
+  bench <name> ...  a benchmark, or `all`, or `plot`; further words go to it unchanged
   counts            instructions of the core paths beside the accepted ones, a part of `test`;
                     `--accept` accepts what is counted now
   explore           every state of the model of leases, which takes hours and gigabytes

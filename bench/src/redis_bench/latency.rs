@@ -3,10 +3,12 @@
 //! Requests come when they are due, whether or not earlier ones were answered, and their time counts from when they
 //! were due: a stall is felt by all who come meanwhile, and none of them is left out.
 
-use super::load::{Caller, identity};
+use super::load::Caller;
 use super::ways::{self, Ways};
-use super::{Cell, Workload, forget};
+use super::workloads::{Workload, many};
+use super::{P50, P99, PER_SECOND, forget};
 use crate::core_bench::now;
+use crate::sheet::Sheet;
 use hdrhistogram::Histogram;
 use sluicegate_testkit::redis_server::RedisServer;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,35 +22,40 @@ const TICK: Duration = Duration::from_micros(50);
 /// The share of the peak.
 const LOAD: f64 = 0.5;
 
-/// What was found of one way.
-pub(crate) struct Latency {
-    pub(crate) way: &'static str,
-    pub(crate) per_second: f64,
-    pub(crate) micros: Histogram<u64>,
-    /// How many got no decision, for instance because too many waited already. They are not in the histogram.
-    pub(crate) failed: u64,
-}
+/// The columns of its table. Who failed got no decision, for instance because too many waited already; they are not
+/// in the other numbers.
+const DUE: &str = "due/s";
+const P999: &str = "p99.9 µs";
+const FAILED: &str = "failed";
 
 /// Measures every way at half of its own peak over many keys, and our store also at half of the hash bucket's.
 pub(super) fn measure(
     server: &RedisServer,
     ways: &Ways,
-    cells: &[Cell],
+    found: &[Sheet],
     lasts: Duration,
-) -> Result<Vec<Latency>, String> {
+) -> Result<Sheet, String> {
     let peak = |way: &str| {
-        let many = cells.iter().filter(|cell| cell.workload.identities > 1);
-        many.map(|cell| cell.median(way, |sample| sample.per_second)).fold(0.0, f64::max)
+        let many =
+            found.iter().filter(|sheet| sheet.title.starts_with("10 k keys, ") && !sheet.title.contains("Zipf"));
+        many.map(|sheet| sheet.median(way, PER_SECOND)).fold(0.0, f64::max)
     };
-    let workload = Workload { name: "", identities: 10_000, in_flight: 0 };
-    let mut loads = WAYS.map(|way| (way, peak(way) * LOAD)).to_vec();
-    loads.push((ways::STORE, peak(ways::HASH_CLIENT) * LOAD));
-    let found = loads.into_iter().map(|(way, per_second)| {
+    let mut loads: Vec<(String, &'static str, f64)> =
+        WAYS.iter().map(|way| ((*way).to_owned(), *way, peak(way) * LOAD)).collect();
+    let beside = format!("{}, load of {}", ways::STORE, ways::HASH_CLIENT);
+    loads.push((beside, ways::STORE, peak(ways::HASH_CLIENT) * LOAD));
+    let mut sheet =
+        Sheet::new("open loop, 10 k keys, half of the peak, from when each was due", ways::HASH_CLIENT);
+    for (row, way, per_second) in loads {
         forget(server);
-        let (micros, failed) = measure_at(ways, way, workload, per_second, lasts)?;
-        Ok(Latency { way, per_second, micros, failed })
-    });
-    found.collect()
+        let (micros, failed) = measure_at(ways, way, many(0), per_second, lasts)?;
+        let quantile = |quantile| micros.value_at_quantile(quantile) as f64;
+        let quantiles = [(P50, quantile(0.5)), (P99, quantile(0.99)), (P999, quantile(0.999))];
+        sheet.add(&row, &[(DUE, per_second)]);
+        sheet.add(&row, &quantiles);
+        sheet.add(&row, &[(FAILED, failed as f64)]);
+    }
+    Ok(sheet)
 }
 
 fn measure_at(
@@ -66,9 +73,9 @@ fn measure_at(
         let due = (started.elapsed().as_secs_f64() * per_second) as usize;
         while sent < due {
             let due_at = started + Duration::from_secs_f64(sent as f64 / per_second);
-            let (caller, seen, index) = (Arc::clone(&ways.callers), Arc::clone(&seen), identity(sent, workload));
+            let (caller, seen, index) = (Arc::clone(&ways.callers), Arc::clone(&seen), workload.identity(sent));
             tasks.spawn(async move {
-                let is_answered = caller.ask(way, index).await.is_ok();
+                let is_answered = caller.ask(way, index, workload).await == Ok(true);
                 if is_answered {
                     let micros = u64::try_from(due_at.elapsed().as_micros()).unwrap_or(u64::MAX);
                     seen.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(micros);

@@ -2,6 +2,7 @@
 
 use super::forget;
 use super::ways::{self, Callers, Ways};
+use crate::sheet::Sheet;
 use sluicegate::core::{Micros, Quota, Rate, SlidingWindow, TokenBucket};
 use sluicegate_testkit::redis_server::RedisServer;
 use std::sync::Arc;
@@ -14,21 +15,16 @@ const LOG_ENTRIES: usize = 100;
 /// How many tasks write at once.
 const WRITERS: usize = 64;
 
-/// What keys weigh, in bytes.
-pub(crate) struct Memory {
-    /// By `MEMORY USAGE`, on average.
-    pub(crate) each: Vec<(&'static str, f64)>,
-    /// How much `used_memory` grows by each of many keys: our bucket's and the hash's.
-    pub(crate) growth: [(&'static str, f64); 2],
-    pub(crate) growth_keys: usize,
-}
-
-const BUCKET: &str = "our bucket";
+pub(super) const BUCKET: &str = "our bucket";
 const TWO: &str = "our two buckets";
 const LOG: &str = "our log of 100";
-const HASH: &str = "two-field hash";
+pub(super) const HASH: &str = "two-field hash";
+/// The title of the table that has the goal.
+pub(super) const EACH: &str = "one key by MEMORY USAGE";
+pub(super) const BYTES: &str = "bytes per key";
 
-pub(super) fn measure(server: &RedisServer, ways: &Ways, growth_keys: usize) -> Result<Memory, String> {
+/// What keys weigh: by `MEMORY USAGE`, and by how much `used_memory` grows with each of many.
+pub(super) fn measure(server: &RedisServer, ways: &Ways, growth_keys: usize) -> Result<[Sheet; 2], String> {
     let text = |error: sluicegate::core::QuotaError| error.to_string();
     let bucket = |capacity, seconds| {
         let rate = Rate::new(1, Micros::from_secs(seconds))?;
@@ -39,18 +35,21 @@ pub(super) fn measure(server: &RedisServer, ways: &Ways, growth_keys: usize) -> 
         (TWO, vec![bucket(100, 1).map_err(text)?, bucket(1_000, 10).map_err(text)?], 1),
         (LOG, vec![SlidingWindow::new(1_000, Micros::from_secs(3_600)).map_err(text)?.into()], LOG_ENTRIES),
     ];
-    let mut each = Vec::new();
+    let mut each = Sheet::new(EACH, HASH);
     for (shape, quotas, charges) in &shapes {
         forget(server);
         (0..*charges).try_for_each(|_| fill(ways, quotas, WEIGHED))?;
-        each.push((*shape, weight(server)?));
+        each.add(shape, &[(BYTES, weight(server)?)]);
     }
     forget(server);
     fill_hashes(server, &ways.callers, WEIGHED)?;
-    each.push((HASH, weight(server)?));
+    each.add(HASH, &[(BYTES, weight(server)?)]);
     let ours = grown(server, growth_keys, || fill(ways, &shapes[0].1, growth_keys))?;
     let hash = grown(server, growth_keys, || fill_hashes(server, &ways.callers, growth_keys))?;
-    Ok(Memory { each, growth: [(BUCKET, ours), (HASH, hash)], growth_keys })
+    let mut growth = Sheet::new(format!("growth of used_memory over {growth_keys} keys"), HASH);
+    growth.add(BUCKET, &[(BYTES, ours)]);
+    growth.add(HASH, &[(BYTES, hash)]);
+    Ok([each, growth])
 }
 
 /// Charges so many names once.

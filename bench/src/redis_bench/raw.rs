@@ -1,50 +1,67 @@
 //! The barest client there is: one blocking connection, requests that were packed before the clock starts, and replies
 //! that are counted but not read. What it reaches is the server's limit, not a client's.
 
+use super::load::Driven;
+use super::workloads::Workload;
 use crate::core_bench::now;
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Small, so that the server has the next requests before the last replies were taken.
 const READ_BYTES: usize = 2_048;
-/// Requests are taken in this stride, so that neighbours are not asked for one after the other.
-const STRIDE: usize = 7_919;
 
-/// Keeps so many requests under way for so long, and says how many were answered.
+/// Keeps so many requests under way for so long.
 pub(super) fn drive(
     address: SocketAddr,
     requests: &[Vec<u8>],
-    in_flight: usize,
+    workload: Workload,
     lasts: Duration,
-) -> Result<u64, String> {
+) -> Result<Driven, String> {
     let broken = |error: std::io::Error| format!("the connection to {address}: {error}");
     let mut connection = TcpStream::connect(address).map_err(broken)?;
     connection.set_nodelay(true).map_err(broken)?;
     let (mut outbox, mut inbox, mut chunk) = (Vec::new(), Vec::new(), [0; READ_BYTES]);
-    let (mut sent, mut answered) = (0, 0);
+    let (mut sent, mut driven, mut waiting) = (0, Driven::nothing()?, VecDeque::new());
     let started = now();
     loop {
-        let is_over = started.elapsed() >= lasts;
-        if is_over && sent == answered {
-            return Ok(answered as u64);
+        let (is_over, under_way) = (started.elapsed() >= lasts, sent - driven.answered as usize);
+        if is_over && under_way == 0 {
+            driven.wall = started.elapsed();
+            return Ok(driven);
         }
-        let room = if is_over { 0 } else { in_flight - (sent - answered) };
+        let room = if is_over { 0 } else { workload.in_flight - under_way };
         outbox.clear();
-        (0..room).for_each(|more| outbox.extend_from_slice(&requests[(sent + more) * STRIDE % requests.len()]));
+        (sent..sent + room).for_each(|step| outbox.extend_from_slice(&requests[workload.identity(step)]));
         sent += room;
+        waiting.push_back((now(), room as u64));
         connection.write_all(&outbox).map_err(broken)?;
         let count = connection.read(&mut chunk).map_err(broken)?;
         if count == 0 {
             return Err(format!("{address} closed the connection"));
         }
         inbox.extend_from_slice(&chunk[..count]);
-        answered += take_replies(&mut inbox)?;
+        answered(&mut driven, &mut waiting, take_replies(&mut inbox)? as u64);
+    }
+}
+
+/// Replies come in the order of the requests: those who waited longest are answered first.
+fn answered(driven: &mut Driven, waiting: &mut VecDeque<(Instant, u64)>, mut replies: u64) {
+    driven.answered += replies;
+    while let Some((since, count)) = waiting.front_mut() {
+        let taken = replies.min(*count);
+        driven.waited_since(*since, taken);
+        (*count, replies) = (*count - taken, replies - taken);
+        if *count > 0 {
+            return;
+        }
+        waiting.pop_front();
     }
 }
 
 /// Takes all whole replies away, and says how many there were.
-fn take_replies(inbox: &mut Vec<u8>) -> Result<usize, String> {
+pub(crate) fn take_replies(inbox: &mut Vec<u8>) -> Result<usize, String> {
     let (mut at, mut count) = (0, 0);
     while let Some(length) = reply_bytes(&inbox[at..])? {
         at += length;
@@ -91,6 +108,17 @@ mod tests {
             assert_eq!(first + take_replies(&mut inbox).unwrap(), 4, "{cut}");
             assert!(inbox.is_empty());
         }
+    }
+
+    #[test]
+    fn who_waited_longest_is_answered_first() {
+        let mut driven = Driven::nothing().unwrap();
+        let mut waiting: VecDeque<_> = [(now(), 3), (now(), 4)].into();
+        answered(&mut driven, &mut waiting, 2);
+        assert_eq!(waiting.iter().map(|each| each.1).collect::<Vec<_>>(), [1, 4]);
+        answered(&mut driven, &mut waiting, 4);
+        assert_eq!(waiting.iter().map(|each| each.1).collect::<Vec<_>>(), [1]);
+        assert_eq!((driven.answered, driven.nanos.len()), (6, 6));
     }
 
     #[test]

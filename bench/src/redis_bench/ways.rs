@@ -2,16 +2,19 @@
 //!
 //! The raw ways show what the server can do; the others are what a program would call.
 
-use super::load::{self, Caller};
-use super::{Workload, pin_client, raw};
+use super::load::{self, Caller, Driven};
+use super::raw;
+use super::workloads::Workload;
+use crate::cores;
 use redis::Cmd;
 use sluicegate::clock::SystemClock;
 use sluicegate::core::decision::Group;
 use sluicegate::core::{Cost, Micros, Quota, Rate, TokenBucket};
 use sluicegate::identity::DEFAULT_TENANT;
+use sluicegate::rules::pattern::Pattern;
 use sluicegate::rules::{DEADLINES, Limits, Rule, RuleSet, Unmatched};
 use sluicegate::store::redis::{KeyEncoder, RedisStore};
-use sluicegate::store::{Charge, Key, KeySpace, Store, Subject};
+use sluicegate::store::{Charge, ErrorClass, Key, KeySpace, Store, Subject};
 use sluicegate::{Identity, Limiter, Request};
 use sluicegate_testkit::redis_server::RedisServer;
 use std::net::SocketAddr;
@@ -21,24 +24,33 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// A script that does nothing, by the bare client: what any script costs.
-pub(super) const EMPTY: &str = "empty script, raw";
+pub(crate) const EMPTY: &str = "empty script, raw";
 /// A hash of tokens and time by the bare client: what most people write.
-pub(super) const HASH: &str = "hash bucket, raw";
+pub(crate) const HASH: &str = "hash bucket, raw";
 /// One arrival time in a string, by the bare client.
-pub(super) const GCRA: &str = "plain GCRA, raw";
+pub(crate) const GCRA: &str = "plain GCRA, raw";
 /// Our script by the bare client, with the words that our store says: the most that our store can reach.
-pub(super) const OUR_SCRIPT: &str = "our script, raw";
+pub(crate) const OUR_SCRIPT: &str = "our script, raw";
 /// A hash of tokens and time, by the client library that we use ourselves.
-pub(super) const HASH_CLIENT: &str = "hash bucket, client";
+pub(crate) const HASH_CLIENT: &str = "hash bucket, client";
 /// Our store.
-pub(super) const STORE: &str = "our store";
+pub(crate) const STORE: &str = "our store";
 /// Our limiter, with one rule, on our store.
-pub(super) const LIMITER: &str = "our limiter";
+pub(crate) const LIMITER: &str = "our limiter";
 
 /// All ways, in the order of the table.
-pub(super) const NAMES: [&str; 7] = [EMPTY, HASH, GCRA, OUR_SCRIPT, HASH_CLIENT, STORE, LIMITER];
+pub(crate) const NAMES: [&str; 7] = [EMPTY, HASH, GCRA, OUR_SCRIPT, HASH_CLIENT, STORE, LIMITER];
+
+/// The ways that a denied identity goes.
+pub(crate) const NAMES_DENIED: [&str; 4] = [HASH, HASH_CLIENT, STORE, LIMITER];
 
 const RULE: &str = "bench";
+/// The rule of the identity that is denied: one unit in so many seconds.
+const RULE_DENIED: &str = "bench-denied";
+const PERIOD_DENIED_SECS: u64 = 3_600;
+/// What is asked for under each rule.
+const RESOURCE: &str = "orders.read";
+const RESOURCE_DENIED: &str = "orders.write";
 /// One unit per so many seconds, and so many at once.
 const PERIOD_SECS: u64 = 10;
 const CAPACITY: u64 = 30_000_000;
@@ -47,23 +59,31 @@ const THREADS: usize = 2;
 const HOUR_MICROS: u64 = 3_600_000_000;
 
 /// Everything that is needed to go each way.
-pub(super) struct Ways {
-    pub(super) runtime: Runtime,
-    pub(super) callers: Arc<Callers>,
+pub(crate) struct Ways {
+    pub(crate) runtime: Runtime,
+    pub(crate) callers: Arc<Callers>,
     address: SocketAddr,
     requests: Vec<(&'static str, Vec<Vec<u8>>)>,
+    /// The hash bucket's request for the identity that is denied.
+    denied: Vec<Vec<u8>>,
 }
 
 /// The ways that are not raw.
-pub(super) struct Callers {
+pub(crate) struct Callers {
     pub(super) limiter: Limiter<RedisStore, SystemClock>,
-    space: KeySpace,
-    quotas: [Quota; 1],
+    open: Limit,
+    used_up: Limit,
     client: redis::aio::MultiplexedConnection,
     hash_script: HashScript,
     /// Made before the clock starts, as a server has them in the request.
     names: Vec<String>,
     keys: Vec<String>,
+}
+
+/// What our store is asked for without a limiter.
+struct Limit {
+    space: KeySpace,
+    quotas: [Quota; 1],
 }
 
 /// How the hash bucket is called.
@@ -74,14 +94,8 @@ struct HashScript {
 
 impl Ways {
     /// Connects, and makes the server know all scripts.
-    pub(super) fn start(server: &RedisServer) -> Result<Self, String> {
-        let started = AtomicUsize::new(0);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .on_thread_start(move || pin_client(started.fetch_add(1, Ordering::Relaxed)))
-            .enable_all()
-            .build()
-            .map_err(|error| error.to_string())?;
+    pub(crate) fn start(server: &RedisServer) -> Result<Self, String> {
+        let runtime = client_runtime()?;
         let load = |text: &str| server.command::<String>(&["SCRIPT", "LOAD", text]);
         let time: Vec<u64> = server.command(&["TIME"]);
         let hash = load(include_str!("lua/hash_bucket.lua"));
@@ -93,86 +107,148 @@ impl Ways {
             ((PERIOD_SECS * 1_000_000).to_string(), (CAPACITY * PERIOD_SECS * 1_000_000).to_string());
         let requests = vec![
             (EMPTY, packed(|key| call(&empty, key, &[]))),
-            (HASH, packed(|key| callers.hash_script.call(key))),
+            (HASH, packed(|key| callers.hash_call(key))),
             (GCRA, packed(|key| call(&gcra, key, &[&cost, "0", "1", &full, "0", &ours.deadline, "1000"]))),
             (OUR_SCRIPT, packed(|key| ours.call(key))),
         ];
-        Ok(Self { runtime, callers, address: server.address(), requests })
+        let denied = vec![callers.hash_script.denied_call(&key_denied()).get_packed_command()];
+        Ok(Self { runtime, callers, address: server.address(), requests, denied })
     }
 
-    /// Goes one way for so long, and says how many decisions were made.
-    pub(super) fn drive(&self, way: &'static str, workload: Workload, lasts: Duration) -> Result<u64, String> {
+    /// Goes one way for so long.
+    pub(crate) fn drive(&self, way: &'static str, workload: Workload, lasts: Duration) -> Result<Driven, String> {
         match self.requests.iter().find(|(name, _)| *name == way) {
-            Some((_, requests)) => {
-                raw::drive(self.address, &requests[..workload.identities], workload.in_flight, lasts)
-            }
+            Some(_) if workload.is_denied() => raw::drive(self.address, &self.denied, workload, lasts),
+            Some((_, requests)) => raw::drive(self.address, requests, workload, lasts),
             None => load::drive(&self.runtime, &self.callers, way, workload, lasts),
         }
     }
+
+    /// Makes sure that the identity that is to be denied has nothing left.
+    pub(crate) fn use_up(&self, way: &'static str) -> Result<(), String> {
+        let way = if way == HASH { HASH_CLIENT } else { way };
+        self.runtime.block_on(self.callers.decide(way, 0, true)).map(|_| ())
+    }
+}
+
+/// A runtime whose threads leave the server's core alone.
+pub(crate) fn client_runtime() -> Result<Runtime, String> {
+    let started = AtomicUsize::new(0);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .on_thread_start(move || cores::pin_client(started.fetch_add(1, Ordering::Relaxed)))
+        .enable_all()
+        .build();
+    runtime.map_err(|error| error.to_string())
 }
 
 impl Callers {
     async fn connect(server: &RedisServer, hash_script: HashScript) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        let rate = Rate::new(1, Micros::from_secs(PERIOD_SECS)).map_err(|error| text(&error))?;
-        let quota = Quota::from(TokenBucket::new(CAPACITY, rate).map_err(|error| text(&error))?);
+        let open = Limit::new(RULE, CAPACITY, PERIOD_SECS)?;
+        let used_up = Limit::new(RULE_DENIED, 1, PERIOD_DENIED_SECS)?;
         let options = server.url().parse().map_err(|error| text(&error))?;
         let store = RedisStore::start(&options, KeyEncoder::default()).map_err(|error| text(&error))?;
         store.ready(*DEADLINES.end()).await.map_err(|error| text(&error))?;
-        let mut rule = Rule::new(RULE, Limits::all(RULE, [(None, quota.clone())]));
-        rule.deadline = *DEADLINES.end();
-        let rules = RuleSet::new(vec![rule], Vec::new(), Unmatched::Allow).map_err(|error| text(&error))?;
+        let rules = vec![open.rule(RESOURCE), used_up.rule(RESOURCE_DENIED)];
+        let rules = RuleSet::new(rules, Vec::new(), Unmatched::Deny).map_err(|error| text(&error))?;
         let client = redis::Client::open(server.url()).map_err(|error| text(&error))?;
         let client = client.get_multiplexed_async_connection().await.map_err(|error| text(&error))?;
         let limiter = Limiter::new(rules, store, SystemClock::new());
         let names = (0..load::IDENTITIES_MAX).map(name).collect();
         let keys = (0..load::IDENTITIES_MAX).map(key).collect();
-        Ok(Self { limiter, space: KeySpace::new(RULE), quotas: [quota], client, hash_script, names, keys })
+        Ok(Self { limiter, open, used_up, client, hash_script, names, keys })
     }
 
-    /// Charges these limits of this name in our store.
+    /// Charges these limits of this name in our store, under the rule that denies nobody.
     pub(super) async fn charge(&self, name: &str, quotas: &[Quota]) -> Result<(), String> {
+        match self.charged(&self.open.space, name, quotas).await? {
+            Some(true) => Ok(()),
+            other => Err(format!("{name}: allowed was {other:?}")),
+        }
+    }
+
+    /// Whether it may pass; nothing if too many wait already.
+    async fn charged(&self, space: &KeySpace, name: &str, quotas: &[Quota]) -> Result<Option<bool>, String> {
         let identity = Some(Identity::Named(name));
         let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
-        let key = Key { space: &self.space, subject };
-        let charge = Charge { key, quotas, cost: Cost::ONE, group: Group::Enforced, lease: None };
+        let charge =
+            Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, group: Group::Enforced, lease: None };
         let now = sluicegate::clock::Clock::now(self.limiter.clock());
         let reply = self.limiter.store().charge(&[charge], now, *DEADLINES.end()).await;
-        let reply = reply.map_err(|error| error.to_string())?;
-        let is_allowed = reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed());
-        is_allowed.then_some(()).ok_or_else(|| format!("{name} was denied"))
+        match reply {
+            Ok(reply) => Ok(Some(reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed()))),
+            Err(error) if error.class == ErrorClass::Overloaded => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// The hash bucket's script over this key.
     pub(super) fn hash_call(&self, key: &str) -> Cmd {
-        self.hash_script.call(key)
+        self.hash_script.call(key, CAPACITY, PERIOD_SECS)
+    }
+
+    /// Whether this identity may pass, by this way; nothing if too many wait already.
+    async fn decide(&self, way: &'static str, index: usize, is_denied: bool) -> Result<Option<bool>, String> {
+        let (limit, resource) = match is_denied {
+            true => (&self.used_up, RESOURCE_DENIED),
+            false => (&self.open, RESOURCE),
+        };
+        let name = self.names[index].as_str();
+        if way == STORE {
+            return self.charged(&limit.space, name, &limit.quotas).await;
+        }
+        if way == LIMITER {
+            let decision = self.limiter.check(&Request::new(resource, name)).await;
+            let decision = decision.map_err(|error| error.to_string())?;
+            return Ok((!decision.is_degraded()).then(|| decision.is_allowed()));
+        }
+        let call = match is_denied {
+            true => self.hash_script.denied_call(&key_denied()),
+            false => self.hash_call(&self.keys[index]),
+        };
+        let reply = call.query_async(&mut self.client.clone()).await;
+        let (allowed, _): (u8, u64) = reply.map_err(|error| error.to_string())?;
+        Ok(Some(allowed == 1))
     }
 }
 
 impl Caller for Callers {
-    async fn ask(&self, way: &'static str, index: usize) -> Result<(), String> {
-        let name = self.names[index].as_str();
-        if way == STORE {
-            return self.charge(name, &self.quotas).await;
-        }
-        if way == LIMITER {
-            let decision = self.limiter.check(&Request::new("orders.read", name)).await;
-            let decision = decision.map_err(|error| error.to_string())?;
-            let is_fine = decision.is_allowed() && !decision.is_degraded();
-            return is_fine.then_some(()).ok_or_else(|| format!("{name} was denied or the store failed"));
-        }
-        let reply = self.hash_call(&self.keys[index]).query_async(&mut self.client.clone()).await;
-        let (allowed, _): (u8, u64) = reply.map_err(|error| error.to_string())?;
-        (allowed == 1).then_some(()).ok_or_else(|| format!("{name} was denied"))
+    async fn ask(&self, way: &'static str, index: usize, workload: Workload) -> Result<bool, String> {
+        let Some(is_allowed) = self.decide(way, index, workload.is_denied()).await? else { return Ok(false) };
+        let is_expected = is_allowed != workload.is_denied();
+        is_expected.then_some(true).ok_or_else(|| format!("{way}: allowed was {is_allowed}"))
+    }
+}
+
+impl Limit {
+    /// So many at once, and one more in so many seconds.
+    fn new(rule: &str, capacity: u64, seconds: u64) -> Result<Self, String> {
+        let bucket = Rate::new(1, Micros::from_secs(seconds)).and_then(|rate| TokenBucket::new(capacity, rate));
+        let quota = Quota::from(bucket.map_err(|error| error.to_string())?);
+        Ok(Self { space: KeySpace::new(rule), quotas: [quota] })
+    }
+
+    /// The rule that has this limit for this resource.
+    fn rule(&self, resource: &str) -> Rule {
+        let name = self.space.name();
+        let mut rule = Rule::new(name, Limits::all(name, [(None, self.quotas[0].clone())]));
+        rule.deadline = *DEADLINES.end();
+        rule.selector.resource = Some(Pattern::new(resource));
+        rule
     }
 }
 
 impl HashScript {
-    fn call(&self, key: &str) -> Cmd {
-        let rate = 1.0 / PERIOD_SECS as f64;
+    fn call(&self, key: &str, capacity: u64, seconds: u64) -> Cmd {
+        let rate = 1.0 / seconds as f64;
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.hash).arg(1).arg(key).arg(CAPACITY).arg(rate).arg(1).arg(self.now_millis);
+        command.arg(&self.hash).arg(1).arg(key).arg(capacity).arg(rate).arg(1).arg(self.now_millis);
         command
+    }
+
+    fn denied_call(&self, key: &str) -> Cmd {
+        self.call(key, 1, PERIOD_DENIED_SECS)
     }
 }
 
@@ -184,6 +260,11 @@ pub(super) fn name(index: usize) -> String {
 /// The key that our store has for it.
 pub(super) fn key(index: usize) -> String {
     format!("sg:1:{{{DEFAULT_TENANT}:{}}}:{RULE}", name(index))
+}
+
+/// The key of the identity that is denied.
+fn key_denied() -> String {
+    format!("sg:1:{{{DEFAULT_TENANT}:{}}}:hash-denied", name(0))
 }
 
 fn packed(command: impl Fn(&str) -> Cmd) -> Vec<Vec<u8>> {
@@ -217,7 +298,7 @@ fn said_by_the_store(server: &RedisServer, runtime: &Runtime, callers: &Arc<Call
     let mut monitor = server.connection().map_err(text)?;
     monitor.send_packed_command(&redis::cmd("MONITOR").get_packed_command()).map_err(text)?;
     monitor.recv_response().map_err(text)?;
-    runtime.block_on(callers.charge(&name(0), &callers.quotas))?;
+    runtime.block_on(callers.charge(&name(0), &callers.open.quotas))?;
     loop {
         let line: String = redis::from_redis_value(monitor.recv_response().map_err(text)?)
             .map_err(|error| format!("MONITOR: {error}"))?;

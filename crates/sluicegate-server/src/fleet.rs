@@ -34,10 +34,16 @@ impl Fleet {
         Self(Some(store.announce(app.limiter().instances().clone())))
     }
 
-    /// Tells the others, if the store answers.
-    pub(crate) async fn leave(self) {
+    /// Gives back what was charged ahead and tells the others, if the store answers.
+    pub(crate) async fn leave(self, app: &App) {
+        let give_back = async {
+            if let Some(store) = app.limiter().store().redis() {
+                store.close().await;
+            }
+        };
+        // What is not given back is lost until time brings it back, and a server that says nothing is forgotten later.
+        let _ = tokio::time::timeout(LEAVE_WITHIN, give_back).await;
         if let Some(heartbeat) = self.0 {
-            // The others forget a server that says nothing, only later.
             let _ = tokio::time::timeout(LEAVE_WITHIN, heartbeat.stop()).await;
         }
     }

@@ -79,7 +79,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
             () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),
         };
         let outcome = serve(&settings, is_demo, doors, &health, &shutdown).await;
-        fleet.leave().await;
+        fleet.leave(&app).await;
         outcome
     });
     drop(sweeper);

@@ -101,15 +101,10 @@ impl Storm {
         });
         let mut faults: Vec<_> = faults.collect();
         faults.sort_by_key(|(at, _)| *at);
-        Self {
-            seed,
-            capacity: random.u64(20..=80),
-            refill_per_second: random.u64(20..=200),
-            cost: random.u64(1..=2),
-            lease: None,
-            servers,
-            faults,
-        }
+        let lease = random.bool().then(|| Lease { millis: random.u64(10..=90), is_strict: random.bool() });
+        // Strict leases leave at least half of the capacity.
+        let (capacity, refill_per_second) = (random.u64(40..=160), random.u64(20..=200));
+        Self { seed, capacity, refill_per_second, cost: random.u64(1..=2), lease, servers, faults }
     }
 
     fn config(&self) -> String {

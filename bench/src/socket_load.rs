@@ -1,0 +1,154 @@
+//! So many connections that each send again as soon as they are answered: a closed loop over real sockets, with
+//! requests that were packed before the clock starts.
+//!
+//! Everything runs on the calling thread, so that all of the load comes from one core.
+
+mod http_reply;
+
+use crate::core_bench::now;
+use crate::redis_bench::raw;
+use hdrhistogram::Histogram;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::{JoinSet, LocalSet};
+
+/// Enough for the replies to a whole batch in most reads.
+const READ_BYTES: usize = 16_384;
+
+/// What is sent, and how replies are told apart.
+pub(crate) struct Load {
+    pub(crate) connections: usize,
+    /// Each is sent as one piece; connections take them in turn.
+    pub(crate) batches: Vec<Vec<u8>>,
+    /// How many requests each batch holds.
+    pub(crate) depth: usize,
+    pub(crate) protocol: Protocol,
+}
+
+/// The protocol of the replies.
+#[derive(Clone, Copy)]
+pub(crate) enum Protocol {
+    Http,
+    Resp,
+}
+
+/// What was seen.
+pub(crate) struct Answers {
+    pub(crate) answered: u64,
+    /// How many of them let the caller pass.
+    pub(crate) allowed: u64,
+    /// How long one batch took.
+    pub(crate) micros: Histogram<u64>,
+}
+
+/// When a connection stops asking.
+#[derive(Clone)]
+enum Until {
+    Past(Instant),
+    /// This many answers of all connections together; those under way are waited for.
+    Asked(Rc<Cell<u64>>),
+}
+
+impl Until {
+    fn is_over(&self, depth: usize) -> bool {
+        match self {
+            Self::Past(instant) => now() >= *instant,
+            Self::Asked(left) => {
+                let is_over = left.get() == 0;
+                left.set(left.get().saturating_sub(depth as u64));
+                is_over
+            }
+        }
+    }
+}
+
+/// Drives the load for so long.
+pub(crate) fn drive(address: SocketAddr, load: &Load, lasts: Duration) -> Result<Answers, String> {
+    drive_until(address, load, &Until::Past(now() + lasts))
+}
+
+/// Drives the load until so many requests were made.
+pub(crate) fn ask(address: SocketAddr, load: &Load, requests: u64) -> Result<Answers, String> {
+    drive_until(address, load, &Until::Asked(Rc::new(Cell::new(requests))))
+}
+
+fn drive_until(address: SocketAddr, load: &Load, until: &Until) -> Result<Answers, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let batches: Rc<[Vec<u8>]> = load.batches.clone().into();
+    LocalSet::new().block_on(&runtime, async {
+        let mut tasks = JoinSet::new();
+        for connection in 0..load.connections {
+            let caller = Caller { address, depth: load.depth, protocol: load.protocol, first: connection };
+            tasks.spawn_local(caller.run(Rc::clone(&batches), until.clone()));
+        }
+        let mut all = Answers::none()?;
+        while let Some(found) = tasks.join_next().await {
+            let found = found.map_err(|error| error.to_string())??;
+            all.answered += found.answered;
+            all.allowed += found.allowed;
+            all.micros.add(&found.micros).map_err(|error| error.to_string())?;
+        }
+        Ok(all)
+    })
+}
+
+impl Answers {
+    fn none() -> Result<Self, String> {
+        let micros = Histogram::new_with_bounds(1, 60_000_000, 3).map_err(|error| error.to_string())?;
+        Ok(Self { answered: 0, allowed: 0, micros })
+    }
+}
+
+/// One connection.
+struct Caller {
+    address: SocketAddr,
+    depth: usize,
+    protocol: Protocol,
+    /// Where among the batches it starts.
+    first: usize,
+}
+
+impl Caller {
+    async fn run(self, batches: Rc<[Vec<u8>]>, until: Until) -> Result<Answers, String> {
+        let broken = |error: std::io::Error| format!("the connection to {}: {error}", self.address);
+        let mut connection = TcpStream::connect(self.address).await.map_err(broken)?;
+        connection.set_nodelay(true).map_err(broken)?;
+        let (mut answers, mut inbox) = (Answers::none()?, Vec::with_capacity(READ_BYTES));
+        // Neighbours start far apart, so that they do not ask for the same.
+        let mut step = self.first * 7_919;
+        while !until.is_over(self.depth) {
+            let sent = now();
+            connection.write_all(&batches[step % batches.len()]).await.map_err(broken)?;
+            let mut missing = self.depth;
+            while missing > 0 {
+                if connection.read_buf(&mut inbox).await.map_err(broken)? == 0 {
+                    return Err(format!("{} closed the connection", self.address));
+                }
+                let (taken, allowed) = self.protocol.take_replies(&mut inbox)?;
+                missing = missing.checked_sub(taken).ok_or("more replies than requests")?;
+                answers.allowed += allowed as u64;
+            }
+            answers.answered += self.depth as u64;
+            let micros = u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX);
+            answers.micros.saturating_record(micros);
+            step += 1;
+        }
+        Ok(answers)
+    }
+}
+
+impl Protocol {
+    /// Takes all whole replies away; says how many there were and how many of them let the caller pass.
+    fn take_replies(self, inbox: &mut Vec<u8>) -> Result<(usize, usize), String> {
+        match self {
+            Self::Http => http_reply::take(inbox),
+            // An error is no reply: what was answered is what passed.
+            Self::Resp => raw::take_replies(inbox).map(|count| (count, count)),
+        }
+    }
+}
