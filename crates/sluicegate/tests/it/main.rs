@@ -19,6 +19,8 @@ mod redis_denials;
 #[cfg(feature = "redis")]
 mod redis_faults;
 #[cfg(feature = "redis")]
+mod redis_leases;
+#[cfg(feature = "redis")]
 mod redis_server;
 #[cfg(feature = "redis")]
 mod redis_store;

@@ -1,0 +1,137 @@
+//! Decisions that are charged ahead, on a real server: fewer calls, and nothing gained or lost.
+
+use crate::support::unit;
+use sluicegate::core::{Micros, Quota, Rate, Timestamp, TokenBucket};
+use sluicegate::store::redis::{KeyEncoder, RedisStore};
+use sluicegate::store::{Charge, KeySpace, Lease, LeaseMode, Reply, Store as _};
+use sluicegate_testkit::poll;
+use sluicegate_testkit::redis_server::RedisServer;
+use std::time::Duration;
+
+/// Longer than anything takes that is not meant to fail.
+const PATIENCE: Duration = Duration::from_secs(20);
+const NOW: Timestamp = Timestamp::now(0);
+const CAPACITY: u64 = 100_000;
+const REQUESTS: u64 = 3_000;
+
+/// So slow that nothing comes back within a test.
+fn quotas() -> [Quota; 1] {
+    [TokenBucket::new(CAPACITY, Rate::new(1, Micros::from_secs(1_000)).unwrap()).unwrap().into()]
+}
+
+fn lease(millis: u64) -> Option<Lease> {
+    Some(Lease { ttl: Micros::from_millis(millis), mode: LeaseMode::Bounded })
+}
+
+async fn started(server: &RedisServer) -> RedisStore {
+    let store = RedisStore::start(&server.url().parse().unwrap(), KeyEncoder::default()).unwrap();
+    store.ready(PATIENCE).await.unwrap();
+    store
+}
+
+fn is_permit(reply: &Reply) -> bool {
+    reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed())
+}
+
+fn script_calls(server: &RedisServer) -> u64 {
+    let stats: String = server.command(&["INFO", "commandstats"]);
+    let of = |name: &str| -> u64 {
+        let line = stats.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split(',').next()).map_or(0, |count| count.parse().unwrap())
+    };
+    of("cmdstat_evalsha:calls=") + of("cmdstat_eval:calls=")
+}
+
+/// Asks so often, one after the other, and says what was left after each.
+async fn ask(store: &RedisStore, charge: Charge<'_>, count: u64) -> Vec<u64> {
+    let mut remaining = Vec::new();
+    for _ in 0..count {
+        let reply = store.charge(&[charge], NOW, PATIENCE).await.unwrap();
+        assert!(is_permit(&reply));
+        remaining.push(reply.verdicts[0].remaining);
+    }
+    remaining
+}
+
+async fn left(store: &RedisStore, charge: Charge<'_>) -> u64 {
+    store.peek(&[charge], NOW, PATIENCE).await.unwrap().verdicts[0].remaining
+}
+
+fn held(store: &RedisStore) -> u64 {
+    store.savings().leased_tokens.iter().map(|(_, tokens)| tokens).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_decision_is_charged_ahead_and_what_is_left_over_is_given_back() {
+    let server = RedisServer::start();
+    let store = started(&server).await;
+    let (space, quotas) = (KeySpace::new("hot"), quotas());
+    let charge = Charge { lease: lease(10_000), ..unit(&space, "alice", &quotas) };
+    let before = script_calls(&server);
+    let remaining = ask(&store, charge, REQUESTS).await;
+    let calls = script_calls(&server) - before;
+    assert!(calls < REQUESTS / 3, "{calls} calls for {REQUESTS} requests");
+    assert!(remaining.windows(2).all(|pair| pair[1] < pair[0]), "each is told less than the one before");
+    let held = held(&store);
+    assert!(held > 0);
+    assert_eq!(store.savings().leased_tokens[0].0.as_ref(), "hot");
+    assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS - held, "what is held is charged");
+    store.close().await;
+    assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS, "and was given back");
+    ask(&store, charge, 10).await;
+    assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS - 10, "nothing is charged ahead any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_comes_for_is_given_back_when_its_time_is_over() {
+    let server = RedisServer::start();
+    let store = started(&server).await;
+    let (space, quotas) = (KeySpace::new("idle"), quotas());
+    let charge = Charge { lease: lease(200), ..unit(&space, "alice", &quotas) };
+    let mut asked = 0;
+    while held(&store) == 0 {
+        ask(&store, charge, 10).await;
+        asked += 10;
+    }
+    poll::until_true("nothing is held", PATIENCE, || held(&store) == 0);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while left(&store, charge).await != CAPACITY - asked {
+        assert!(tokio::time::Instant::now() < deadline, "not all was given back");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_of_a_server_that_forgot_are_worth_nothing() {
+    let server = RedisServer::start();
+    let store = started(&server).await;
+    let (space, quotas) = (KeySpace::new("lost"), quotas());
+    let charge = Charge { lease: lease(10_000), ..unit(&space, "alice", &quotas) };
+    while held(&store) == 0 {
+        ask(&store, charge, 10).await;
+    }
+    server.restart_empty();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    // Until the connection is found to be lost, permits may be spent as before.
+    let first = loop {
+        assert!(tokio::time::Instant::now() < deadline, "it never asked the server again");
+        match store.charge(&[charge], NOW, PATIENCE).await {
+            Ok(reply) if left(&store, charge).await < CAPACITY => break reply,
+            _ => {}
+        }
+    };
+    assert!(is_permit(&first));
+    assert!(first.verdicts[0].remaining >= CAPACITY - 2, "it was charged to a full limit: {first:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_terms_every_request_is_charged_when_it_comes() {
+    let server = RedisServer::start();
+    let store = started(&server).await;
+    let (space, quotas) = (KeySpace::new("exact"), quotas());
+    let charge = unit(&space, "alice", &quotas);
+    let before = script_calls(&server);
+    let remaining = ask(&store, charge, 500).await;
+    assert!(remaining.into_iter().rev().eq(CAPACITY - 500..CAPACITY));
+    assert!(script_calls(&server) - before >= 500);
+    assert_eq!(held(&store), 0);
+}
