@@ -106,7 +106,7 @@ impl Storm {
         let (capacity, refill_per_second) = if random.bool() {
             (random.u64(40..=160), random.u64(20..=200))
         } else {
-            (random.u64(400..=2_000), random.u64(500..=4_000))
+            (random.u64(100..=600), random.u64(200..=1_500))
         };
         // Strict leases leave at least half of the capacity.
         let longest = (capacity * 500 / refill_per_second - 1).clamp(1, 90);
