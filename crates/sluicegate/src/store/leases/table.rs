@@ -7,6 +7,10 @@
 use super::pot::Returns;
 use super::{Asking, Generation, Grant, Moment, Pace, Pot, Return, Tally};
 use crate::sync::Mutex;
+// loom runs a model again and again, and every run must take the same locks.
+#[cfg(sluicegate_loom)]
+use foldhash::fast::FixedState as RandomState;
+#[cfg(not(sluicegate_loom))]
 use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap, HashSet};
 use smallvec::SmallVec;
@@ -218,8 +222,12 @@ impl<I: Hash + Eq + Clone, S> Leases<I, S> {
     }
 
     fn shard<Q: Hash + ?Sized>(&self, id: &Q) -> &Mutex<Shard<I, S>> {
+        &self.shards[self.shard_index(id)]
+    }
+
+    pub(super) fn shard_index<Q: Hash + ?Sized>(&self, id: &Q) -> usize {
         // A remainder is less than the number of shards, which is small.
-        &self.shards[(self.hasher.hash_one(id) % self.shards.len() as u64) as usize]
+        (self.hasher.hash_one(id) % self.shards.len() as u64) as usize
     }
 
     /// Takes the keys for this pot, unless another has one of them.
