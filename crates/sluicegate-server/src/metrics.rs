@@ -1,7 +1,7 @@
 //! What was decided, how long it took and what is left, counted for Prometheus.
 //!
 //! Counting is part of every decision, so it must cost next to nothing: each thread has [cells](cells::Cells) of its own,
-//! found by its [place](place), where it adds without a lock and without an atomic addition; whoever asks adds up the
+//! found by its [place], where it adds without a lock and without an atomic addition; whoever asks adds up the
 //! cells of all threads. A limit's cells are found by the place of its rule in the set and the place of its algorithm,
 //! nothing is looked up. [`text`] writes it all in Prometheus' format.
 //!
