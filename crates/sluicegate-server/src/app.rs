@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::headers::HeaderOptions;
 use sluicegate::hot::HotIdentities;
-use sluicegate::rules::RuleSet;
+use sluicegate::rules::{LeaseBounds, Rule, RuleSet};
 use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::{Health, Store as _};
 use sluicegate::{Instances, Limiter, MemoryStore};
@@ -90,7 +90,18 @@ impl App {
             is_store_up: limiter.store().health() == Health::Up,
             tracked_keys: limiter.store().tracked_keys().unwrap_or(0) + local_keys,
             savings: limiter.store().savings(),
+            leases: lease_bounds(limiter),
         };
         limiter.observer().metrics().text(&gauges)
     }
+}
+
+/// What charging ahead may cost under each rule, if the store does it.
+fn lease_bounds(limiter: &ServerLimiter) -> Vec<(Box<str>, LeaseBounds)> {
+    if !limiter.store().charges_ahead() {
+        return Vec::new();
+    }
+    let instances = limiter.instances().count();
+    let bounds = |rule: &Rule| Some((rule.space.name().into(), rule.lease_bounds(instances)?));
+    limiter.rules().rules().iter().filter_map(bounds).collect()
 }

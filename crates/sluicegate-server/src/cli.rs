@@ -5,7 +5,9 @@
 //! one error text serves all three.
 
 mod check;
+mod explain;
 mod files;
+mod selectors;
 mod serve;
 
 use std::path::PathBuf;
@@ -34,6 +36,8 @@ enum Command {
     Serve(ServeArgs),
     /// Ask a running server: exit code 0 allowed, 1 denied, 2 could not decide
     Check(check::CheckArgs),
+    /// Say which rules match a request, which do not and why, and what it would be charged
+    Explain(explain::ExplainArgs),
     /// Check a configuration file: 0 if it is good, 1 and every problem if not
     Validate {
         /// The file
@@ -79,6 +83,7 @@ impl From<ServeArgs> for Flags {
 pub(crate) fn run(cli: Cli, read_env: impl FnOnce() -> Result<Env, Error>) -> Result<ExitCode, Error> {
     match cli.command {
         Some(Command::Check(args)) => Ok(check::run(&args)),
+        Some(Command::Explain(args)) => Ok(explain::run(&args, read_env)),
         Some(Command::Serve(args)) => serve::run(&args.into(), &read_env()?),
         None => serve::run(&cli.serve.into(), &read_env()?),
         Some(Command::Validate { file }) => files::validate(&file, read_env()?.variables()),
@@ -114,9 +119,13 @@ mod tests {
         }
     }
 
+    const EXPLAIN_PATH: [&str; 7] = ["explain", "--resource", "r", "--identifier", "i", "--path", "/"];
+
     #[test]
     fn what_is_not_built_yet_is_unknown() {
-        for arguments in [&["serve", "--envoy-ratelimit", "dir"][..], &["--admin-token", "x"], &["simulate"]] {
+        for arguments in
+            [&["serve", "--envoy-ratelimit", "dir"][..], &["--admin-token", "x"], &["simulate"], &EXPLAIN_PATH]
+        {
             assert!(flags(arguments).is_err(), "{arguments:?}");
         }
     }

@@ -204,15 +204,19 @@ pub(crate) fn config_path<'a>(flags: &'a Flags, env: &'a Env) -> Option<&'a Path
     flags.config.as_deref().or(env.config.as_deref())
 }
 
+/// Decides where state lives.
+pub(crate) fn store(flags: &Flags, env: &Env, file: &FileSettings) -> Result<StoreUrl, SettingsError> {
+    Chosen::first("store", [&flags.store, &env.store, &file.store], "memory").store()
+}
+
 /// Decides every setting.
 pub(crate) fn merge(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Settings, SettingsError> {
-    let store = [&flags.store, &env.store, &file.store];
     let gateway = [&flags.gateway, &env.gateway, &file.gateway];
     let api = [&flags.api, &env.api, &file.api];
     let admin = [&flags.admin, &env.admin, &file.admin];
     let resp = [&flags.resp, &env.resp, &file.resp];
     let settings = Settings {
-        store: Chosen::first("store", store, "memory").store()?,
+        store: store(flags, env, file)?,
         gateway: Chosen::first("gateway", gateway, "127.0.0.1:8080").listen()?,
         api: Chosen::first("api", api, "127.0.0.1:8081").listen()?,
         admin: Chosen::first("admin", admin, "127.0.0.1:8082").listen()?,

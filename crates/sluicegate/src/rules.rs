@@ -1,8 +1,9 @@
 //! Rules: what applies to whom. A [`RuleSet`] is immutable and valid by construction.
 //!
-//! [`matching`] turns a request into the charges of the rules that match it; `file`, behind the feature of that
+//! [`matching`] turns a request into the charges of the rules that match it, [`explain`] tells why; `file`, behind the feature of that
 //! name, reads rules from text.
 
+pub mod explain;
 #[cfg(feature = "file")]
 pub mod file;
 mod lease;
@@ -10,6 +11,7 @@ pub mod matching;
 pub mod pattern;
 
 use crate::store::{KeySpace, Lease};
+pub use lease::LeaseBounds;
 use pattern::Pattern;
 use sluicegate_core::{Cost, Quota};
 use std::ops::RangeInclusive;
@@ -28,7 +30,7 @@ pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(15);
 pub const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
 /// All rules of a limiter.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     rules: Vec<Rule>,
     tiers: Vec<Box<str>>,
@@ -188,6 +190,18 @@ pub enum Mode {
     Off,
 }
 
+impl Mode {
+    /// The name in configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Off => "off",
+        }
+    }
+}
+
 /// What a rule says when the store could not decide. A rule that does not decide denies in no case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreFailure {
@@ -301,6 +315,13 @@ impl RuleSet {
 }
 
 impl Rule {
+    /// All its lists of limits: its own, those of tiers and those of overrides.
+    fn limit_lists(&self) -> impl Iterator<Item = &Limits> {
+        let tiers = self.tiers.iter().map(|(_, limits)| limits);
+        let overrides = self.overrides.iter().map(|each| &each.limits);
+        [&self.limits].into_iter().chain(tiers).chain(overrides)
+    }
+
     fn check_deadline(&self) -> Result<(), RuleSetError> {
         if DEADLINES.contains(&self.deadline) {
             return Ok(());
@@ -310,9 +331,7 @@ impl Rule {
     }
 
     fn check_limit_counts(&self) -> Result<(), RuleSetError> {
-        let tiers = self.tiers.iter().map(|(_, limits)| limits);
-        let overrides = self.overrides.iter().map(|each| &each.limits);
-        for limits in tiers.chain(overrides).chain([&self.limits]) {
+        for limits in self.limit_lists() {
             if let Limits::All { quotas, .. } = limits
                 && !(1..=LIMITS_PER_RULE_MAX).contains(&quotas.len())
             {

@@ -13,6 +13,7 @@ use clap::Args;
 use serde::Serialize;
 use sluicegate::clock::{Clock as _, SystemClock};
 
+use super::selectors::Selectors;
 use client::{Endpoint, Undecided};
 use report::Answer;
 
@@ -23,21 +24,8 @@ const UNDECIDED: u8 = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// What is asked for
-    #[arg(long, value_name = "R")]
-    resource: String,
-    /// Who asks
-    #[arg(long, value_name = "I")]
-    identifier: String,
-    /// Whose customer it is (default: default)
-    #[arg(long, value_name = "T")]
-    tenant: Option<String>,
-    /// How much is asked for (default: the rule's own cost, usually 1)
-    #[arg(long, value_name = "N")]
-    cost: Option<u32>,
-    /// The tier of the identity
-    #[arg(long, value_name = "X")]
-    tier: Option<String>,
+    #[command(flatten)]
+    selectors: Selectors,
     /// Only look, charge nothing
     #[arg(long)]
     peek: bool,
@@ -72,7 +60,7 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
             let _ = if args.json {
                 writeln!(output, "{}", text.trim_end())
             } else {
-                write!(output, "{}", answer.describe(args.cost, SystemClock::new().now()))
+                write!(output, "{}", answer.describe(args.selectors.cost, SystemClock::new().now()))
             };
             if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) }
         }
@@ -85,13 +73,9 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
 
 async fn ask(args: &CheckArgs) -> Result<(Answer, String), Undecided> {
     let endpoint = Endpoint::parse(&args.api)?;
-    let question = Question {
-        resource: &args.resource,
-        identifier: &args.identifier,
-        tenant: args.tenant.as_deref(),
-        cost: args.cost,
-        tier: args.tier.as_deref(),
-    };
+    let Selectors { resource, identifier, tenant, cost, tier } = &args.selectors;
+    let question =
+        Question { resource, identifier, tenant: tenant.as_deref(), cost: *cost, tier: tier.as_deref() };
     // Strings and numbers always serialise; the default only keeps this total.
     let body = serde_json::to_vec(&question).unwrap_or_default();
     let path = if args.peek { "/v1/peek" } else { "/v1/check" };

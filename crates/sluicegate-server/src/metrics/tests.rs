@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluicegate::clock::ManualClock;
 use sluicegate::core::{Cost, FixedWindow, Timestamp};
 use sluicegate::rules::pattern::Pattern;
-use sluicegate::rules::{Limits, Mode, OnStoreFailure, Unmatched};
+use sluicegate::rules::{LeaseBounds, Limits, Mode, OnStoreFailure, Unmatched};
 use sluicegate::store::Savings;
 use sluicegate::{Limiter, MemoryStore, Request};
 use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
@@ -20,6 +20,7 @@ const GAUGES: Gauges = Gauges {
     is_store_up: true,
     tracked_keys: 0,
     savings: Savings { coalesced_requests: None, denied_from_cache: None, leased_tokens: Vec::new() },
+    leases: Vec::new(),
 };
 
 /// A limiter by these rules, each for the resource of its name.
@@ -156,14 +157,20 @@ fn every_series_is_there_from_the_start() {
 fn what_a_store_saves_is_there_if_it_counts_it() {
     let metrics = Metrics::new(&RuleSet::default(), None);
     let plain = metrics.text(&GAUGES);
-    assert!(!["coalesced", "from_cache", "leased"].iter().any(|word| plain.contains(word)), "{plain}");
+    assert!(!["coalesced", "from_cache", "lease"].iter().any(|word| plain.contains(word)), "{plain}");
     let leased_tokens = vec![("a".into(), 7)];
+    let bounds = |extra, stranded| LeaseBounds { extra, stranded };
+    let leases = vec![("a".into(), bounds(20, 36)), ("b".into(), bounds(0, 30))];
     let savings = Savings { coalesced_requests: Some(5), denied_from_cache: Some(0), leased_tokens };
-    let text = metrics.text(&Gauges { is_store_up: false, tracked_keys: 3, savings });
+    let text = metrics.text(&Gauges { is_store_up: false, tracked_keys: 3, savings, leases });
     for (series, expected) in [
         ("sluicegate_coalesced_requests_total", "5"),
         ("sluicegate_denied_from_cache_total", "0"),
         ("sluicegate_leased_tokens{rule=\"a\"}", "7"),
+        ("sluicegate_lease_extra_tokens{rule=\"a\"}", "20"),
+        ("sluicegate_lease_extra_tokens{rule=\"b\"}", "0"),
+        ("sluicegate_lease_stranded_tokens_max{rule=\"a\"}", "36"),
+        ("sluicegate_lease_stranded_tokens_max{rule=\"b\"}", "30"),
         ("sluicegate_store_up", "0"),
         ("sluicegate_tracked_keys", "3"),
     ] {

@@ -6,6 +6,7 @@ use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use sluicegate::core::Quota;
 use sluicegate::observe::{LimitOutcome, Operation};
+use sluicegate::rules::LeaseBounds;
 use sluicegate::store::{ErrorClass, Savings};
 use std::sync::atomic::Ordering;
 
@@ -24,6 +25,8 @@ pub(crate) struct Gauges {
     pub(crate) tracked_keys: u64,
     /// What the store did without asking a server, as far as it counts that.
     pub(crate) savings: Savings,
+    /// What charging ahead may cost, by the name of each rule that does.
+    pub(crate) leases: Vec<(Box<str>, LeaseBounds)>,
 }
 
 type Labels<'a> = &'a [(&'static str, &'a str)];
@@ -51,6 +54,7 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
         ),
     ]);
     families.extend(savings(&gauges.savings));
+    families.extend(leases(&gauges.leases));
     // A family without metrics is the only thing that it refuses; a set of no rules has such families.
     families.retain(|family| !family.get_metric().is_empty());
     TextEncoder::new().encode_to_string(&families).unwrap_or_default()
@@ -134,6 +138,26 @@ fn savings(savings: &Savings) -> Vec<MetricFamily> {
             "Tokens that this server holds for requests to come.",
             MetricType::GAUGE,
             leased.collect(),
+        ),
+    ]
+}
+
+fn leases(leases: &[(Box<str>, LeaseBounds)]) -> Vec<MetricFamily> {
+    let each = |value: fn(&LeaseBounds) -> u64| {
+        leases.iter().map(|(rule, bounds)| gauge(&[("rule", rule)], value(bounds))).collect()
+    };
+    vec![
+        family(
+            "sluicegate_lease_extra_tokens",
+            "Tokens that charging ahead may let pass beyond capacity and rate, in any interval, with the servers known now.",
+            MetricType::GAUGE,
+            each(|bounds| bounds.extra),
+        ),
+        family(
+            "sluicegate_lease_stranded_tokens_max",
+            "The most tokens that sit unused with other servers when this one denies a request.",
+            MetricType::GAUGE,
+            each(|bounds| bounds.stranded),
         ),
     ]
 }

@@ -205,3 +205,29 @@ fn the_busiest_identities_can_be_seen_on_this_machine() {
     assert_eq!((head.status, head.body.as_str()), (200, ""));
     assert_eq!(ask(server.address("admin"), "DELETE", "/admin/v1/top").status, 405);
 }
+
+/// The example of docs/configuration.md: what charging ahead may cost with four servers.
+#[test]
+fn what_leases_may_cost_is_there_where_requests_are_charged_ahead() {
+    let lease = |name: &str, mode: &str| {
+        let limits = "limits: [ { algorithm: token_bucket, capacity: 100, refill: 200/s } ]";
+        format!("  - {{ name: {name}, {limits}, lease: {{ ttl: 100ms, mode: {mode} }} }}\n")
+    };
+    let plain = "  - { name: plain, limits: unlimited }\n";
+    let rules = [lease("strict", "strict"), lease("bounded", "bounded"), plain.to_owned()].concat();
+    let config = ConfigFile::new("leases", format!("redis: {{ min_instances: 4 }}\nrules:\n{rules}"));
+    let redis = RedisServer::start();
+    let shared = metrics(&Server::start(&["--config", config.path(), "--store", &redis.url()]));
+    let series: Vec<&str> = shared.lines().filter(|line| line.starts_with("sluicegate_lease_")).collect();
+    assert_eq!(
+        series,
+        [
+            "sluicegate_lease_extra_tokens{rule=\"strict\"} 0",
+            "sluicegate_lease_extra_tokens{rule=\"bounded\"} 20",
+            "sluicegate_lease_stranded_tokens_max{rule=\"strict\"} 30",
+            "sluicegate_lease_stranded_tokens_max{rule=\"bounded\"} 36",
+        ]
+    );
+    let embedded = metrics(&Server::start(&["--config", config.path(), "--store", "memory"]));
+    assert!(!embedded.contains("sluicegate_lease_"), "{embedded}");
+}

@@ -4,6 +4,7 @@ use super::{Limits, Rule, RuleSet};
 use crate::store::{LEASE_TTLS, Lease, LeaseMode};
 use sluicegate_core::{Micros, Quota, TokenBucket};
 use std::fmt;
+use std::num::NonZeroU32;
 
 /// Why a rule's terms do not go with its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +36,28 @@ impl RuleSet {
     }
 }
 
+/// What charging ahead may cost under any one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseBounds {
+    /// How many units more than capacity and rate allow may pass in any interval; see [`Lease::extra`].
+    pub extra: u64,
+    /// How many units at most sit unused with others when a request is denied; see [`Lease::most_stranded`].
+    pub stranded: u64,
+}
+
 impl Rule {
+    /// What its lease may cost among so many instances: the most over all its limits, as they are charged by. Nothing
+    /// without a lease.
+    #[must_use]
+    pub fn lease_bounds(&self, instances: NonZeroU32) -> Option<LeaseBounds> {
+        let lease = self.lease?;
+        let quotas = self.limit_lists().flat_map(Limits::quotas);
+        Some(quotas.fold(LeaseBounds::default(), |most, quota| LeaseBounds {
+            extra: most.extra.max(lease.extra(quota, instances)),
+            stranded: most.stranded.max(Lease::most_stranded(quota, instances)),
+        }))
+    }
+
     /// What is wrong with the lease, if anything is.
     pub(crate) fn lease_misfit(&self) -> Option<Misfit> {
         let lease = self.lease?;
@@ -43,10 +65,8 @@ impl Rule {
             let message = format!("a lifetime of {} µs is out of range", lease.ttl.as_micros());
             return Some(Misfit { is_about_ttl: true, message, remedy: "use 1 ms to 10 s".to_owned() });
         }
-        let tiers = self.tiers.iter().map(|(_, limits)| limits);
-        let overrides = self.overrides.iter().map(|each| &each.limits);
-        let all = [&self.limits].into_iter().chain(tiers).chain(overrides);
-        all.flat_map(|limits| limits.quotas().iter().zip(limits.labels()))
+        self.limit_lists()
+            .flat_map(|limits| limits.quotas().iter().zip(limits.labels()))
             .find_map(|(quota, label)| misfit(lease, quota, label))
     }
 
@@ -166,6 +186,25 @@ mod tests {
         assert!(refused(rule(LeaseMode::Bounded, 0, bucket(10, 1))).contains("out of range"));
         let tier = Rule { tiers: vec![("pro".into(), lists(log))], ..good };
         assert!(RuleSet::new(vec![tier], vec!["pro".into()], Unmatched::Allow).is_err());
+    }
+
+    #[test]
+    fn the_most_that_a_lease_may_cost_is_that_of_its_largest_limit() {
+        let four = NonZeroU32::new(4).unwrap();
+        let with = |mode| {
+            let limits = Limits::all("api", [(None, bucket(8, 8)), (None, bucket(800, 1_000))]);
+            let overrides = vec![Override { identifier: Pattern::new("vip"), limits }];
+            Rule {
+                overrides,
+                tiers: vec![("free".into(), Limits::Unlimited)],
+                ..rule(mode, 100, bucket(400, 2_000))
+            }
+        };
+        let bounds = with(LeaseMode::Bounded).lease_bounds(four);
+        assert_eq!(bounds, Some(LeaseBounds { extra: 200, stranded: 300 }), "from one list each");
+        let bounds = with(LeaseMode::Strict).lease_bounds(four);
+        assert_eq!(bounds, Some(LeaseBounds { extra: 0, stranded: 300 }));
+        assert_eq!(Rule { lease: None, ..with(LeaseMode::Strict) }.lease_bounds(four), None);
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! From a request to its charges: which rules match, which of their limits apply, and whose state they
 //! count. Pure: no clock, no store.
 
+use super::explain::Mismatch;
 use super::pattern::Pattern;
-use super::{DEADLINES, Limits, Mode, OnStoreFailure, Override, Per, Rule, RuleSet, Selector};
+use super::{DEADLINES, Limits, Mode, OnStoreFailure, Override, Per, Rule, RuleSet};
 use crate::identity::{Identity, Request};
 use crate::store::{Charge, Key, Subject};
 use sluicegate_core::Quota;
 use sluicegate_core::decision::Group;
 use smallvec::SmallVec;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// What a request is charged, and by what.
@@ -92,9 +94,9 @@ impl RuleSet {
                 continue;
             }
             matched.any = true;
-            let source = rule.source(request);
-            if let Limits::All { quotas, .. } = rule.limits_of(source) {
-                matched.charges.push(rule.charge(request, quotas, index));
+            let (source, charge) = rule.terms(request, index);
+            if let Some(charge) = charge {
+                matched.charges.push(charge);
                 matched.applied.push(Applied { rule: index, source });
                 matched.any_local |= rule.on_store_failure == OnStoreFailure::Local;
                 matched.deadline = matched.deadline.min(rule.deadline);
@@ -103,7 +105,7 @@ impl RuleSet {
         Ok(matched)
     }
 
-    fn check_tier(&self, tier: Option<&str>) -> Result<(), UnknownTier> {
+    pub(super) fn check_tier(&self, tier: Option<&str>) -> Result<(), UnknownTier> {
         match tier {
             Some(tier) if !self.tiers().iter().any(|known| **known == *tier) => Err(UnknownTier {
                 tier: tier.chars().take(64).collect(),
@@ -118,9 +120,41 @@ impl Rule {
     /// True if the rule has a say in `request`.
     #[must_use]
     pub fn matches(&self, request: &Request<'_>) -> bool {
-        self.mode != Mode::Off
-            && self.selector.matches(request)
-            && (!self.per.address || request.address.is_some())
+        self.mismatches(request, |_| ControlFlow::Break(())).is_continue()
+    }
+
+    /// Tells why the rule has no say in `request`, reason by reason for as long as `tell` wants to know: a decision
+    /// stops at the first, an explanation hears them all.
+    #[inline]
+    pub(super) fn mismatches<'a>(
+        &'a self,
+        request: &Request<'_>,
+        mut tell: impl FnMut(Mismatch<'a>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        if self.mode == Mode::Off {
+            tell(Mismatch::Off)?;
+        }
+        if let Some(pattern) = unfit(self.selector.tenant.as_ref(), request.tenant) {
+            tell(Mismatch::Tenant(pattern))?;
+        }
+        if let Some(pattern) = unfit(self.selector.resource.as_ref(), request.resource) {
+            tell(Mismatch::Resource(pattern))?;
+        }
+        if self.per.address && request.address.is_none() {
+            tell(Mismatch::NoAddress)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Whose limits apply to a request that matches, and what it is charged; nothing where nothing is limited.
+    #[inline]
+    pub(super) fn terms<'a>(&'a self, request: &Request<'a>, index: usize) -> (Source, Option<Charge<'a>>) {
+        let source = self.source(request);
+        let charge = match self.limits_of(source) {
+            Limits::All { quotas, .. } => Some(self.charge(request, quotas, index)),
+            Limits::Unlimited => None,
+        };
+        (source, charge)
     }
 
     /// Which limits apply: an exact override, else the first pattern that matches, else the tier's, else the
@@ -161,11 +195,10 @@ impl Rule {
     }
 }
 
-impl Selector {
-    fn matches(&self, request: &Request<'_>) -> bool {
-        let fits = |pattern: &Option<Pattern>, text| pattern.as_ref().is_none_or(|pattern| pattern.matches(text));
-        fits(&self.tenant, request.tenant) && fits(&self.resource, request.resource)
-    }
+/// The pattern, if there is one and it does not stand for `text`.
+#[inline]
+fn unfit<'a>(pattern: Option<&'a Pattern>, text: &str) -> Option<&'a Pattern> {
+    pattern.filter(|pattern| !pattern.matches(text))
 }
 
 impl Per {

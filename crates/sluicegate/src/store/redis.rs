@@ -47,7 +47,7 @@ pub use servers::Servers;
 
 use super::key::Digest;
 use super::leases::Leases;
-use super::{Charge, Health, Reply, Savings, Store, StoreError};
+use super::{Charge, Health, Key, Reply, Savings, Store, StoreError};
 use crate::instances::Instances;
 use ahead::Sweeper;
 use arguments::{Message, Operation};
@@ -101,7 +101,22 @@ enum Whose {
     Callers,
 }
 
+impl KeyEncoder {
+    /// The name of `key` as it stands in Redis, for whoever looks for it there.
+    #[must_use]
+    pub fn name(&self, key: &Key<'_>) -> String {
+        String::from_utf8_lossy(&self.encode(key)).into_owned()
+    }
+}
+
 impl RedisStore {
+    /// Whether a store like this one would ever charge these charges ahead: everything that decides has a lease, and takes
+    /// no more at once than may be held.
+    #[must_use]
+    pub fn may_charge_ahead(charges: &[Charge<'_>]) -> bool {
+        leases::Terms::of(charges).is_some()
+    }
+
     /// A store on the servers that `options` name, which begins to connect to them on the current runtime and waits for
     /// nothing.
     ///

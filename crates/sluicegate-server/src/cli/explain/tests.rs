@@ -1,0 +1,194 @@
+//! What is printed for each kind of rule, request and store.
+
+use clap::Parser as _;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cli::{Cli, Command};
+use crate::settings::StoreUrl;
+use sluicegate::rules::file::Environment;
+
+const RULES: &str = r#"
+tiers: [pro, admin]
+redis: { min_instances: 4, prefix: shop }
+rules:
+  - name: payments
+    match: { resource: "api.payment.*" }
+    limits:
+      - { algorithm: token_bucket, capacity: 100, refill: 100/60s, credits: 50 }
+      - { algorithm: sliding_window, limit: 1000, window: 1h, name: hourly }
+    tiers:
+      pro: [ { algorithm: fixed_window, limit: 5, window: 1d } ]
+      admin: unlimited
+    overrides: [ { identifier: "vip-*", limits: [ { algorithm: sliding_counter, limit: 7, window: 90s } ] } ]
+    on_store_failure: closed
+    deadline: 5ms
+  - name: search
+    match: { resource: "api.search" }
+    per: global
+    limits: [ { algorithm: token_bucket, capacity: 100, refill: 200/s } ]
+    lease: { ttl: 100ms, mode: strict }
+  - name: loose
+    match: { resource: "api.sea*" }
+    per: tenant
+    limits: [ { algorithm: token_bucket, capacity: 100, refill: 200/s } ]
+    lease: { ttl: 100ms, mode: bounded }
+  - { name: old, mode: off, match: { tenant: acme }, limits: unlimited }
+"#;
+
+/// What is explained of this request, with this configuration and store.
+fn report(yaml: &str, store: &str, arguments: &[&str]) -> Result<Report, String> {
+    let config = Config::parse(yaml, "test", &Environment::new()).expect("a good file");
+    let cli = Cli::try_parse_from([&["sluicegate", "explain"], arguments].concat()).expect("good arguments");
+    let Some(Command::Explain(args)) = cli.command else { panic!("not explain") };
+    let instances = config.redis.min_instances;
+    let store = StoreUrl::parse(store).expect("a store");
+    Report::new(&config, &store, instances, &args.selectors.request()).map_err(|error| error.to_string())
+}
+
+fn asking<'a>(resource: &'a str, identifier: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["--resource", resource, "--identifier", identifier], more].concat()
+}
+
+/// The block of one rule, as a person reads it.
+fn block(report: &Report, rule: &str) -> String {
+    let text = words::text(report);
+    let block = text.split("\n\n").find(|block| block.starts_with(&format!("{rule}  ")));
+    block.expect("a rule of this name").trim_end().to_owned()
+}
+
+const MEMORY: &str = "memory";
+const REDIS: &str = "redis://127.0.0.1:1";
+
+#[test]
+fn a_rule_that_matches_says_whose_limits_what_key_and_what_cost() {
+    let ask = |who: &str, more: &[&str]| {
+        let report = report(RULES, MEMORY, &asking("api.payment.create", who, more)).expect("explained");
+        assert_eq!(report.outcome, if more.contains(&"admin") { Outcome::Unlimited } else { Outcome::Limited });
+        block(&report, "payments")
+    };
+    assert_eq!(
+        ask("alice", &["--cost", "151"]),
+        "payments  matches
+  mode    enforce
+  limits  of the rule
+  key     shop:1:{default:alice}:payments
+  cost    151
+  store   memory within 5ms, else closed
+  limit   payments  token_bucket  100 at once, refilled 100/min, up to 50 more saved up; a cost of 151 never fits
+  limit   hourly  sliding_window  1000 in 1h"
+    );
+    let vip = ask("vip-1", &["--tier", "pro"]);
+    assert!(vip.contains("  limits  of the override vip-*\n"), "{vip}");
+    assert!(vip.ends_with("  limit   payments  sliding_counter  7 in 90s"), "{vip}");
+    let pro = ask("alice", &["--tier", "pro"]);
+    assert!(pro.contains("  limits  of the tier pro\n") && pro.ends_with("fixed_window  5 in 1d"), "{pro}");
+    let admin = ask("alice", &["--tier", "admin"]);
+    assert_eq!(admin, "payments  matches\n  mode    enforce\n  limits  the tier admin is unlimited");
+}
+
+#[test]
+fn a_rule_that_does_not_match_says_why_and_the_first_line_what_comes_of_it() {
+    let ask = |yaml: &str, more: &[&str]| report(yaml, MEMORY, &asking("x", "alice", more)).expect("explained");
+    let open = ask(RULES, &[]);
+    assert_eq!(block(&open, "payments"), "payments  does not match\n  resource x does not match api.payment.*");
+    let old = "old  does not match\n  mode off\n  tenant default does not match acme";
+    assert_eq!(block(&open, "old"), old);
+    let first = |report: &Report| words::text(report).lines().next().expect("a line").to_owned();
+    assert_eq!(first(&open), "allowed: no rule matches, and unmatched is allow");
+    let strict = format!("unmatched: deny\n{}", RULES.trim_start());
+    let denied = ask(&strict, &[]);
+    assert_eq!(
+        (denied.outcome, first(&denied).as_str()),
+        (Outcome::Denied, "denied: no rule matches, and unmatched is deny")
+    );
+    let free = ask(&strict, &["--cost", "0"]);
+    assert_eq!(
+        (free.outcome, first(&free).as_str()),
+        (Outcome::Allowed, "allowed: no rule matches, and it costs nothing")
+    );
+    let limited = report(RULES, MEMORY, &asking("api.search", "alice", &[])).expect("explained");
+    assert_eq!(first(&limited), "limited: 2 of 4 rules match");
+}
+
+/// The numbers of docs/configuration.md.
+#[test]
+fn a_lease_says_its_bound_for_so_many_servers() {
+    let shared = report(RULES, REDIS, &asking("api.search", "alice", &[])).expect("explained");
+    let (strict, bounded) = (block(&shared, "search"), block(&shared, "loose"));
+    assert!(
+        strict.ends_with(
+            "  limit   search  token_bucket  80 at once, refilled 200/s
+  lease   strict, up to 100ms ahead, 4 servers
+  bound   search  in any time d at most 100 + 200/s·d (charged as 80); 30 may sit unused elsewhere at a denial"
+        ),
+        "{strict}"
+    );
+    assert!(
+        bounded.ends_with(
+            "  limit   loose  token_bucket  100 at once, refilled 200/s
+  lease   bounded, up to 100ms ahead, 4 servers
+  bound   loose  in any time d at most 100 + 200/s·d + 20; 36 may sit unused elsewhere at a denial"
+        ),
+        "{bounded}"
+    );
+    // More than a server may hold is never charged ahead.
+    let costly = report(RULES, REDIS, &asking("api.search", "alice", &["--cost", "11"])).expect("explained");
+    assert!(
+        block(&costly, "loose").contains("4 servers\n          not this request: "),
+        "{}",
+        block(&costly, "loose")
+    );
+    let embedded = report(RULES, MEMORY, &asking("api.search", "alice", &[])).expect("explained");
+    let embedded = block(&embedded, "search");
+    assert!(embedded.contains("  100 at once, ") && !embedded.contains("bound"), "{embedded}");
+    assert!(
+        embedded.ends_with(
+            "lease   strict, up to 100ms ahead, 4 servers: not with the store memory, which needs none"
+        )
+    );
+}
+
+#[test]
+fn json_has_the_same_numbers() {
+    let shared = report(RULES, REDIS, &asking("api.search", "alice", &["--cost", "2"])).expect("explained");
+    let value = serde_json::to_value(&shared).expect("JSON");
+    let request =
+        json!({ "tenant": "default", "resource": "api.search", "identifier": "alice", "tier": null, "cost": 2 });
+    assert_eq!(value["request"], request);
+    assert_eq!(
+        (&value["store"], &value["instances"], &value["outcome"]),
+        (&json!("redis"), &json!(4), &json!("limited"))
+    );
+    assert_eq!(
+        value["rules"][1],
+        json!({
+            "name": "search", "matches": true, "mismatches": [],
+            "terms": {
+                "mode": "enforce", "limitsOf": { "kind": "rule", "name": null }, "unlimited": false,
+                "key": "shop:1:{~:~}:search", "cost": 2, "onStoreFailure": "open", "deadlineMs": 15,
+                "limits": [{
+                    "name": "search", "algorithm": "token_bucket", "limit": 80, "windowMicros": 400_000,
+                    "bucket": { "capacity": 80, "credits": 0, "refillTokens": 1, "refillMicros": 5_000 },
+                    "neverFits": false, "bound": { "burst": 100, "extra": 0, "stranded": 30 },
+                }],
+                "lease": { "mode": "strict", "ttlMicros": 100_000, "inForce": true, "forThisRequest": true },
+            },
+        })
+    );
+    let reason = "resource api.search does not match api.payment.*";
+    assert_eq!(value["rules"][0]["mismatches"], json!([{ "part": "resource", "reason": reason }]));
+    assert_eq!(value["rules"][0]["terms"], Value::Null);
+}
+
+#[test]
+fn what_no_server_would_take_is_refused() {
+    for (arguments, expected) in [
+        (asking("r", "i", &["--tier", "gold"]), "`tier` is \"gold\": use one of pro, admin"),
+        (asking("r", "", &[]), "`identifier` is empty"),
+        (asking("r", "i", &["--tenant", "a\tb"]), "`tenant` has the control character"),
+    ] {
+        let error = report(RULES, MEMORY, &arguments).expect_err("refused");
+        assert!(error.contains(expected), "{error}");
+    }
+}

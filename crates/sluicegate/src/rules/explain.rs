@@ -1,0 +1,216 @@
+//! Why a request is limited as it is: what every rule says of it, told by the code that decides.
+
+use super::matching::{Source, UnknownTier};
+use super::pattern::Pattern;
+use super::{Rule, RuleSet};
+use crate::identity::Request;
+use crate::store::Charge;
+use std::ops::ControlFlow;
+
+/// A rule, and what it says of a request.
+#[derive(Clone, Debug)]
+pub struct Explained<'a> {
+    /// The rule.
+    pub rule: &'a Rule,
+    /// What it says.
+    pub says: Says<'a>,
+}
+
+/// What a rule says of a request.
+#[derive(Clone, Debug)]
+pub enum Says<'a> {
+    /// Nothing, for all these reasons.
+    Nothing(Vec<Mismatch<'a>>),
+    /// That it is not limited.
+    Unlimited(Source),
+    /// That it is limited, by whose limits, and what it is charged.
+    Limited(Source, Charge<'a>),
+}
+
+/// Why a rule has no say in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mismatch<'a> {
+    /// It has no say in any.
+    Off,
+    /// It applies to other tenants.
+    Tenant(&'a Pattern),
+    /// It applies to other resources.
+    Resource(&'a Pattern),
+    /// It counts by the client's address, and that is not known.
+    NoAddress,
+}
+
+impl Mismatch<'_> {
+    /// What does not match, in a word.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Off => "mode",
+            Self::Tenant(_) => "tenant",
+            Self::Resource(_) => "resource",
+            Self::NoAddress => "address",
+        }
+    }
+
+    /// The reason in words, for the request that it was found for.
+    #[must_use]
+    pub fn reason(&self, request: &Request<'_>) -> String {
+        let unfit = |pattern: &Pattern, text| format!("{} {text} does not match {}", self.name(), pattern.text());
+        match self {
+            Self::Off => "mode off".to_owned(),
+            Self::Tenant(pattern) => unfit(pattern, request.tenant),
+            Self::Resource(pattern) => unfit(pattern, request.resource),
+            Self::NoAddress => "it counts by client address, and the request has none".to_owned(),
+        }
+    }
+}
+
+impl RuleSet {
+    /// What every rule says of `request`, in the order of the rules. The charges are those of [`RuleSet::charges`].
+    ///
+    /// # Errors
+    /// If the request names a tier that this set does not know.
+    pub fn explain<'a>(&'a self, request: &Request<'a>) -> Result<Vec<Explained<'a>>, UnknownTier> {
+        self.check_tier(request.tier)?;
+        let explained = |(index, rule): (usize, &'a Rule)| Explained { rule, says: rule.says(request, index) };
+        Ok(self.rules().iter().enumerate().map(explained).collect())
+    }
+}
+
+impl Rule {
+    fn says<'a>(&'a self, request: &Request<'a>, index: usize) -> Says<'a> {
+        let mut reasons = Vec::new();
+        let heard = self.mismatches(request, |mismatch| {
+            reasons.push(mismatch);
+            ControlFlow::Continue(())
+        });
+        if heard.is_break() || !reasons.is_empty() {
+            return Says::Nothing(reasons);
+        }
+        match self.terms(request, index) {
+            (source, Some(charge)) => Says::Limited(source, charge),
+            (source, None) => Says::Unlimited(source),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{Limits, Mode, Override, Per, Unmatched};
+    use proptest::prelude::*;
+    use sluicegate_core::{Cost, Micros, Quota, SlidingWindow};
+
+    fn limits(name: &str, limit: u64) -> Limits {
+        let window = SlidingWindow::new(limit, Micros::from_secs(1)).unwrap();
+        Limits::all(name, [(None, Quota::from(window))])
+    }
+
+    fn set(rules: Vec<Rule>) -> RuleSet {
+        RuleSet::new(rules, vec!["pro".into(), "admin".into()], Unmatched::Allow).unwrap()
+    }
+
+    #[test]
+    fn all_reasons_are_told_and_in_words() {
+        let mut rule = Rule::new("api", limits("api", 1));
+        rule.selector.tenant = Some(Pattern::new("shop-*"));
+        rule.selector.resource = Some(Pattern::new("api.payment.*"));
+        rule.per = Per::ADDRESS;
+        rule.mode = Mode::Off;
+        let (rules, request) = (set(vec![rule]), Request::new("api.read", "alice"));
+        let explained = rules.explain(&request).unwrap();
+        let Says::Nothing(reasons) = &explained[0].says else { panic!("{explained:?}") };
+        let words: Vec<String> = reasons.iter().map(|reason| reason.reason(&request)).collect();
+        assert_eq!(
+            words,
+            [
+                "mode off",
+                "tenant default does not match shop-*",
+                "resource api.read does not match api.payment.*",
+                "it counts by client address, and the request has none",
+            ]
+        );
+        assert!(rules.explain(&request.tier("gold")).is_err());
+    }
+
+    fn patterns() -> impl Strategy<Value = Option<Pattern>> {
+        proptest::option::of(prop::sample::select(vec!["a", "b", "a*", "*"]).prop_map(Pattern::new))
+    }
+
+    fn rules() -> impl Strategy<Value = Rule> {
+        let lists = || prop_oneof![Just(Limits::Unlimited), (1..9_u64).prop_map(|limit| limits("r", limit))];
+        let tiers = prop::sample::subsequence(vec!["pro", "admin"], 0..=2);
+        let modes = prop::sample::select(vec![Mode::Enforce, Mode::Shadow, Mode::Off]);
+        let pers = prop::sample::select(vec![Per::IDENTIFIER, Per::TENANT, Per::ADDRESS, Per::GLOBAL]);
+        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, lists(), lists(), lists());
+        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, own, of_tiers, of_override)| {
+            let mut rule = Rule { mode, per, ..Rule::new("r", own) };
+            rule.selector.tenant = tenant;
+            rule.selector.resource = resource;
+            rule.tiers = tiers.into_iter().map(|tier| (tier.into(), of_tiers.clone())).collect();
+            let overridden = overridden.map(|identifier| Override { identifier, limits: of_override });
+            rule.overrides = overridden.into_iter().collect();
+            rule
+        })
+    }
+
+    /// The rule without the cause of this reason.
+    fn without(mut rule: Rule, reason: &Mismatch<'_>) -> Rule {
+        match reason {
+            Mismatch::Off => rule.mode = Mode::Enforce,
+            Mismatch::Tenant(_) => rule.selector.tenant = None,
+            Mismatch::Resource(_) => rule.selector.resource = None,
+            Mismatch::NoAddress => rule.per.address = false,
+        }
+        rule
+    }
+
+    proptest! {
+        /// What is explained is what is decided; and a rule matches exactly when all its reasons are gone.
+        #[test]
+        fn an_explanation_is_the_decision(
+            rules in proptest::collection::vec(rules(), 0..6),
+            (tenant, resource, identifier) in (0..3_usize, 0..3_usize, 0..3_usize),
+            address in any::<Option<std::net::Ipv4Addr>>(),
+            tier in prop::sample::select(vec![None, Some("pro"), Some("admin")]),
+            cost in proptest::option::of(0..3_u32),
+        ) {
+            let named = |(index, mut rule): (usize, Rule)| {
+                rule.space = crate::store::KeySpace::new(&format!("r{index}"));
+                rule
+            };
+            let rules = set(rules.into_iter().enumerate().map(named).collect());
+            let texts = ["a", "b", "ab"];
+            let request = Request {
+                tier,
+                address: address.map(Into::into),
+                cost: cost.map(Cost::new),
+                ..Request::new(texts[resource], texts[identifier]).tenant(texts[tenant])
+            };
+            let (matched, explained) = (rules.charges(&request).unwrap(), rules.explain(&request).unwrap());
+            let mut limited = Vec::new();
+            for (index, Explained { rule, says }) in explained.iter().enumerate() {
+                match says {
+                    Says::Limited(source, charge) => limited.push((index, *source, format!("{charge:?}"))),
+                    Says::Unlimited(source) => prop_assert!(rule.limits_of(*source).quotas().is_empty()),
+                    Says::Nothing(reasons) => {
+                        let mut rule = (*rule).clone();
+                        prop_assert!(!reasons.is_empty());
+                        for reason in reasons {
+                            prop_assert!(!rule.matches(&request));
+                            rule = without(rule, reason);
+                        }
+                        prop_assert!(rule.matches(&request));
+                    }
+                }
+                prop_assert_eq!(!matches!(says, Says::Nothing(_)), rule.matches(&request));
+            }
+            let charged = matched.applied.iter().zip(&matched.charges);
+            let charged: Vec<_> =
+                charged.map(|(applied, charge)| (applied.rule, applied.source, format!("{charge:?}"))).collect();
+            prop_assert_eq!(limited, charged);
+            prop_assert_eq!(matched.any, explained.iter().any(|each| !matches!(each.says, Says::Nothing(_))));
+        }
+    }
+}
