@@ -185,6 +185,13 @@ impl<S> Pot<S> {
         self.asked = 0;
     }
 
+    /// What is here counts for nothing any more and is not given back either; nor is what has been asked for so far.
+    pub fn lose(&mut self) {
+        self.tally.lost += u64::from(self.held());
+        self.grants.clear();
+        self.asked = 0;
+    }
+
     /// Spends one permit, if there is one that still counts; `use_it` sees its grant after that.
     pub fn spend<T>(
         &mut self,
