@@ -180,7 +180,7 @@ impl Instance {
 
     /// What a pot has taken out is on its way from now on.
     pub(super) fn give_back(&mut self, returns: impl IntoIterator<Item = Return<bool>>, arrivals: u8) {
-        for Return { permits, charged_at, state: is_changed } in returns {
+        for Return { permits, charged_at, state: is_changed, .. } in returns {
             let charged = (charged_at.as_micros() - EPOCH_MICROS) / TICK.as_micros();
             self.backs.push(Back { permits, charged, is_changed, arrivals });
         }

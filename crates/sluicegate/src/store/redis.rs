@@ -32,6 +32,7 @@ mod reply;
 mod request;
 mod reserve;
 mod reserved;
+mod resetting;
 mod script;
 mod server_clock;
 mod servers;

@@ -124,6 +124,26 @@ async fn permits_of_a_server_that_forgot_are_worth_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_charged_before_a_reset_does_not_pass_after_it() {
+    let server = RedisServer::start();
+    let store = started(&server).await;
+    let (space, quotas) = (KeySpace::new("reset"), quotas());
+    let charge = Charge { lease: lease(10_000), ..unit(&space, "alice", &quotas) };
+    let other = Charge { lease: lease(10_000), ..unit(&space, "bob", &quotas) };
+    while held(&store) == 0 {
+        ask(&store, charge, 10).await;
+    }
+    store.reset(&[other], NOW, PATIENCE).await.unwrap();
+    assert!(held(&store) > 0, "somebody else's reset ends nothing");
+    store.reset(&[charge], NOW, PATIENCE).await.unwrap();
+    assert_eq!(held(&store), 0);
+    ask(&store, charge, 1).await;
+    assert_eq!(left(&store, charge).await, CAPACITY - 1 - held(&store), "it was charged to a full limit");
+    store.close().await;
+    assert_eq!(left(&store, charge).await, CAPACITY - 1, "nothing from before the reset was given back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_terms_every_request_is_charged_when_it_comes() {
     let server = RedisServer::start();
     let store = started(&server).await;

@@ -71,6 +71,8 @@ pub struct Return<S> {
     pub permits: u32,
     /// When they were charged, on the store's clock.
     pub charged_at: Timestamp,
+    /// Which memory of the store they are charged in. In another one they must not be given back.
+    pub generation: Generation,
     /// What it takes to give them back.
     pub state: S,
 }
@@ -185,6 +187,13 @@ impl<S> Pot<S> {
         self.asked = 0;
     }
 
+    /// What is here counts for nothing any more and is not given back either; nor is what has been asked for so far.
+    pub fn lose(&mut self) {
+        self.tally.lost += u64::from(self.held());
+        self.grants.clear();
+        self.asked = 0;
+    }
+
     /// Spends one permit, if there is one that still counts; `use_it` sees its grant after that.
     pub fn spend<T>(
         &mut self,
@@ -225,7 +234,7 @@ impl<S> Pot<S> {
             let Grant { permits, charged_at, generation: granted_in, state, .. } = self.grants.remove(index);
             if granted_in == generation {
                 self.tally.returned += u64::from(permits);
-                returns.push(Return { permits, charged_at, state });
+                returns.push(Return { permits, charged_at, generation, state });
             } else {
                 self.tally.lost += u64::from(permits);
             }

@@ -159,6 +159,21 @@ impl<I: Hash + Eq + Clone, S> Leases<I, S> {
         }
     }
 
+    /// All that was charged to these keys is forgotten: what was paid for before counts for nothing any more, be it here
+    /// or still on its way, and is not given back.
+    pub fn lose(&self, keys: &[KeyDigest]) {
+        let is_held = |key: &KeyDigest| self.claimed.lock().contains(key);
+        if !keys.iter().any(is_held) {
+            return;
+        }
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let entries = shard.entries.values_mut();
+            let of_keys = |entry: &&mut Entry<S>| entry.claims.iter().any(|claim| keys.contains(claim));
+            entries.filter(of_keys).for_each(|entry| entry.pot.lose());
+        }
+    }
+
     /// Takes out what has ended, to be given back, and forgets decisions that nobody asks for any more. To be called now
     /// and then; `generation_of` says which memory of the store a decision is charged in now.
     pub fn sweep(&self, now: Moment, generation_of: impl Fn(&I) -> Generation) -> Vec<Return<S>> {

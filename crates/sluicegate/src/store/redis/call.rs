@@ -41,6 +41,9 @@ pub(super) enum Repeat {
     Allowed,
     /// It would mint what it gives back twice.
     Never,
+    /// The same; and in another era than this it is not even sent once, because what it gives back was perhaps never
+    /// charged there.
+    NeverAndOnlyIn(u64),
 }
 
 /// What a server answered.

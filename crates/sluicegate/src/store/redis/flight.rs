@@ -22,6 +22,7 @@ use crate::store::key::Digest;
 use crate::store::{Charge, ErrorClass, Reply, StoreError};
 use parking_lot::Mutex;
 use sluicegate_core::Timestamp;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::runtime::Handle;
@@ -54,9 +55,14 @@ struct Answers<'a> {
     now: Timestamp,
     /// How many more of them admit.
     permits: usize,
-    /// What somebody was to hear who has just gone.
-    unheard: Option<Reply>,
     is_remembered: bool,
+}
+
+/// What one of them is to be told.
+struct Answer {
+    caller: Caller,
+    told: Told,
+    is_permit: bool,
 }
 
 /// A call on its way, with those who wait for it.
@@ -157,19 +163,45 @@ impl<D: Deliver> Flight<D> {
     }
 
     /// Tells a group what was decided. What nobody there needs any more is for the next in line, and then for those who
-    /// may come.
+    /// may come: they find it before anybody is told, since whoever is told may ask again at once.
     fn land(&self, group: Boarded<Arc<Plan>, Caller>, decided: Decided<'_>, now: Timestamp, sent: Sent) {
         let Boarded { digest, plan, waiters } = group;
         let (permits, is_denied) = (decided.admitted as usize, decided.is_denial());
-        let replay = decided.replay();
-        let mut answers = Answers { replay, now, permits, unheard: None, is_remembered: false };
-        answers.tell(waiters);
+        let mut answers = Answers { replay: decided.replay(), now, permits, is_remembered: false };
+        let mut told = answers.of(waiters);
         if answers.permits > 0 {
             let in_line = self.store.waiting[self.way].lock().next_in_line(digest, answers.permits);
-            answers.tell(in_line);
+            told.extend(answers.of(in_line));
         }
         let Answers { replay, permits, .. } = &answers;
         self.store.hold(digest, &plan, sent, now, Left { replay, permits: *permits, is_denied });
+        self.tell(digest, told);
+    }
+
+    /// Tells callers in order. The permit of somebody who has gone just now is for the next of them who has none.
+    fn tell(&self, digest: Digest, answers: impl IntoIterator<Item = Answer>) {
+        let mut unheard: Vec<Told> = Vec::new();
+        for Answer { caller, told, is_permit } in answers {
+            let passed_on = if is_permit { None } else { unheard.pop() };
+            let is_permit = is_permit || passed_on.is_some();
+            if let Err(told) = caller.answer.send(passed_on.unwrap_or(told))
+                && is_permit
+            {
+                unheard.push(told);
+            }
+        }
+        unheard.into_iter().for_each(|told| self.pass_on(digest, told));
+    }
+
+    /// Tells the next in line what nobody has heard.
+    fn pass_on(&self, digest: Digest, mut unheard: Told) {
+        loop {
+            let next = self.store.waiting[self.way].lock().next_in_line(digest, 1).pop();
+            match next.map(|caller| caller.answer.send(unheard)) {
+                Some(Err(again)) => unheard = again,
+                Some(Ok(())) | None => return,
+            }
+        }
     }
 
     /// Makes room for the next call, and returns it if somebody waits for one.
@@ -198,27 +230,20 @@ impl<D: Deliver> Drop for Flight<D> {
 }
 
 impl Answers<'_> {
-    /// Answers callers in order. What was meant for those who have gone is for the next ones.
-    fn tell(&mut self, callers: Vec<Caller>) {
+    /// What callers are answered, in order. Those who have gone are left out: what was meant for them is for the next.
+    fn of(&mut self, callers: Vec<Caller>) -> SmallVec<[Answer; 1]> {
+        let mut answers = SmallVec::new();
         for caller in callers.into_iter().filter(|caller| !caller.answer.is_closed()) {
+            let is_permit = self.permits > 0;
             // All denials of a call are of the same instant, so it is enough if one caller remembers it.
-            let is_denial = self.permits == 0;
-            let seen = (is_denial && !self.is_remembered).then(|| self.replay.seen().collect());
-            let Some(reply) = self.next() else { break };
-            match caller.answer.send(Told::Decided(reply, seen)) {
-                Ok(()) => {
-                    self.permits = self.permits.saturating_sub(1);
-                    self.is_remembered |= is_denial;
-                }
-                Err(Told::Decided(unheard, _)) => self.unheard = Some(unheard),
-                Err(_) => {}
-            }
+            let seen = (!is_permit && !self.is_remembered).then(|| self.replay.seen().collect());
+            self.is_remembered |= !is_permit;
+            let Some(verdicts) = self.replay.next() else { break };
+            self.permits = self.permits.saturating_sub(1);
+            let told = Told::Decided(Reply { now: self.now, verdicts }, seen);
+            answers.push(Answer { caller, told, is_permit });
         }
-    }
-
-    fn next(&mut self) -> Option<Reply> {
-        let now = self.now;
-        self.unheard.take().or_else(|| self.replay.next().map(|verdicts| Reply { now, verdicts }))
+        answers
     }
 }
 

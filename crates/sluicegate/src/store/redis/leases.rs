@@ -16,7 +16,7 @@ use super::key::KeyEncoder;
 use super::reserved::{Undo, WITHIN};
 use super::script;
 use crate::store::leases::table::KeyDigest;
-use crate::store::leases::{Grant, Moment, Return};
+use crate::store::leases::{Generation, Grant, Moment, Return};
 use crate::store::{Charge, Lease, Reply, Verdicts};
 use futures_util::future::join_all;
 use sluicegate_core::decision::{Group, is_charged};
@@ -155,7 +155,8 @@ impl Paid {
 
     /// What gives back so many permits, a call for every key, because one with several would be refused while their slot
     /// moves. None for keys to which time has given back everything in `elapsed`.
-    fn undos(&self, permits: u32, charged_at: Timestamp, elapsed: Micros) -> impl Iterator<Item = Undo> {
+    fn undos(&self, back: &Return<Held>, elapsed: Micros) -> impl Iterator<Item = Undo> {
+        let &Return { permits, charged_at, generation: Generation(era), .. } = back;
         let is_worth_it = move |limit: &PaidLimit| match &limit.quota {
             Quota::TokenBucket(bucket) => bucket.refilling(limit.all(permits).units()) > elapsed,
             _ => false,
@@ -164,7 +165,7 @@ impl Paid {
         keys.map(move |(key, limits)| {
             let limits = limits.iter().enumerate();
             let limits = limits.map(|(index, limit)| (index, &limit.quota, limit.all(permits)));
-            Undo { script: &script::CHARGE, keys: vec![key.clone()], arguments: undo(charged_at, limits) }
+            Undo { script: &script::CHARGE, keys: vec![key.clone()], arguments: undo(charged_at, limits), era }
         })
     }
 }
@@ -185,8 +186,8 @@ pub(super) fn give_back(
     now: Moment,
 ) -> Option<JoinHandle<()>> {
     let undos = |back: Return<Held>| {
-        let Held { received, paid, .. } = back.state;
-        paid.undos(back.permits, back.charged_at, now.since(received)).collect::<Vec<_>>()
+        let Held { received, paid, .. } = &back.state;
+        paid.undos(&back, now.since(*received)).collect::<Vec<_>>()
     };
     let undos: Vec<Undo> = returns.into_iter().flat_map(undos).collect();
     if undos.is_empty() {

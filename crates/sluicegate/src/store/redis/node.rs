@@ -14,7 +14,7 @@ use super::super::ErrorClass;
 use super::address::Address;
 use super::answer::{self, Reply};
 use super::breaker::{Breaker, Change, Phase};
-use super::call::{Answer, Call, Script};
+use super::call::{Answer, Call, Repeat, Script};
 use super::counters::{Counters, count};
 use super::error::{Blame, Ran, Trouble, Turn, turn_of};
 use super::link::{Link, Message};
@@ -203,6 +203,15 @@ impl Shared {
         asking: bool,
     ) -> Result<Outcome, Trouble> {
         let link = self.link(number, deadline).await?;
+        // It may have waited for the connection, which began another era then.
+        if let Repeat::NeverAndOnlyIn(era) = call.repeat
+            && era != self.common.era()
+        {
+            return Err(Trouble::with_call(
+                ErrorClass::Connection,
+                "the server may have lost what this speaks of",
+            ));
+        }
         if link.in_flight() >= self.common.in_flight_max.get() as u64 {
             count(&self.counters.overloaded);
             self.probe_now.notify_one();

@@ -43,7 +43,7 @@ impl Plan {
     }
 }
 
-/// What stands for a decision in this process: its keys, limits, costs and groups, in order.
+/// What stands for a decision in this process: its keys, limits, costs, groups and terms, in order.
 pub(super) fn digest(charges: &[Charge<'_>]) -> Digest {
     digest_of(|hasher| {
         for charge in charges {
@@ -51,6 +51,29 @@ pub(super) fn digest(charges: &[Charge<'_>]) -> Digest {
             charge.quotas.hash(hasher);
             charge.cost.hash(hasher);
             charge.group.hash(hasher);
+            charge.lease.hash(hasher);
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Key, KeySpace, Lease, LeaseMode, Subject};
+    use sluicegate_core::Micros;
+
+    /// A group keeps the terms of whoever opened it, and a hot one never ends. So after a change of the rules, those who
+    /// come under other terms are another group.
+    #[test]
+    fn who_comes_under_other_terms_is_not_of_the_same_group() {
+        let space = KeySpace::new("api");
+        let of = |lease: Option<(u64, LeaseMode)>| {
+            let lease = lease.map(|(millis, mode)| Lease { ttl: Micros::from_millis(millis), mode });
+            let key = Key { space: &space, subject: Subject::default() };
+            digest(&[Charge { key, quotas: &[], cost: Cost::ONE, group: Group::Enforced, lease }])
+        };
+        let (long, short) = (of(Some((10_000, LeaseMode::Bounded))), of(Some((10, LeaseMode::Bounded))));
+        assert_eq!(long, of(Some((10_000, LeaseMode::Bounded))));
+        assert!(long != short && long != of(None) && short != of(None));
+    }
 }

@@ -3,10 +3,11 @@
 use super::arguments::{Message, Operation};
 use super::call::{Script, Word};
 use super::deliver::Deliver;
-use super::denials::Question;
+use super::denials::{GivingBack, Question};
 use super::error::Trouble;
 use super::reply::{Decided, Finding, Findings};
 use super::reserve::Part;
+use super::resetting::Resetting;
 use super::{Shared, Whose, script};
 use crate::store::key::Digest;
 use crate::store::{Charge, Reply, StoreError};
@@ -63,12 +64,11 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
     /// for it.
     pub(super) fn act(&self, operation: Operation) -> BoxFuture<'_, Result<Reply, StoreError>> {
         Box::pin(async move {
-            let giving_back = self.giving_back(operation);
+            let (giving_back, resetting) = (self.giving_back(operation), self.resetting(operation));
             let result = self.perform(operation).await;
-            if result.is_ok()
-                && let Some(giving_back) = giving_back
-            {
-                giving_back.finish();
+            if result.is_ok() {
+                giving_back.into_iter().for_each(GivingBack::finish);
+                resetting.into_iter().for_each(Resetting::finish);
             }
             result
         })

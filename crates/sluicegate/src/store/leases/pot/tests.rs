@@ -42,7 +42,7 @@ fn what_has_ended_is_given_back_once() {
     assert!(spends(&mut pot, 0, FIRST));
     assert!(pot.expire(at(99), FIRST).is_empty());
     let returns = pot.expire(at(100), FIRST);
-    assert_eq!(returns[..], [Return { permits: 2, charged_at: Timestamp::now(7), state: () }]);
+    assert_eq!(returns[..], [Return { permits: 2, charged_at: Timestamp::now(7), generation: FIRST, state: () }]);
     assert!(pot.expire(at(100), FIRST).is_empty() && pot.drain(FIRST).is_empty());
     assert!(!spends(&mut pot, 0, FIRST), "what is on its way back is not spent as well");
     assert_eq!(pot.tally(), Tally { granted: 3, spent: 1, returned: 2, lost: 0 });

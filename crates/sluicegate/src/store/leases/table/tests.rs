@@ -135,3 +135,22 @@ fn a_call_that_is_not_answered_leaves_room_for_the_next() {
     table.unanswered(&"a");
     assert_eq!(ask(&table, "a", 1, 0), 4);
 }
+
+#[test]
+fn what_is_charged_to_keys_that_are_reset_is_lost_also_if_it_is_still_on_its_way() {
+    let table = Table::default();
+    assert_eq!((heat(&table, "a", 1), heat(&table, "b", 2)), (4, 4));
+    assert!(spend(&table, "a", 10));
+    table.lose(&[(7, 7), (1, 1)]);
+    assert!(!spend(&table, "a", 10));
+    assert!(spend(&table, "b", 10), "its keys are others");
+    assert_eq!(ask(&table, "a", 1, 10), 4);
+    table.lose(&[(1, 1)]);
+    answer(&table, "a", 4, 10);
+    assert!(!spend(&table, "a", 20), "nobody knows whether it was charged before the reset");
+    assert_eq!(ask(&table, "a", 1, 20), 4, "the next is asked for after it");
+    answer(&table, "a", 4, 20);
+    assert!(spend(&table, "a", 20));
+    assert_balanced(&table);
+    assert_eq!(permits(&table.close(|_| GENERATION)), 3 + 3);
+}

@@ -5,8 +5,9 @@ use crate::identity::Identity;
 use crate::store::leases::Generation;
 use crate::store::redis::servers::Servers;
 use crate::store::redis::{OneConnection, RedisStore};
-use crate::store::{Key, KeySpace, LeaseMode, Store, Subject};
+use crate::store::{Health, Key, KeySpace, LeaseMode, Store, Subject};
 use sluicegate_core::{Rate, SlidingWindow, TokenBucket};
+use sluicegate_testkit::fault_proxy::{FaultProxy, Mode};
 use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
 use std::time::Duration;
@@ -104,7 +105,7 @@ async fn what_is_given_back_can_be_had_again_and_is_no_more_than_was_paid() {
     // Ten permits of two units, of which three were spent.
     let charged = store.charge(&of(20), NOW, PATIENCE).await.expect("an answer");
     let held = grant(&of(2), 7, &[]).state;
-    let back = Return { permits: 7, charged_at: charged.now, state: held };
+    let back = Return { permits: 7, charged_at: charged.now, generation: Generation(0), state: held };
     give_back(&store.shared.delivery, None, [back], at(1_000))
         .expect("something to give back")
         .await
@@ -120,10 +121,35 @@ async fn what_time_has_given_back_is_not_worth_a_call() {
     let space = KeySpace::new("a");
     let quotas = [bucket(100, Micros::from_millis(1))];
     let charges = [charge(&space, &quotas, 1, lease(100))];
-    let back = |permits| Return { permits, charged_at: NOW, state: grant(&charges, 1, &[]).state };
+    let state = || grant(&charges, 1, &[]).state;
+    let back = |permits| Return { permits, charged_at: NOW, generation: Generation(0), state: state() };
     assert!(give_back(&store.shared.delivery, None, [back(5)], at(6_000)).is_none());
     assert!(give_back(&store.shared.delivery, None, [back(5)], at(5_999)).is_some());
     assert!(give_back(&store.shared.delivery, None, [], at(0)).is_none());
+}
+
+/// What waits to be given back while there is no connection must not be given to whoever answers then: it would be taken
+/// from what others are charged there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_given_back_to_a_server_that_may_have_forgotten_the_charge() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.address());
+    let store = RedisStore::start(&proxy.url().parse().expect("a URL"), KeyEncoder::default()).expect("options");
+    store.ready(PATIENCE).await.expect("a server");
+    let (space, quotas) = (KeySpace::new("a"), [hourly(100)]);
+    let charges = |cost| [charge(&space, &quotas, cost, None)];
+    let charged = store.charge(&charges(20), NOW, PATIENCE).await.expect("an answer");
+    let delivery = &store.shared.delivery;
+    let generation = Generation(Deliver::era(delivery));
+    proxy.set(Mode::Cut);
+    poll::until_true("the connection is lost", PATIENCE, || store.health() != Health::Up);
+    let held = grant(&charges(2), 7, &[]).state;
+    let back = Return { permits: 7, charged_at: charged.now, generation, state: held };
+    let giving_back = give_back(delivery, None, [back], at(1_000)).expect("something to give back");
+    proxy.set(Mode::Pass);
+    giving_back.await.expect("an end");
+    let reply = store.peek(&charges(1), NOW, PATIENCE).await.expect("an answer");
+    assert_eq!(reply.verdicts[0].remaining, 80);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,6 +30,11 @@ pub(in crate::store::redis) struct Common {
 }
 
 impl Common {
+    /// The era of the states.
+    pub(in crate::store::redis) fn era(&self) -> u64 {
+        self.era.load(Ordering::Acquire)
+    }
+
     /// From now on, states may be others than were seen before.
     pub(in crate::store::redis) fn begin_era(&self) {
         self.era.fetch_add(1, Ordering::AcqRel);
