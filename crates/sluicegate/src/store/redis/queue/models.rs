@@ -85,7 +85,7 @@ impl Scene {
 
     /// Somebody waits no longer, unless it was told just now.
     fn leave(&self, person: usize) {
-        drop(self.people[person].compare_exchange(WAITING, GONE, Ordering::AcqRel, Ordering::Acquire));
+        let _ = self.people[person].compare_exchange(WAITING, GONE, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Everybody was told or has gone, every charge is accounted for, and nothing is left behind.
