@@ -10,6 +10,7 @@
 //! only limits that decide. Those of shadow rules stay charged; they were perhaps never charged at all.
 
 use super::arguments::undo;
+use super::call::Repeat;
 use super::deliver::Deliver;
 use super::denials::Denials;
 use super::key::KeyEncoder;
@@ -157,6 +158,7 @@ impl Paid {
     /// moves. None for keys to which time has given back everything in `elapsed`.
     fn undos(&self, back: &Return<Held>, elapsed: Micros) -> impl Iterator<Item = Undo> {
         let &Return { permits, charged_at, generation: Generation(era), .. } = back;
+        let repeat = Repeat::NeverAndOnlyIn(era);
         let is_worth_it = move |limit: &PaidLimit| match &limit.quota {
             Quota::TokenBucket(bucket) => bucket.refilling(limit.all(permits).units()) > elapsed,
             _ => false,
@@ -165,7 +167,7 @@ impl Paid {
         keys.map(move |(key, limits)| {
             let limits = limits.iter().enumerate();
             let limits = limits.map(|(index, limit)| (index, &limit.quota, limit.all(permits)));
-            Undo { script: &script::CHARGE, keys: vec![key.clone()], arguments: undo(charged_at, limits), era }
+            Undo { script: &script::CHARGE, keys: vec![key.clone()], arguments: undo(charged_at, limits), repeat }
         })
     }
 }

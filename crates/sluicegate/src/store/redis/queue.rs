@@ -153,5 +153,7 @@ impl<P: Clone, W> Queue<P, W> {
     }
 }
 
+#[cfg(all(test, sluicegate_loom))]
+mod models;
 #[cfg(test)]
 mod tests;

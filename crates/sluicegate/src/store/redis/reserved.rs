@@ -36,8 +36,8 @@ pub(super) struct Undo {
     pub(super) script: &'static Script,
     pub(super) keys: Vec<Vec<u8>>,
     pub(super) arguments: Vec<Word>,
-    /// The era in which the charge was made, as far as is known.
-    pub(super) era: u64,
+    /// Whether it may be sent at all in another era: never twice.
+    pub(super) repeat: Repeat,
 }
 
 impl<'q, 'r, 'a, D: Deliver> Reserved<'q, 'r, 'a, D> {
@@ -86,12 +86,16 @@ impl<D: Deliver> Drop for Reserved<'_, '_, '_, D> {
 impl<D: Deliver> Request<'_, '_, D> {
     /// A call for every key, because one with several would be refused while their slot moves.
     fn undos(&self, part: Part, charged_at: Timestamp) -> Vec<Undo> {
-        let era = self.store.delivery.era();
         let undo = |part: Part| {
             let mut message = Message::new(&self.store.encoder);
             message.add(Operation::Undo(charged_at), part.iter().map(|index| &self.charges[*index]));
             let script = self.script(&mut message);
-            Undo { script, keys: message.keys.into_vec(), arguments: message.arguments.into_vec(), era }
+            Undo {
+                script,
+                keys: message.keys.into_vec(),
+                arguments: message.arguments.into_vec(),
+                repeat: Repeat::Never,
+            }
         };
         self.by_key(part).into_iter().map(undo).collect()
     }
@@ -100,8 +104,8 @@ impl<D: Deliver> Request<'_, '_, D> {
 impl Undo {
     /// Sends it, once.
     pub(super) async fn send(&self, delivery: &impl Deliver, denials: Option<&Arc<Denials>>, deadline: Instant) {
-        let Self { script, keys, arguments, era } = self;
-        let call = Call { script, keys, arguments, repeat: Repeat::NeverAndOnlyIn(*era) };
+        let &Self { script, ref keys, ref arguments, repeat } = self;
+        let call = Call { script, keys, arguments, repeat };
         let slots = keys.iter().map(|key| slot_of(key));
         let giving_back = denials.map(|denials| GivingBack::new(denials, slots, deadline));
         // Nothing can be done about one that fails, and its answer has been waited for long enough.
