@@ -167,6 +167,7 @@ fn what_a_store_saves_is_there_if_it_counts_it() {
         ("sluicegate_coalesced_requests_total", "5"),
         ("sluicegate_denied_from_cache_total", "0"),
         ("sluicegate_leased_tokens{rule=\"a\"}", "7"),
+        ("sluicegate_leased_tokens{rule=\"b\"}", "0"),
         ("sluicegate_lease_extra_tokens{rule=\"a\"}", "20"),
         ("sluicegate_lease_extra_tokens{rule=\"b\"}", "0"),
         ("sluicegate_lease_stranded_tokens_max{rule=\"a\"}", "36"),

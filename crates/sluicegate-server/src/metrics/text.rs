@@ -54,7 +54,7 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
         ),
     ]);
     families.extend(savings(&gauges.savings));
-    families.extend(leases(&gauges.leases));
+    families.extend(leases(&gauges.leases, &gauges.savings.leased_tokens));
     // A family without metrics is the only thing that it refuses; a set of no rules has such families.
     families.retain(|family| !family.get_metric().is_empty());
     TextEncoder::new().encode_to_string(&families).unwrap_or_default()
@@ -121,7 +121,6 @@ fn savings(savings: &Savings) -> Vec<MetricFamily> {
         let metrics = count.map(|count| counter(&[], count)).into_iter().collect();
         family(name, help, MetricType::COUNTER, metrics)
     };
-    let leased = savings.leased_tokens.iter().map(|(rule, tokens)| gauge(&[("rule", rule)], *tokens));
     vec![
         one(
             "sluicegate_coalesced_requests_total",
@@ -133,20 +132,22 @@ fn savings(savings: &Savings) -> Vec<MetricFamily> {
             "Requests that were denied without a call to the store, because it was known that they would be.",
             savings.denied_from_cache,
         ),
-        family(
-            "sluicegate_leased_tokens",
-            "Tokens that this server holds for requests to come.",
-            MetricType::GAUGE,
-            leased.collect(),
-        ),
     ]
 }
 
-fn leases(leases: &[(Box<str>, LeaseBounds)]) -> Vec<MetricFamily> {
+/// Every rule with a lease has its series from the start, whether or not anything is held for it.
+fn leases(leases: &[(Box<str>, LeaseBounds)], held: &[(Box<str>, u64)]) -> Vec<MetricFamily> {
+    let held = |rule: &str| held.iter().find(|(name, _)| **name == *rule).map_or(0, |(_, tokens)| *tokens);
     let each = |value: fn(&LeaseBounds) -> u64| {
         leases.iter().map(|(rule, bounds)| gauge(&[("rule", rule)], value(bounds))).collect()
     };
     vec![
+        family(
+            "sluicegate_leased_tokens",
+            "Tokens that this server holds for requests to come.",
+            MetricType::GAUGE,
+            leases.iter().map(|(rule, _)| gauge(&[("rule", rule)], held(rule))).collect(),
+        ),
         family(
             "sluicegate_lease_extra_tokens",
             "Tokens that charging ahead may let pass beyond capacity and rate, in any interval, with the servers known now.",
