@@ -208,6 +208,17 @@ impl RedisServer {
         Ok(connection)
     }
 
+    /// How many script calls the server has seen.
+    pub fn script_calls(&self) -> u64 {
+        let stats: String = self.command(&["INFO", "commandstats"]);
+        let of = |name: &str| -> u64 {
+            let line = stats.lines().find_map(|line| line.strip_prefix(name));
+            // A command that was never called has no line.
+            line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+        };
+        of("cmdstat_evalsha:calls=") + of("cmdstat_eval:calls=")
+    }
+
     /// One field of `INFO`, for instance `master_link_status`; `None` where the server does not have it.
     pub fn info(&self, field: &str) -> Option<String> {
         let report: String = self.command(&["INFO", "everything"]);

@@ -1,4 +1,7 @@
-//! The shared store: state in Redis or Valkey, one atomic script call per decision.
+//! The shared store: state in Redis or Valkey, decided in one atomic script call, and in no more of them than it takes.
+//!
+//! A charge is answered here if it was paid for ahead (`ahead`) or is known to be denied (`denials`). Otherwise it goes with
+//! whoever wants the same decision, and when much is under way with others, too (`queue`, `flight`).
 //!
 //! The script decides, by the server's clock, and says what it found; the numbers of the answer are computed by the core
 //! from that. [`key`] says where states are, `lua/charge.lua` what is said, written and answered. Where the keys of one
@@ -287,8 +290,8 @@ impl<D: Deliver> Shared<D> {
         message: &Message<'m>,
         deadline: Instant,
     ) -> Result<Findings<'m>, Trouble> {
-        let gives_back = message.decisions.iter().any(|question| question.operation == Operation::Refund);
-        let repeat = if gives_back { Repeat::Never } else { Repeat::Allowed };
+        let is_refund = message.decisions.iter().any(|question| question.operation == Operation::Refund);
+        let repeat = if is_refund { Repeat::Never } else { Repeat::Allowed };
         let call = Call { script, keys: &message.keys, arguments: &message.arguments, repeat };
         let answer = self.delivery.call(&call, deadline).await?;
         let findings = Findings::read(&answer, message)?;

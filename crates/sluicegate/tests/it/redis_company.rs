@@ -1,6 +1,6 @@
 //! Decisions in company: callers who want the same, and callers whose decisions go together in one call.
 
-use crate::support::{hourly, unit};
+use crate::support::{hourly, passed, unit};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use sluicegate::core::{Cost, Outcome, Quota};
@@ -50,16 +50,6 @@ impl Scene {
         (0..count).map(|_| self.ask(who, quotas, 1, PATIENCE)).collect()
     }
 
-    /// How many script calls the server has seen.
-    fn calls(&self) -> u64 {
-        let stats: String = self.server.command(&["INFO", "commandstats"]);
-        let of = |name: &str| -> u64 {
-            let line = stats.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|line| line.split(',').next()).map_or(0, |count| count.parse().unwrap())
-        };
-        of("cmdstat_evalsha:calls=") + of("cmdstat_eval:calls=")
-    }
-
     /// Returns when so many have joined somebody else's call so far.
     fn until_joined(&self, count: u64) {
         poll::until_true("they have joined", PATIENCE, || self.store.coalesced() >= count);
@@ -77,26 +67,22 @@ async fn all(crowd: Vec<JoinHandle<Answered>>) -> Vec<Reply> {
     join_all(crowd).await.into_iter().map(|answered| answered.unwrap().unwrap()).collect()
 }
 
-fn is_permit(reply: &Reply) -> bool {
-    reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed())
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_at_one_key_is_decided_exactly_in_two_calls() {
     let scene = Scene::start().await;
     let quotas = [hourly(100)];
     scene.proxy.set(Mode::HalfOpen);
-    let before = scene.calls();
+    let before = scene.server.script_calls();
     let crowd = scene.crowd("hot", &quotas, 256);
     scene.until_joined(255);
     scene.proxy.set(Mode::Pass);
     let replies = all(crowd).await;
-    assert_eq!(scene.calls() - before, 2, "one call for the first, one for all who came meanwhile");
+    assert_eq!(scene.server.script_calls() - before, 2, "one call for the first, one for all who came meanwhile");
     let mut remaining: Vec<u64> =
-        replies.iter().filter(|reply| is_permit(reply)).map(|reply| reply.verdicts[0].remaining).collect();
+        replies.iter().filter(|reply| passed(reply)).map(|reply| reply.verdicts[0].remaining).collect();
     remaining.sort_unstable();
     assert!(remaining.into_iter().eq(0..100), "each is told what was left after itself");
-    for reply in replies.iter().filter(|reply| !is_permit(reply)) {
+    for reply in replies.iter().filter(|reply| !passed(reply)) {
         assert_eq!(reply.verdicts[0].remaining, 0);
         assert!(matches!(reply.verdicts[0].outcome, Outcome::Denied { .. }));
     }
@@ -108,17 +94,17 @@ async fn decisions_over_many_keys_go_together_and_none_sees_another() {
     let scene = Scene::start().await;
     let quotas = [hourly(3)];
     scene.proxy.set(Mode::HalfOpen);
-    let before = scene.calls();
+    let before = scene.server.script_calls();
     let names: Vec<String> = (0..72).map(|index| format!("user-{index}")).collect();
     let crowd: Vec<_> = names.iter().flat_map(|name| scene.crowd(name, &quotas, 4)).collect();
     // The first eight go alone. When they are back, the next eight calls have room for everybody else.
     scene.until_joined(72 * 4 - 8);
     scene.proxy.set(Mode::Pass);
     let replies = all(crowd).await;
-    let calls = scene.calls() - before;
+    let calls = scene.server.script_calls() - before;
     assert!(calls <= 8 + 8, "{calls} calls for {} decisions", replies.len());
     for (index, of_one) in replies.chunks(4).enumerate() {
-        assert_eq!(of_one.iter().filter(|reply| is_permit(reply)).count(), 3, "user {index}");
+        assert_eq!(of_one.iter().filter(|reply| passed(reply)).count(), 3, "user {index}");
     }
 }
 
@@ -132,7 +118,7 @@ async fn costs_of_one_key_are_told_apart_and_share_its_limit() {
     scene.proxy.set(Mode::Pass);
     let replies = all(crowd).await;
     let costs = (0..64).map(|index| u64::from(1 + index % 4_u32));
-    let spent: u64 = replies.iter().zip(costs).filter(|(reply, _)| is_permit(reply)).map(|(_, cost)| cost).sum();
+    let spent: u64 = replies.iter().zip(costs).filter(|(reply, _)| passed(reply)).map(|(_, cost)| cost).sum();
     assert_eq!(scene.remaining("x", &quotas).await, 50 - spent);
     assert!(spent > 46, "something that fitted was denied: {spent} of 50 spent");
 }
@@ -142,7 +128,7 @@ async fn what_was_won_for_callers_who_vanished_goes_to_the_next_in_line() {
     let scene = Scene::start().await;
     let quotas = [hourly(100)];
     scene.proxy.set(Mode::HalfOpen);
-    let before = scene.calls();
+    let before = scene.server.script_calls();
     let vanishing = scene.crowd("x", &quotas, 1);
     poll::until_true("the call is under way", PATIENCE, || scene.store.under_way() == 1);
     let waiting = scene.crowd("x", &quotas, 1);
@@ -154,7 +140,7 @@ async fn what_was_won_for_callers_who_vanished_goes_to_the_next_in_line() {
     scene.proxy.set(Mode::Pass);
     let reply = &all(waiting).await[0];
     assert_eq!(reply.verdicts[0].remaining, 99, "one was charged, and one was admitted");
-    assert_eq!(scene.calls() - before, 1, "there was nothing left to ask for");
+    assert_eq!(scene.server.script_calls() - before, 1, "there was nothing left to ask for");
     assert_eq!(scene.remaining("x", &quotas).await, 99);
 }
 
@@ -189,7 +175,7 @@ async fn whose_time_is_up_hears_it_while_others_go_on() {
     let late = scene.crowd("x", &quotas, 2);
     scene.until_joined(3);
     scene.proxy.set(Mode::Pass);
-    assert!(all(patient).await.iter().chain(&all(late).await).all(is_permit));
+    assert!(all(patient).await.iter().chain(&all(late).await).all(passed));
     assert_eq!(scene.remaining("x", &quotas).await, 97, "whose time was up before the call was not charged");
 }
 
@@ -202,7 +188,7 @@ async fn a_caller_who_is_not_polled_keeps_nobody_waiting() {
     let mut idle = Box::pin(scene.store.charge(&charges, NOW, PATIENCE));
     assert!(idle.as_mut().now_or_never().is_none());
     let reply = scene.store.charge(&charges, NOW, PATIENCE).await.unwrap();
-    assert!(is_permit(&reply));
-    assert!(is_permit(&idle.await.unwrap()));
+    assert!(passed(&reply));
+    assert!(passed(&idle.await.unwrap()));
     assert_eq!(scene.remaining("x", &quotas).await, 98);
 }

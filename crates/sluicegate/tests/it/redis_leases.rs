@@ -1,9 +1,9 @@
 //! Decisions that are charged ahead, on a real server: fewer calls, and nothing gained or lost.
 
-use crate::support::unit;
+use crate::support::{passed, unit};
 use sluicegate::core::{Micros, Quota, Rate, Timestamp, TokenBucket};
 use sluicegate::store::redis::{KeyEncoder, RedisStore};
-use sluicegate::store::{Charge, KeySpace, Lease, LeaseMode, Reply, Store as _};
+use sluicegate::store::{Charge, KeySpace, Lease, LeaseMode, Store as _};
 use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
 use std::time::Duration;
@@ -29,25 +29,12 @@ async fn started(server: &RedisServer) -> RedisStore {
     store
 }
 
-fn is_permit(reply: &Reply) -> bool {
-    reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed())
-}
-
-fn script_calls(server: &RedisServer) -> u64 {
-    let stats: String = server.command(&["INFO", "commandstats"]);
-    let of = |name: &str| -> u64 {
-        let line = stats.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|line| line.split(',').next()).map_or(0, |count| count.parse().unwrap())
-    };
-    of("cmdstat_evalsha:calls=") + of("cmdstat_eval:calls=")
-}
-
 /// Asks so often, one after the other, and says what was left after each.
 async fn ask(store: &RedisStore, charge: Charge<'_>, count: u64) -> Vec<u64> {
     let mut remaining = Vec::new();
     for _ in 0..count {
         let reply = store.charge(&[charge], NOW, PATIENCE).await.unwrap();
-        assert!(is_permit(&reply));
+        assert!(passed(&reply));
         remaining.push(reply.verdicts[0].remaining);
     }
     remaining
@@ -67,9 +54,9 @@ async fn a_hot_decision_is_charged_ahead_and_what_is_left_over_is_given_back() {
     let store = started(&server).await;
     let (space, quotas) = (KeySpace::new("hot"), quotas());
     let charge = Charge { lease: lease(10_000), ..unit(&space, "alice", &quotas) };
-    let before = script_calls(&server);
+    let before = server.script_calls();
     let remaining = ask(&store, charge, REQUESTS).await;
-    let calls = script_calls(&server) - before;
+    let calls = server.script_calls() - before;
     assert!(calls < REQUESTS / 3, "{calls} calls for {REQUESTS} requests");
     assert!(remaining.windows(2).all(|pair| pair[1] < pair[0]), "each is told less than the one before");
     let held = held(&store);
@@ -119,7 +106,7 @@ async fn permits_of_a_server_that_forgot_are_worth_nothing() {
             _ => {}
         }
     };
-    assert!(is_permit(&first));
+    assert!(passed(&first));
     assert!(first.verdicts[0].remaining >= CAPACITY - 2, "it was charged to a full limit: {first:?}");
 }
 
@@ -149,9 +136,9 @@ async fn without_terms_every_request_is_charged_when_it_comes() {
     let store = started(&server).await;
     let (space, quotas) = (KeySpace::new("exact"), quotas());
     let charge = unit(&space, "alice", &quotas);
-    let before = script_calls(&server);
+    let before = server.script_calls();
     let remaining = ask(&store, charge, 500).await;
     assert!(remaining.into_iter().rev().eq(CAPACITY - 500..CAPACITY));
-    assert!(script_calls(&server) - before >= 500);
+    assert!(server.script_calls() - before >= 500);
     assert_eq!(held(&store), 0);
 }

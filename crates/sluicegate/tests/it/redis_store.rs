@@ -2,7 +2,7 @@
 
 use crate::conformance::{operation, runner_config};
 use crate::redis_server::{Server, on_every_server};
-use crate::support::{hourly, unit};
+use crate::support::{hourly, passed, unit};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::aio::MultiplexedConnection;
@@ -51,10 +51,6 @@ fn every_algorithm() -> Vec<Quota> {
 
 fn costing<'a>(charge: Charge<'a>, cost: u32) -> Charge<'a> {
     Charge { cost: Cost::new(cost), ..charge }
-}
-
-fn passed(reply: &Reply) -> bool {
-    reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed())
 }
 
 #[test]

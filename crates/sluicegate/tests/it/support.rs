@@ -2,7 +2,7 @@
 
 use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
 use sluicegate::identity::DEFAULT_TENANT;
-use sluicegate::store::{Charge, Key, KeySpace, Subject};
+use sluicegate::store::{Charge, Key, KeySpace, Reply, Subject};
 use sluicegate::{Identity, core::Cost, core::decision::Group};
 
 /// Runs a future to its end on this thread.
@@ -20,4 +20,9 @@ pub(crate) fn unit<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Qu
     let identity = Some(Identity::Named(identifier));
     let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
     Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, group: Group::Enforced, lease: None }
+}
+
+/// True if every limit has room.
+pub(crate) fn passed(reply: &Reply) -> bool {
+    reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed())
 }

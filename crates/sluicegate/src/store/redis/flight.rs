@@ -70,6 +70,8 @@ struct Flight<D: Deliver> {
     store: Arc<Shared<D>>,
     way: usize,
     batch: Batch<Arc<Plan>, Caller>,
+    /// The groups that nobody else may fly for until this is back.
+    digests: Vec<Digest>,
 }
 
 impl<D: Deliver> Request<'_, '_, D> {
@@ -85,7 +87,7 @@ impl<D: Deliver> Request<'_, '_, D> {
         match joined {
             Joined::Waits => _ = store.coalesced.fetch_add(1, Ordering::Relaxed),
             Joined::Goes(batch) => {
-                tokio::spawn(Flight { store: Arc::clone(store), way, batch }.fly());
+                tokio::spawn(Flight::new(Arc::clone(store), way, batch).fly());
             }
             Joined::Full => {
                 return Err(StoreError::new(
@@ -120,6 +122,11 @@ impl<D: Deliver> Shared<D> {
 }
 
 impl<D: Deliver> Flight<D> {
+    fn new(store: Arc<Shared<D>>, way: usize, batch: Batch<Arc<Plan>, Caller>) -> Self {
+        let digests = batch.iter().map(|group| group.digest).collect();
+        Self { store, way, batch, digests }
+    }
+
     async fn fly(mut self) {
         let store = Arc::clone(&self.store);
         while !self.batch.is_empty() {
@@ -127,7 +134,6 @@ impl<D: Deliver> Flight<D> {
             let sent = store.about_to_send();
             let answered = self.call(&store, &plans, sent).await;
             let batch = std::mem::take(&mut self.batch);
-            let digests: Vec<Digest> = batch.iter().map(|group| group.digest).collect();
             match answered {
                 Ok(Findings { now, decisions, .. }) => {
                     batch
@@ -140,7 +146,8 @@ impl<D: Deliver> Flight<D> {
                     fail_all(batch, &trouble);
                 }
             }
-            self.batch = self.end(&digests).unwrap_or_default();
+            self.batch = self.end();
+            self.digests = self.batch.iter().map(|group| group.digest).collect();
         }
     }
 
@@ -204,27 +211,28 @@ impl<D: Deliver> Flight<D> {
         }
     }
 
-    /// Makes room for the next call, and returns it if somebody waits for one.
-    fn end(&self, digests: &[Digest]) -> Option<Batch<Arc<Plan>, Caller>> {
+    /// Makes room for the next call, and returns it; nothing if nobody waits for one.
+    fn end(&mut self) -> Batch<Arc<Plan>, Caller> {
         let now = Instant::now();
         let is_there = |caller: &Caller| !caller.answer.is_closed() && caller.deadline > now;
-        self.store.waiting[self.way].lock().end(digests.iter().copied(), is_there)
+        self.store.waiting[self.way].lock().end(self.digests.drain(..), is_there).unwrap_or_default()
     }
 }
 
 impl<D: Deliver> Drop for Flight<D> {
     /// Whatever ends a flight before it is back, those who wait for another one must not wait forever.
     fn drop(&mut self) {
-        let batch = std::mem::take(&mut self.batch);
-        if batch.is_empty() {
+        if self.digests.is_empty() {
             return;
         }
-        batch.iter().for_each(|group| self.store.not_answered(group.digest, &group.plan));
-        let digests: Vec<Digest> = batch.iter().map(|group| group.digest).collect();
-        if let Some(batch) = self.end(&digests)
+        for group in self.batch.drain(..) {
+            self.store.not_answered(group.digest, &group.plan);
+        }
+        let batch = self.end();
+        if !batch.is_empty()
             && let Ok(runtime) = Handle::try_current()
         {
-            runtime.spawn(Flight { store: Arc::clone(&self.store), way: self.way, batch }.fly());
+            runtime.spawn(Flight::new(Arc::clone(&self.store), self.way, batch).fly());
         }
     }
 }
@@ -259,5 +267,45 @@ fn fail_all(batch: Batch<Arc<Plan>, Caller>, trouble: &Trouble) {
         };
         // Nobody has to hear it.
         let _ = caller.answer.send(told);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::{KeyEncoder, OneConnection, Whose};
+    use crate::store::{Key, KeySpace, Subject};
+    use sluicegate_core::decision::Group;
+    use sluicegate_core::{Cost, Micros, Quota, Rate, TokenBucket};
+    use sluicegate_testkit::redis_server::RedisServer;
+    use std::time::Duration;
+
+    /// However a flight ends, even while it tells its callers.
+    #[tokio::test]
+    async fn who_waits_for_a_flight_that_broke_down_goes_with_another() {
+        let server = RedisServer::start();
+        let client = redis::Client::open(server.url()).unwrap();
+        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let delivery = OneConnection::new(connection, false);
+        let store = Shared::new(delivery, KeyEncoder::default(), Whose::Servers, None);
+        let space = KeySpace::new("rule");
+        let quotas: [Quota; 1] =
+            [TokenBucket::new(10, Rate::new(1, Micros::from_secs(60)).unwrap()).unwrap().into()];
+        let key = Key { space: &space, subject: Subject::default() };
+        let charges = [Charge { key, quotas: &quotas, cost: Cost::ONE, group: Group::Enforced, lease: None }];
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let join = || {
+            let (answer, told) = oneshot::channel();
+            let plan = || Arc::new(Plan::new(&store.encoder, &charges));
+            let joined = store.waiting[0].lock().join(digest(&charges), Caller { answer, deadline }, plan);
+            (joined, told)
+        };
+        let (Joined::Goes(batch), first) = join() else { panic!("nobody else flies") };
+        let (Joined::Waits, second) = join() else { panic!("somebody flies already") };
+        let mut flight = Flight::new(Arc::clone(&store), 0, batch);
+        flight.batch.clear();
+        drop(flight);
+        assert!(first.await.is_err());
+        assert!(matches!(second.await, Ok(Told::Decided(..))));
     }
 }
