@@ -45,6 +45,7 @@ pub mod identity;
 pub mod instances;
 pub mod limiter;
 pub mod observe;
+pub mod path;
 pub mod rules;
 pub mod store;
 mod sync;
