@@ -41,6 +41,8 @@ pub mod clock;
 pub mod decision;
 pub mod headers;
 pub mod hot;
+#[cfg(feature = "jwt")]
+pub mod identify;
 pub mod identity;
 pub mod instances;
 pub mod limiter;

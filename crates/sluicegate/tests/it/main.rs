@@ -28,3 +28,5 @@ mod redis_store;
 mod redis_undo;
 mod source_defects;
 mod support;
+#[cfg(feature = "jwt")]
+mod tokens;
