@@ -4,7 +4,6 @@
 //! are fetched are no reason not to start: until they are there, their tokens are answered with 503.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use sluicegate::identify::address::TrustedProxies;
 use sluicegate::identify::api_key::ApiKeys;
@@ -13,13 +12,14 @@ use sluicegate::identify::{Identify, Source};
 use sluicegate::rules::file::Environment;
 
 use crate::config::identity::{IdentitySettings, JwtSettings, KeysFrom, SourceSettings};
-use crate::jwks::JwksUrl;
 
 /// Why callers cannot be known as the settings say.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentifyError {
     /// A file that cannot be read.
-    #[error("identity: cannot read {path}: {source}; check the path, which is relative to where the server was started")]
+    #[error(
+        "identity: cannot read {path}: {source}; check the path, which is relative to where the server was started"
+    )]
     File {
         /// The file.
         path: String,
@@ -96,8 +96,8 @@ fn read_keys(issuer: &str, from: KeysFrom, environment: &Environment) -> Result<
     match from {
         KeysFrom::SecretEnv(name) => {
             let secret = environment.get(&name).filter(|secret| !secret.is_empty());
-            let secret = secret
-                .ok_or_else(|| IdentifyError::NoSecret { name: name.clone(), issuer: issuer.to_owned() })?;
+            let secret =
+                secret.ok_or_else(|| IdentifyError::NoSecret { name: name.clone(), issuer: issuer.to_owned() })?;
             Keys::secret(secret.as_bytes()).map_err(unusable(&name))
         }
         KeysFrom::JwksFile(path) => {
@@ -108,11 +108,7 @@ fn read_keys(issuer: &str, from: KeysFrom, environment: &Environment) -> Result<
         KeysFrom::PublicKeyFile(path) => {
             Keys::public_key(&read(&path)?).map_err(unusable(&path.display().to_string()))
         }
-        KeysFrom::JwksUrl { url, refresh, keep, ca_file } => {
-            let ca = ca_file.as_deref().map(read).transpose()?;
-            let source = JwksUrl::new(&url, ca.as_deref()).map_err(unusable(&url))?;
-            Ok(Keys::remote(Arc::new(source), refresh, keep))
-        }
+        KeysFrom::JwksUrl { url, .. } => Err(IdentifyError::Issuers(format!("cannot fetch {url} yet"))),
     }
 }
 
