@@ -42,6 +42,8 @@ pub mod decision;
 pub mod headers;
 pub mod hot;
 #[cfg(feature = "http")]
+pub mod gate;
+#[cfg(feature = "http")]
 pub mod identify;
 pub mod identity;
 pub mod instances;
