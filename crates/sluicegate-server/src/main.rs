@@ -3,6 +3,7 @@
 //! This file parses, runs, and turns the outcome into an exit code; nothing else. It is the only
 //! place that reads the environment.
 
+mod admit;
 mod app;
 mod body;
 mod cli;
