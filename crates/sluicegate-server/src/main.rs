@@ -10,6 +10,7 @@ mod cli;
 mod config;
 mod fleet;
 mod http;
+mod identify;
 mod metrics;
 mod net;
 mod problem;

@@ -138,7 +138,8 @@ pub(crate) fn read_proxies(reader: &Reader<'_>) -> Option<TrustedProxies> {
 pub(crate) fn read(reader: &Reader<'_>) -> Option<IdentitySettings> {
     let items = reader.list("write a list, for example [{ ip: {} }]")?;
     if !(1..=SOURCES_MAX).contains(&items.len()) {
-        let remedy = format!("name 1 to {SOURCES_MAX} ways to know callers, or leave the key out to know them by ip");
+        let remedy =
+            format!("name 1 to {SOURCES_MAX} ways to know callers, or leave the key out to know them by ip");
         return reader.refuse(Wrong::new(format!("{} entries", items.len()), remedy));
     }
     let mut ipv6_prefix = None;
@@ -185,7 +186,8 @@ fn read_source(reader: &Reader<'_>, ipv6_prefix: &mut Option<u8>) -> Option<Sour
         _ => {
             let section = value.section(IP_KEYS)?;
             let (low, high) = IPV6_PREFIXES;
-            let bits = section.optional("ipv6_prefix", IPV6_PREFIX_BITS.into(), |bits| bits.integer(low..=high))?;
+            let bits =
+                section.optional("ipv6_prefix", IPV6_PREFIX_BITS.into(), |bits| bits.integer(low..=high))?;
             *ipv6_prefix = u8::try_from(bits).ok();
             Some(SourceSettings::Ip)
         }
@@ -240,10 +242,14 @@ fn read_keys_from(section: &Section<'_>) -> Option<KeysFrom> {
         return section.reader().refuse(Wrong::new(message, remedy));
     }
     let (refresh, keep, ca_file) = (refresh?, keep?, ca_file?);
-    let (jwks_file, public_key_file) = (jwks_file?.map(KeysFrom::JwksFile), public_key_file?.map(KeysFrom::PublicKeyFile));
+    let (jwks_file, public_key_file) =
+        (jwks_file?.map(KeysFrom::JwksFile), public_key_file?.map(KeysFrom::PublicKeyFile));
     if keep < refresh {
         let remedy = "let keys be kept at least until they are refreshed";
-        return section.get("keep").unwrap_or(section.reader()).refuse(Wrong::new("shorter than `refresh`", remedy));
+        return section
+            .get("keep")
+            .unwrap_or(section.reader())
+            .refuse(Wrong::new("shorter than `refresh`", remedy));
     }
     let url = url?.map(|url| KeysFrom::JwksUrl { url, refresh, keep, ca_file });
     url.or(jwks_file).or(public_key_file).or(variable?.map(KeysFrom::SecretEnv))
@@ -303,9 +309,11 @@ fn read_key(reader: &Reader<'_>, hashes: &mut HashMap<KeyHash, Place>) -> Option
         Some(hash)
     });
     let remedy = "say whose key it is, for example identifier: demo";
-    let identifier =
-        section.required("identifier", remedy).and_then(|text| text.text_as(|text| name(text, IDENTIFIER_BYTES_MAX)));
-    let named = |key| section.optional(key, None, |text| text.text_as(|text| name(text, NAME_BYTES_MAX)).map(Some));
+    let identifier = section
+        .required("identifier", remedy)
+        .and_then(|text| text.text_as(|text| name(text, IDENTIFIER_BYTES_MAX)));
+    let named =
+        |key| section.optional(key, None, |text| text.text_as(|text| name(text, NAME_BYTES_MAX)).map(Some));
     let (tier, tenant) = (named("tier"), named("tenant"));
     Some((hash?, Principal { identifier: identifier?, tier: tier?, tenant: tenant? }))
 }

@@ -29,3 +29,5 @@ mod redis_store;
 mod redis_undo;
 mod source_defects;
 mod support;
+#[cfg(feature = "jwt")]
+mod tokens;

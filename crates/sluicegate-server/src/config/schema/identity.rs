@@ -52,9 +52,7 @@ fn source_property(key: &str) -> Value {
 }
 
 fn jwt_property(key: &str) -> Value {
-    let plain = |description: &str, example: &str| {
-        json!({ "description": description, "type": "string", "minLength": 1, "examples": [example] })
-    };
+    let plain = |description: &str, example: &str| json!({ "description": description, "type": "string", "minLength": 1, "examples": [example] });
     match key {
         "issuer" => plain("The `iss` of its tokens, exactly.", "https://id.example"),
         "audience" => {
@@ -86,7 +84,9 @@ fn jwt_property(key: &str) -> Value {
             "default": "0s",
         }),
         "refresh" => described("duration", "How often its keys are fetched, 10s to 1d.", &["5min"]),
-        "keep" => described("duration", "How long keys are good that cannot be fetched again, at most 7d.", &["24h"]),
+        "keep" => {
+            described("duration", "How long keys are good that cannot be fetched again, at most 7d.", &["24h"])
+        }
         "ca_file" => plain("Certificates in PEM to trust for jwks_url, instead of the system's.", "ca.pem"),
         _ => unknown(),
     }
@@ -116,9 +116,7 @@ fn api_key_property(key: &str) -> Value {
 }
 
 fn key_property(key: &str) -> Value {
-    let name = |description: &str, max: usize| {
-        json!({ "description": description, "type": "string", "minLength": 1, "maxLength": max })
-    };
+    let name = |description: &str, max: usize| json!({ "description": description, "type": "string", "minLength": 1, "maxLength": max });
     match key {
         "sha256" => text("The SHA-256 of the key, in hexadecimal.", &json!({ "pattern": "^[0-9A-Fa-f]{64}$" })),
         "identifier" => name("Whose key it is.", IDENTIFIER_BYTES_MAX),
