@@ -61,6 +61,17 @@ impl Problem {
         Self(Box::new(Parts { status, detail, field: None, quota_exceeded: None, headers }))
     }
 
+    /// Its status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// The same problem under another status.
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
+        self.0.status = status;
+        self
+    }
+
     /// Names the input field at fault, such as `checks[3].cost`.
     pub(crate) fn field(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.0.field = Some(name.into());
