@@ -28,6 +28,7 @@ use sluicegate::Identity;
 use sluicegate::gate::Admission;
 use sluicegate::identify::Caller;
 use sluicegate::identify::address::{TrustedProxies, normalised};
+use sluicegate::identity::IDENTIFIER_BYTES_MAX;
 use sluicegate::path::EncodedSlashes;
 
 use self::original::Original;
@@ -128,9 +129,9 @@ fn who_asks(caller: &Caller) -> [(HeaderName, HeaderValue); 3] {
 }
 
 /// A text as the value of a field. Blanks at its ends would be lost on the way and leave another name, so such a text
-/// is not told at all.
+/// is not told at all; nor is one that is longer than any identifier.
 fn told(text: &str) -> HeaderValue {
-    let is_kept = text.trim_matches([' ', '\t']) == text;
+    let is_kept = text.trim_matches([' ', '\t']) == text && text.len() <= IDENTIFIER_BYTES_MAX;
     let value = if is_kept { HeaderValue::from_bytes(text.as_bytes()).ok() } else { None };
     value.unwrap_or(HeaderValue::from_static(""))
 }

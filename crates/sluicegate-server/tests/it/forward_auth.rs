@@ -13,6 +13,7 @@ use std::net::Ipv4Addr;
 
 use sluicegate_testkit::front_proxy::FrontProxy;
 use sluicegate_testkit::poll;
+use sluicegate_testkit::redis_server::RedisServer;
 
 use self::application::Application;
 use crate::client::{Answer, Connection};
@@ -40,9 +41,12 @@ struct Scene {
 
 impl Scene {
     fn start(front: &fronts::Front) -> Self {
-        let config =
-            ConfigFile::new(&format!("forward-auth-{}", fastrand::u64(..)), page::block("Sluicegate", "yaml", 0));
-        let server = Server::start(&["--config", config.path()]);
+        Self::with(front, page::block("Sluicegate", "yaml", 0), &[])
+    }
+
+    fn with(front: &fronts::Front, config: String, arguments: &[&str]) -> Self {
+        let config = ConfigFile::new(&format!("forward-auth-{}", fastrand::u64(..)), config);
+        let server = Server::start(&[&["--config", config.path()], arguments].concat());
         let application = Application::start();
         let front = (front.start)(server.address("api"), application.address());
         let scene = Self { server, application, front, _config: config };
@@ -182,6 +186,23 @@ fn the_application_learns_who_asks_from_nobody_else(front: &fronts::Front) {
     assert_eq!(nameless.field("x-sluicegate-tier").unwrap_or_default(), "");
 }
 
+/// The rule is closed, so nothing passes without the store; what no rule is about needs none.
+fn a_store_that_is_gone_is_503_under_a_closed_rule(front: &fronts::Front) {
+    let redis = RedisServer::start();
+    let open = "    per: identifier\n";
+    let closed = format!("{open}    on_store_failure: closed\n    deadline: 1s\n");
+    let config = page::at(page::block("Sluicegate", "yaml", 0), &[(open, &closed)]);
+    let scene = Scene::with(front, config, &["--store", &redis.url()]);
+    scene.passes(ALICE, "GET", "/api/orders", DEMO_KEY);
+    redis.kill();
+    let refused = scene.ask(ALICE, "GET", "/api/orders", DEMO_KEY);
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert_eq!(refused.headers("retry-after"), ["1"]);
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert_eq!(scene.application.count(), 1);
+    scene.passes(ALICE, "GET", "/about", DEMO_KEY);
+}
+
 fn nothing_passes_when_nobody_can_be_asked(front: &fronts::Front) {
     let scene = Scene::start(front);
     scene.passes(ALICE, "GET", "/api/orders", DEMO_KEY);
@@ -205,6 +226,7 @@ macro_rules! behind {
                 methods_and_spellings_of_a_path_share_one_quota,
                 what_a_client_claims_changes_nothing,
                 the_application_learns_who_asks_from_nobody_else,
+                a_store_that_is_gone_is_503_under_a_closed_rule,
                 nothing_passes_when_nobody_can_be_asked,
             );
         }

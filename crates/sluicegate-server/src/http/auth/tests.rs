@@ -78,6 +78,17 @@ async fn who_asks_is_told_if_it_is_verified_and_overwritten_if_not() {
     }
 }
 
+#[test]
+fn what_would_not_arrive_as_it_is_is_not_told() {
+    let longest = "x".repeat(IDENTIFIER_BYTES_MAX);
+    for text in ["alice", "a b", "名前", "", &longest] {
+        assert_eq!(told(text).as_bytes(), text.as_bytes());
+    }
+    for text in [" alice", "alice\t", "a\r\nx-sluicegate-tier: gold", "a\0", "\u{7f}", &format!("{longest}x")] {
+        assert_eq!(told(text), "", "{text:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_denial_keeps_everything_but_its_status() {
     let site = site(1);
