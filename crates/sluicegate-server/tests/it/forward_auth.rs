@@ -173,14 +173,19 @@ fn what_a_client_claims_changes_nothing(front: &fronts::Front) {
 
 fn the_application_learns_who_asks_from_nobody_else(front: &fronts::Front) {
     let scene = Scene::start(front);
-    let claims = "x-sluicegate-identifier: admin\r\nx-sluicegate-tenant: other\r\nx-sluicegate-tier: gold\r\n";
+    let names = ["identifier", "tenant", "tier"];
+    let claim = |name| {
+        ["x-sluicegate-", "x_sluicegate_", "X-Sluicegate_", "X_SLUICEGATE-"]
+            .map(|start| format!("{start}{name}: gold\r\n"))
+    };
+    let claims = names.map(|name| claim(name).concat()).concat();
     scene.passes(ALICE, "GET", "/api/orders", &format!("{DEMO_KEY}{claims}"));
     let known = scene.application.last();
     assert_eq!(known.field("x-sluicegate-identifier"), Some("demo"));
     assert_eq!(known.field("x-sluicegate-tenant"), Some("default"));
     assert_eq!(known.field("x-sluicegate-tier").unwrap_or_default(), "");
 
-    scene.passes(ALICE, "GET", "/api/orders", claims);
+    scene.passes(ALICE, "GET", "/api/orders", &claims);
     let nameless = scene.application.last();
     assert_eq!(nameless.field("x-sluicegate-identifier").unwrap_or_default(), "");
     assert_eq!(nameless.field("x-sluicegate-tier").unwrap_or_default(), "");

@@ -32,11 +32,12 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// The value of a field that may be there once.
+    /// The value of a field that may be there once, in any spelling that CGI cannot tell apart.
     #[track_caller]
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let fields = self.lines.iter().filter_map(|line| line.split_once(':'));
-        let mut values = fields.filter(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim());
+        let is_it = |own: &str| own.replace('_', "-").eq_ignore_ascii_case(name);
+        let mut values = fields.filter(|(own, _)| is_it(own)).map(|(_, value)| value.trim());
         let value = values.next();
         assert_eq!(values.next(), None, "{name} more than once in {:#?}", self.lines);
         value
