@@ -49,7 +49,8 @@ pub enum Source {
 /// use sluicegate::identify::{Identify, Looked, Source};
 ///
 /// let identify = Identify::new(vec![Source::Address]);
-/// let looked = identify.look(&HeaderMap::new(), "192.0.2.7".parse()?, Timestamp::now(0))?;
+/// let headers = HeaderMap::new();
+/// let looked = identify.look(&headers, "192.0.2.7".parse()?, Timestamp::now(0))?;
 /// let Looked::Known(caller) = looked else { unreachable!("an address needs no verification") };
 /// assert_eq!(caller.identity(), Identity::Address("192.0.2.7".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -134,15 +135,14 @@ impl Identify {
         for source in &self.sources {
             match source {
                 #[cfg(feature = "jwt")]
-                Source::Tokens(tokens) => match bearer(headers)? {
-                    Some(token) => {
+                Source::Tokens(tokens) => {
+                    if let Some(token) = bearer(headers)? {
                         return match tokens.known(token, now) {
                             Some(claims) => known(Who::Token(claims)),
                             None => unverified(Credential::Token(tokens, token)),
                         };
                     }
-                    None => {}
-                },
+                }
                 Source::ApiKeys(keys) => match keys.look(headers)? {
                     KeyLooked::Absent => {}
                     KeyLooked::Owner(owner) => return known(Who::Key(owner)),
