@@ -5,6 +5,7 @@ mod allocations;
 mod conformance;
 mod failure_properties;
 mod failures;
+mod gate;
 mod hot;
 mod limiter;
 #[cfg(feature = "redis")]
