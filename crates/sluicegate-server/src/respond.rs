@@ -18,7 +18,9 @@ use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use bytes::BytesMut;
+use sluicegate::gate::Refusal;
 use sluicegate::headers::{DEGRADED, Field, HeaderOptions, retry_after_secs, write_headers};
+use sluicegate::identify::{Reason, Unauthorized};
 use sluicegate::rules::Mode;
 use sluicegate::{CheckError, Decision};
 
@@ -105,6 +107,35 @@ pub(crate) fn undecided(error: CheckError, options: HeaderOptions) -> Problem {
     let is_degraded = matches!(error, CheckError::Store(_));
     let problem = Problem::from(error);
     if is_degraded { problem.headers(degraded_header(options)) } else { problem }
+}
+
+/// What the sender of a request is told that was not decided at all.
+pub(crate) fn refused(refusal: Refusal, options: HeaderOptions) -> Problem {
+    match refusal {
+        Refusal::Unauthorized(error) => unauthorized(&error),
+        Refusal::Guarded(decision) => denied(&decision, options),
+        Refusal::Undecided(error) => undecided(error, options),
+        // There is no other kind yet; whatever comes is not let in.
+        other => Problem::new(StatusCode::FORBIDDEN, other.to_string()),
+    }
+}
+
+/// RFC 9110 wants a challenge with every 401. Keys in a field of their own have no registered scheme.
+fn unauthorized(error: &Unauthorized) -> Problem {
+    let challenge = match error.reason() {
+        Reason::NoKeys => {
+            let retry_after = STORE_FAILED_RETRY_AFTER_SECS.into();
+            return Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+                .header(header::RETRY_AFTER, retry_after)
+                .headers(HeaderMap::from_iter([NO_STORE]));
+        }
+        Reason::Token | Reason::Expired => "Bearer realm=\"sluicegate\", error=\"invalid_token\"",
+        _ if error.header() == Some(&header::AUTHORIZATION) => "Bearer realm=\"sluicegate\"",
+        _ => "ApiKey realm=\"sluicegate\"",
+    };
+    Problem::new(StatusCode::UNAUTHORIZED, error.to_string())
+        .header(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
+        .headers(HeaderMap::from_iter([NO_STORE]))
 }
 
 /// A check of a batch that is malformed, named by its place.

@@ -21,8 +21,8 @@ use sluicegate_core::Timestamp;
 
 use self::address::{IPV6_PREFIX_BITS, TrustedProxies, client_address, counted};
 use self::api_key::{ApiKeys, KeyLooked};
-pub use self::caller::{Caller, Principal};
 use self::caller::Who;
+pub use self::caller::{Caller, Principal};
 #[cfg(feature = "jwt")]
 use self::token::Tokens;
 pub use self::unauthorized::{Reason, Unauthorized};

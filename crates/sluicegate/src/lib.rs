@@ -39,10 +39,10 @@
 
 pub mod clock;
 pub mod decision;
-pub mod headers;
-pub mod hot;
 #[cfg(feature = "http")]
 pub mod gate;
+pub mod headers;
+pub mod hot;
 #[cfg(feature = "http")]
 pub mod identify;
 pub mod identity;

@@ -40,8 +40,10 @@ impl KeyHash {
     /// A hash from its 64 hexadecimal digits.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
-        let digits: Vec<u8> =
-            text.bytes().map(|byte| char::from(byte).to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
+        let digits: Vec<u8> = text
+            .bytes()
+            .map(|byte| char::from(byte).to_digit(16).map(|digit| digit as u8))
+            .collect::<Option<_>>()?;
         let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
         if digits.len() == 64 { bytes.try_into().ok().map(Self) } else { None }
     }

@@ -35,6 +35,10 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Missing, Self::Repeated, Self::UnknownKey, Self::Token, Self::Expired, Self::NoKeys];
+
     /// The reason in a word, for metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
