@@ -6,7 +6,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
 use super::*;
-use crate::problem::PROBLEM_JSON;
+use sluicegate::problem::PROBLEM_JSON;
 use crate::testing;
 
 fn router() -> Router {
