@@ -92,10 +92,7 @@ impl<S: Store, C: Clock, O: Observer> RateLimitLayer<S, C, O> {
     /// A layer that asks `gate`. `peer` finds the address of the connection among the extensions of a request; servers
     /// keep it in different places, and without it nobody can be told apart, so a request that has none is answered
     /// with 500.
-    pub fn new(
-        gate: Gate<S, C, O>,
-        peer: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(gate: Gate<S, C, O>, peer: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
         let (headers, slashes) = (HeaderOptions::default(), EncodedSlashes::default());
         Self(Arc::new(Shared { gate, peer: Box::new(peer), headers, slashes }))
     }

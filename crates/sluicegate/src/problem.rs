@@ -145,7 +145,9 @@ impl Problem {
         *response.headers_mut() = headers;
         if is_grpc {
             let message = HeaderValue::from_str(&escaped(&detail)).unwrap_or(HeaderValue::from_static(""));
-            response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+            response
+                .headers_mut()
+                .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
             response.headers_mut().insert("grpc-status", HeaderValue::from(grpc_code(status)));
             response.headers_mut().insert("grpc-message", message);
         } else {

@@ -116,13 +116,15 @@ fn api_key_property(key: &str) -> Value {
 }
 
 fn key_property(key: &str) -> Value {
-    let name = |description: &str, max: usize| json!({
+    let name = |description: &str, max: usize| {
+        json!({
             "description": description,
             "type": "string",
             "minLength": 1,
             "maxLength": max,
             "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
-        });
+        })
+    };
     match key {
         "sha256" => text("The SHA-256 of the key, in hexadecimal.", &json!({ "pattern": "^[0-9A-Fa-f]{64}$" })),
         "identifier" => name("Whose key it is.", IDENTIFIER_BYTES_MAX),
