@@ -26,3 +26,4 @@ mod server;
 mod start;
 mod stop;
 mod storms;
+mod tokens;

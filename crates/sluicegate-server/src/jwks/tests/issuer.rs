@@ -180,13 +180,10 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, state: Arc<Mute
         let (stream, _) = listener.accept().await.expect("a connection");
         let (tls, state) = (tls.clone(), Arc::clone(&state));
         tokio::spawn(async move {
-            match tls {
-                // A client that does not like the certificate goes away.
-                Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => serve(stream, state).await,
-                    Err(_) => (),
-                },
-                None => serve(stream, state).await,
+            let Some(tls) = tls else { return serve(stream, state).await };
+            // A client that does not like the certificate goes away.
+            if let Ok(stream) = tls.accept(stream).await {
+                serve(stream, state).await;
             }
         });
     }
