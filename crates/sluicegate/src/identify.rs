@@ -26,6 +26,8 @@ pub use self::caller::{Caller, Principal};
 #[cfg(feature = "jwt")]
 use self::token::Tokens;
 pub use self::unauthorized::{Reason, Unauthorized};
+#[cfg(feature = "jwt")]
+use crate::clock::Clock;
 
 /// One way to know who asks.
 #[derive(Debug)]
@@ -116,6 +118,17 @@ impl Identify {
     #[must_use]
     pub fn sources(&self) -> &[Source] {
         &self.sources
+    }
+
+    /// Fetches the keys of all issuers whose keys are fetched, for ever; returns at once if there are none. One task runs
+    /// this beside those that decide.
+    #[cfg(feature = "jwt")]
+    pub async fn keep_keys_fresh(&self, clock: &dyn Clock) {
+        let tokens = self.sources.iter().filter_map(|source| match source {
+            Source::Tokens(tokens) => Some(tokens.keep_keys_fresh(clock)),
+            Source::ApiKeys(_) | Source::Address => None,
+        });
+        futures_util::future::join_all(tokens).await;
     }
 
     /// Looks at a request that came from `peer`.
