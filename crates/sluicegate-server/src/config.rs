@@ -5,6 +5,7 @@
 //! command line or the environment may say too is kept as it was typed, checked for its form alone: which
 //! of the three wins is not decided here.
 
+pub(crate) mod gateway;
 pub(crate) mod load;
 pub(crate) mod redis;
 pub(crate) mod schema;
@@ -13,6 +14,7 @@ mod tests;
 
 use crate::secret::Secret;
 use crate::settings::{FileSettings, StoreUrl};
+use gateway::GatewaySettings;
 use redis::RedisSettings;
 use sluicegate::headers::{HeaderOptions, ResetStyle};
 use sluicegate::rules::DEADLINE_DEFAULT;
@@ -25,7 +27,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The top-level keys that only a server has.
-pub(crate) const KEYS: &[&str] = &["store", "memory", "redis", "listen", "resp", "headers"];
+pub(crate) const KEYS: &[&str] = &["store", "memory", "redis", "listen", "resp", "headers", "gateway"];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
 /// The keys of `listen`.
@@ -59,6 +61,8 @@ pub(crate) struct Config {
     pub(crate) resp: RespSettings,
     /// Which header fields answers carry.
     pub(crate) headers: HeaderOptions,
+    /// Where requests go.
+    pub(crate) gateway: GatewaySettings,
     /// The rules.
     pub(crate) rules: RuleSet,
 }
@@ -139,9 +143,18 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let settings = top.optional("listen", FileSettings::default(), read_listen);
     let resp = top.optional("resp", RespSettings::default(), read_resp);
     let headers = top.optional("headers", HeaderOptions::default(), read_headers);
+    let gateway = top.optional("gateway", GatewaySettings::default(), gateway::read);
     let rules = file::read_rules(top);
     let settings = FileSettings { store: store?, ..settings? };
-    Some(Config { settings, memory: memory?, redis: redis?, resp: resp?, headers: headers?, rules: rules? })
+    Some(Config {
+        settings,
+        memory: memory?,
+        redis: redis?,
+        resp: resp?,
+        headers: headers?,
+        gateway: gateway?,
+        rules: rules?,
+    })
 }
 
 fn read_store(reader: &Reader<'_>) -> Option<String> {

@@ -153,7 +153,7 @@ async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
 }
 
 /// The start of a caller's text, for repeating it in an answer.
-fn echo(text: &str) -> &str {
+pub(crate) fn echo(text: &str) -> &str {
     let mut end = text.len().min(ECHO_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;

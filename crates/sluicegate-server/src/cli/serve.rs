@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use sluicegate::Instances;
 use sluicegate::clock::{Clock as _, SystemClock};
+use sluicegate::identify::address::TrustedProxies;
 
 use crate::app::{App, AppOptions};
 use crate::config::Config;
@@ -25,6 +26,7 @@ use crate::config::load::{self, LoadError};
 use crate::config::redis::RedisSettings;
 use crate::fleet::Fleet;
 use crate::http::Routers;
+use crate::http::gateway::Gateway;
 use crate::http::health::{Health, Readiness};
 use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
 use crate::resp::{self, RespOptions, Service};
@@ -60,7 +62,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Config { memory, redis, resp, headers, rules, .. } = config;
+    let Config { memory, redis, resp, headers, gateway, rules, .. } = config;
     let (signals, app) = {
         // A shared store connects in the background. Waiting for one that cannot be reached makes the start long
         // enough to be called off.
@@ -69,7 +71,10 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         let options = AppOptions { rules, memory, headers, admin_token, has_resp };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
-    let doors = Doors { routers: Routers::new(&app, &health), resp: Service::new(app.clone(), resp) };
+    let gateway = Gateway::open(&gateway, app.clone(), TrustedProxies::default())?;
+    let is_demo = is_demo && gateway.is_none();
+    let routers = Routers::new(&app, &health).with_gateway(gateway);
+    let doors = Doors { routers, resp: Service::new(app.clone(), resp) };
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let outcome = runtime.block_on(async {

@@ -1,79 +1,361 @@
-//! The gateway listener: a small application of its own, behind the limiter, to see limits at work.
+//! The gateway listener: who asks is established, the limits are decided, and the request goes on to an upstream.
 //!
-//! A request is authenticated, decided and answered, in this order. Only paths that exist are charged. The
-//! application is `GET /api/ping`; `GET /` says what to try and is free.
+//! ```text
+//! target.rs    host and normalised path, or 400
+//! decide       who asks, and may they: 401, 429, 503
+//! routes.rs    which upstreams: 404
+//! names.rs, forwarded.rs, request_id.rs    what the upstream is told, and by whom
+//! route.rs ──> upstream.rs    whose turn it is, connections: 502, 503, 504
+//! download.rs, tunnel.rs      the way back, piece by piece
+//! ```
+//!
+//! Whatever has a host and a path is decided, also if no route is for it: looking for what is not there costs as much
+//! as finding something. Only paths that are exempt are not, and preflights if they are told to be.
+//! Without routes the listener serves a [`demo`] instead.
 
+mod cors;
 mod credentials;
+pub(super) mod demo;
+mod download;
+mod forwarded;
+pub(crate) mod host;
+mod names;
+mod outgoing;
+mod request_id;
+mod route;
+mod routes;
+mod target;
+mod tunnel;
+mod upstream;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::{ConnectInfo, State};
-use axum::http::header::{self, HeaderValue};
-use axum::http::{HeaderMap, Uri};
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::request::Parts;
+use axum::http::uri::PathAndQuery;
+use axum::http::{Request, StatusCode, Version};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use hyper::upgrade::OnUpgrade;
 use sluicegate::Decision;
-use sluicegate::identity::DEFAULT_TENANT;
+use sluicegate::Identity;
+use sluicegate::clock::Clock as _;
+use sluicegate::identify::address::TrustedProxies;
+use sluicegate::identity::{self, DEFAULT_TENANT};
+use sluicegate::path::PathPattern;
 
 use crate::app::App;
-use crate::problem::Problem;
+use crate::body::{self, RequestBody, RequestLimits};
+use crate::config::gateway::{GatewaySettings, Preflights};
+use crate::problem::{Problem, echo};
 use crate::respond;
+pub(crate) use cors::{Cors, Origins};
+use forwarded::Hop;
+use names::{Sender, Wishes};
+use outgoing::Outgoing;
+use request_id::REQUEST_ID;
+use route::{Failure, Route};
+use routes::RouteTable;
+use target::Target;
+pub(crate) use upstream::TlsFault;
 
-const WELCOME: &str = "\
-This is Sluicegate's demo application.
+const IDENTIFIER: HeaderName = HeaderName::from_static("x-sluicegate-identifier");
+const TENANT: HeaderName = HeaderName::from_static("x-sluicegate-tenant");
+const TIER: HeaderName = HeaderName::from_static("x-sluicegate-tier");
 
-GET /api/ping answers {\"message\":\"pong\"} as long as the configured rules let it pass, and 429 when they do not:
+/// What a client is told to wait when all upstreams are busy: long enough to take the pressure off.
+const BUSY_RETRY_AFTER_SECS: u64 = 1;
 
-  curl -i -H 'X-API-Key: demo-key' http://THIS-HOST/api/ping
+/// A gateway with routes. Clones are the same gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Gateway(Arc<Shared>);
 
-Without a key you are known by your address. A key that does not exist is 401.
-";
-
-/// Where the application is.
-pub(super) const PING: &str = "/api/ping";
-
-const PONG: &str = r#"{"message":"pong"}"#;
-
-/// The demo application.
-pub(crate) fn router(app: App) -> Router {
-    Router::new().route("/", get(welcome)).route(PING, get(ping)).with_state(app)
+#[derive(Debug)]
+struct Shared {
+    app: App,
+    /// Whose word counts about the way of a request.
+    proxies: TrustedProxies,
+    routes: RouteTable<Route>,
+    exempt: Box<[PathPattern]>,
+    preflights: Preflights,
+    cors: Option<Cors>,
+    identity_headers: bool,
 }
 
-async fn welcome() -> Response {
-    ([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], WELCOME).into_response()
-}
-
-async fn ping(
-    State(app): State<App>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    pong(&app, uri.path(), &headers, peer).await
-}
-
-/// Answers a request for the application.
-pub(super) async fn pong(
-    app: &App,
-    path: &str,
-    headers: &HeaderMap,
-    peer: SocketAddr,
-) -> Result<Response, Problem> {
-    let decision = decide(app, path, headers, peer).await?;
-    if !decision.is_allowed() {
-        return Err(respond::denied(&decision, app.headers()));
+impl Gateway {
+    /// The gateway of these settings, if they have routes, behind these proxies. Reads certificates, and opens no
+    /// connection yet.
+    pub(crate) fn open(
+        settings: &GatewaySettings,
+        app: App,
+        proxies: TrustedProxies,
+    ) -> Result<Option<Self>, TlsFault> {
+        if settings.routes.is_empty() {
+            return Ok(None);
+        }
+        let routes = settings.routes.iter().map(|route| {
+            let (host, path) = (route.host.clone(), route.path.clone());
+            Ok((host, path, Route::new(route)?))
+        });
+        let shared = Shared {
+            app,
+            proxies,
+            routes: RouteTable::new(routes.collect::<Result<Vec<_>, TlsFault>>()?),
+            exempt: settings.exempt.clone(),
+            preflights: settings.preflights,
+            cors: settings.cors.clone(),
+            identity_headers: settings.identity_headers,
+        };
+        Ok(Some(Self(Arc::new(shared))))
     }
-    let mut pong = Response::new(Body::from(PONG));
-    pong.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(respond::allowed(pong, &decision, app.headers()))
+
+    /// Answers one request of a client at `peer`.
+    pub(super) async fn answer<B: RequestBody>(
+        &self,
+        request: Request<B>,
+        peer: SocketAddr,
+        limits: &RequestLimits,
+    ) -> Response {
+        let shared = &*self.0;
+        let (head, body) = request.into_parts();
+        let origin = shared.cors.as_ref().and_then(|cors| cors.origin(&head.headers));
+        let is_trusted = shared.proxies.contains(peer.ip());
+        let sender = if is_trusted { Sender::TrustedProxy } else { Sender::Anybody };
+        let id = shared.request_id(&head.headers, sender);
+        let client = Client { peer, sender, id: id.clone() };
+        let mut response = match shared.pass(head, body, client, limits).await {
+            Ok(response) => response,
+            Err(problem) => {
+                let mut response = problem.into_response();
+                if let Some(cors) = &shared.cors {
+                    cors.show(&mut response, origin);
+                }
+                response
+            }
+        };
+        response.headers_mut().insert(REQUEST_ID, id);
+        response
+    }
+}
+
+/// Who sent a request, and what it is called.
+struct Client {
+    peer: SocketAddr,
+    sender: Sender,
+    id: HeaderValue,
+}
+
+impl Shared {
+    /// The name of a request: what a trusted proxy calls it, or a new one.
+    fn request_id(&self, headers: &HeaderMap, sender: Sender) -> HeaderValue {
+        let now = self.app.limiter().clock().now();
+        match sender {
+            Sender::TrustedProxy => request_id::of(headers, now),
+            Sender::Anybody => request_id::of(&HeaderMap::new(), now),
+        }
+    }
+
+    /// Decides on a request and sends it on.
+    async fn pass<B: RequestBody>(
+        &self,
+        head: Parts,
+        body: B,
+        client: Client,
+        limits: &RequestLimits,
+    ) -> Result<Response, Problem> {
+        let target = Target::of(&head)?;
+        let decided = match self.is_exempt(&head, target.path()) {
+            true => None,
+            false => {
+                let asked = identity::Target { method: head.method.as_str(), path: target.path() };
+                Some(decide(&self.app, asked, &head.headers, client.peer).await?)
+            }
+        };
+        let options = self.app.headers();
+        let Some(Decided { decision, caller }) = decided else {
+            return self.forward(head, body, target, client, None, limits).await;
+        };
+        if !decision.is_allowed() {
+            return Err(respond::denied(&decision, options));
+        }
+        let caller = if self.identity_headers { Some(caller) } else { None };
+        match self.forward(head, body, target, client, caller, limits).await {
+            Ok(mut response) => {
+                names::drop_rate_limits(response.headers_mut());
+                respond::rate_limit_headers(&decision, options, response.headers_mut());
+                Ok(response)
+            }
+            Err(problem) => {
+                let mut headers = HeaderMap::new();
+                respond::rate_limit_headers(&decision, options, &mut headers);
+                Err(problem.headers(headers))
+            }
+        }
+    }
+
+    fn is_exempt(&self, head: &Parts, path: &str) -> bool {
+        self.exempt.iter().any(|pattern| pattern.matches(path))
+            || (self.preflights == Preflights::Exempt && cors::is_preflight(&head.method, &head.headers))
+    }
+
+    /// Sends a request on, and returns the upstream's answer as it may be passed on.
+    async fn forward<B: RequestBody>(
+        &self,
+        mut head: Parts,
+        body: B,
+        target: Target,
+        client: Client,
+        caller: Option<Caller>,
+        limits: &RequestLimits,
+    ) -> Result<Response, Problem> {
+        let route = self.routes.find(target.host(), target.path()).ok_or_else(|| not_found(target.path()))?;
+        let limits = limits_of(route, limits);
+        body::check_length(&head.headers, &limits)?;
+        let wishes = names::clean_request(&mut head.headers, client.sender);
+        tell(&mut head.headers, &target, client, caller)?;
+
+        let (body, watch) = body::watch_body(body, &limits);
+        let upgrade = head.extensions.remove::<OnUpgrade>();
+        let outgoing = Outgoing {
+            method: head.method,
+            headers: head.headers,
+            path_and_query: stripped(target.path_and_query, route.strip_prefix.as_deref())?,
+            host: target.host.filter(|_| route.preserve_host),
+            wants_trailers: wishes.trailers,
+            body,
+            watch: watch.clone(),
+        };
+        let sent = match upgrade {
+            Some(client) if is_upgrade(wishes, head.version) && route.may_tunnel() => {
+                route.tunnel(outgoing, client).await
+            }
+            _ => route.send(outgoing).await,
+        };
+        if let Some(watch) = &watch {
+            if let Some(fault) = watch.fault() {
+                return Err(super::closing(fault.into(), head.version));
+            }
+            watch.answered();
+        }
+        sent.map(returned).map_err(Problem::from)
+    }
+}
+
+/// What is asked of a request's body by this route.
+fn limits_of(route: &Route, listener: &RequestLimits) -> RequestLimits {
+    RequestLimits {
+        body_bytes_max: route.max_body_bytes.unwrap_or(u64::MAX),
+        body_idle: listener.body_idle,
+        body_idle_answered: route.idle_timeout,
+        // A body that is passed on may take as long as it likes, as long as it moves.
+        whole_request: Duration::MAX,
+    }
+}
+
+/// Only HTTP/1.1 has this way to change the protocol.
+fn is_upgrade(wishes: Wishes, version: Version) -> bool {
+    wishes.websocket && version == Version::HTTP_11
+}
+
+/// Adds what only the gateway says to the upstream.
+fn tell(headers: &mut HeaderMap, target: &Target, client: Client, caller: Option<Caller>) -> Result<(), Problem> {
+    forwarded::add(headers, Hop { peer: client.peer.ip(), host: target.host.as_ref(), scheme: "http" });
+    headers.insert(REQUEST_ID, client.id);
+    let Some(caller) = caller else { return Ok(()) };
+    let named = [(IDENTIFIER, Some(caller.identifier)), (TENANT, Some(caller.tenant)), (TIER, caller.tier)];
+    for (name, value) in named {
+        let Some(value) = value else { continue };
+        let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) else {
+            let detail =
+                format!("the value of {name} holds characters that no header may hold; use another identity");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        };
+        headers.insert(name, value);
+    }
+    Ok(())
+}
+
+/// The path without what the route takes off it.
+fn stripped(asked: PathAndQuery, prefix: Option<&str>) -> Result<PathAndQuery, Problem> {
+    let Some(rest) = prefix.and_then(|prefix| asked.as_str().strip_prefix(prefix)) else { return Ok(asked) };
+    let rest = match rest.as_bytes().first() {
+        Some(b'/') => Cow::Borrowed(rest),
+        None | Some(b'?') => Cow::Owned(format!("/{rest}")),
+        // `/api` is no prefix of `/apis`.
+        Some(_) => return Ok(asked),
+    };
+    PathAndQuery::try_from(&*rest)
+        .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the path holds characters that no path may hold"))
+}
+
+/// An upstream's answer as it is passed on.
+fn returned(response: Response) -> Response {
+    let (head, body) = response.into_parts();
+    let mut headers = head.headers;
+    names::clean_answer(&mut headers);
+    let is_tunnel = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    if is_tunnel {
+        names::say_websocket(&mut headers);
+    }
+    let mut response = Response::new(body);
+    *response.status_mut() = head.status;
+    *response.headers_mut() = headers;
+    response
+}
+
+fn not_found(path: &str) -> Problem {
+    let detail = format!("no route is for {} at this host; check both", echo(path));
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unreachable => {
+                Self::new(StatusCode::BAD_GATEWAY, "the upstream cannot be reached; try again later")
+            }
+            Failure::Broken(error) => {
+                tracing::debug!(%error, "an upstream broke off");
+                let detail = "the upstream closed the connection or sent something that is no answer";
+                Self::new(StatusCode::BAD_GATEWAY, detail)
+            }
+            Failure::NotAsked => {
+                Self::new(StatusCode::BAD_GATEWAY, "the upstream agreed to an upgrade that nobody asked for")
+            }
+            Failure::Late => Self::new(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
+            Failure::Busy => {
+                let detail = "the upstream has as many requests as it may have; try again later";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+                    .header(header::RETRY_AFTER, BUSY_RETRY_AFTER_SECS.into())
+            }
+        }
+    }
+}
+
+/// What was decided on a request, and who sent it.
+struct Decided {
+    decision: Decision,
+    caller: Caller,
+}
+
+/// Who sent a request, as upstreams are told.
+struct Caller {
+    identifier: Cow<'static, str>,
+    tenant: Cow<'static, str>,
+    tier: Option<Cow<'static, str>>,
 }
 
 /// Charges the sender of a request for what it asks.
-async fn decide(app: &App, path: &str, headers: &HeaderMap, peer: SocketAddr) -> Result<Decision, Problem> {
+async fn decide(
+    app: &App,
+    asked: identity::Target<'_>,
+    headers: &HeaderMap,
+    peer: SocketAddr,
+) -> Result<Decided, Problem> {
     let client = credentials::identify(headers, peer, credentials::DEMO_KEYS)?;
-    let resource = resource(path);
+    let resource = resource(asked.path);
     let request = sluicegate::Request {
         tenant: DEFAULT_TENANT,
         resource: &resource,
@@ -81,17 +363,23 @@ async fn decide(app: &App, path: &str, headers: &HeaderMap, peer: SocketAddr) ->
         address: Some(client.address),
         tier: None,
         cost: None,
-        target: None,
-        stage: sluicegate::identity::Stage::Request,
+        target: Some(asked),
+        stage: identity::Stage::Request,
     };
-    app.limiter().check(&request).await.map_err(|error| respond::undecided(error, app.headers()))
+    let decision =
+        app.limiter().check(&request).await.map_err(|error| respond::undecided(error, app.headers()))?;
+    let identifier = match client.identity {
+        Identity::Named(name) | Identity::Claimed(name) => Cow::Borrowed(name),
+        Identity::Address(address) => Cow::Owned(address.to_string()),
+    };
+    let caller = Caller { identifier, tenant: Cow::Borrowed(DEFAULT_TENANT), tier: None };
+    Ok(Decided { decision, caller })
 }
 
 /// What rules call a path: `/api/ping` is `api.ping`.
 fn resource(path: &str) -> String {
-    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    segments.join(".")
+    match path.trim_start_matches('/') {
+        "" => "/".to_owned(),
+        segments => segments.replace('/', "."),
+    }
 }
-
-#[cfg(test)]
-mod tests;
