@@ -6,6 +6,7 @@
 //! of the three wins is not decided here.
 
 pub(crate) mod gateway;
+pub(crate) mod identity;
 pub(crate) mod load;
 pub(crate) mod redis;
 pub(crate) mod schema;
@@ -15,8 +16,10 @@ mod tests;
 use crate::secret::Secret;
 use crate::settings::{FileSettings, StoreUrl};
 use gateway::GatewaySettings;
+use identity::{IdentitySettings, TRUSTED_HEADERS};
 use redis::RedisSettings;
 use sluicegate::headers::{HeaderOptions, ResetStyle};
+use sluicegate::identify::address::{TrustedHeader, TrustedProxies};
 use sluicegate::rules::DEADLINE_DEFAULT;
 use sluicegate::rules::file::problem::shown;
 use sluicegate::rules::file::tree::Kind;
@@ -27,7 +30,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The top-level keys that only a server has.
-pub(crate) const KEYS: &[&str] = &["store", "memory", "redis", "listen", "resp", "headers", "gateway"];
+pub(crate) const KEYS: &[&str] = &[
+    "store",
+    "memory",
+    "redis",
+    "listen",
+    "resp",
+    "headers",
+    "trusted_proxies",
+    "trusted_header",
+    "identity",
+    "gateway",
+];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
 /// The keys of `listen`.
@@ -63,6 +77,10 @@ pub(crate) struct Config {
     pub(crate) headers: HeaderOptions,
     /// Where requests go.
     pub(crate) gateway: GatewaySettings,
+    /// Who may speak for others.
+    pub(crate) proxies: TrustedProxies,
+    /// How callers are known, if the file says it.
+    pub(crate) identity: Option<IdentitySettings>,
     /// The rules.
     pub(crate) rules: RuleSet,
 }
@@ -144,6 +162,9 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let resp = top.optional("resp", RespSettings::default(), read_resp);
     let headers = top.optional("headers", HeaderOptions::default(), read_headers);
     let gateway = top.optional("gateway", GatewaySettings::default(), gateway::read);
+    let proxies = top.optional("trusted_proxies", TrustedProxies::default(), identity::read_proxies);
+    let header = top.optional("trusted_header", TrustedHeader::default(), |each| each.choice(TRUSTED_HEADERS));
+    let identity = top.optional("identity", None, |identity| identity::read(identity).map(Some));
     let rules = file::read_rules(top);
     let settings = FileSettings { store: store?, ..settings? };
     Some(Config {
@@ -153,6 +174,8 @@ fn read(top: &Section<'_>) -> Option<Config> {
         resp: resp?,
         headers: headers?,
         gateway: gateway?,
+        proxies: proxies?.header(header?),
+        identity: identity?,
         rules: rules?,
     })
 }

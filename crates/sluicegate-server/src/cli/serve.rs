@@ -18,16 +18,17 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use sluicegate::Instances;
 use sluicegate::clock::{Clock as _, SystemClock};
-use sluicegate::identify::address::TrustedProxies;
 
 use crate::app::{App, AppOptions};
 use crate::config::Config;
+use crate::config::identity::IdentitySettings;
 use crate::config::load::{self, LoadError};
 use crate::config::redis::RedisSettings;
 use crate::fleet::Fleet;
 use crate::http::Routers;
 use crate::http::gateway::Gateway;
 use crate::http::health::{Health, Readiness};
+use crate::identify::identify;
 use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
 use crate::resp::{self, RespOptions, Service};
 use crate::settings::{self, Env, Flags, Listen, Settings, StoreUrl};
@@ -62,16 +63,17 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Config { memory, redis, resp, headers, gateway, rules, .. } = config;
+    let Config { memory, redis, resp, headers, proxies, identity, gateway, rules, .. } = config;
+    let identify = identify(identity.unwrap_or_else(IdentitySettings::demo), proxies, env.variables())?;
     let (signals, app) = {
         // A shared store connects in the background. Waiting for one that cannot be reached makes the start long
         // enough to be called off.
         let _runtime = runtime.enter();
         let (admin_token, has_resp) = (settings.admin_token.clone(), settings.resp != Listen::Off);
-        let options = AppOptions { rules, memory, headers, admin_token, has_resp };
+        let options = AppOptions { rules, memory, headers, admin_token, identify, has_resp };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
-    let gateway = Gateway::open(&gateway, app.clone(), TrustedProxies::default())?;
+    let gateway = Gateway::open(&gateway, app.clone())?;
     let is_demo = is_demo && gateway.is_none();
     let routers = Routers::new(&app, &health).with_gateway(gateway);
     let doors = Doors { routers, resp: Service::new(app.clone(), resp) };

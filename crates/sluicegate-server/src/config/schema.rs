@@ -4,6 +4,7 @@
 //! way it can think of to see that both agree. Where they cannot, because a schema sees one value at a time
 //! (second names, tiers that are not listed, numbers that do not go together), the schema is the laxer one.
 
+use super::identity::TRUSTED_HEADERS;
 use super::{
     HEADERS_KEYS, KEYS, LISTEN_KEYS, MAX_KEYS_MAX, MEMORY_KEYS, PASSWORD_BYTES_MAX, RESETS, RESP_KEYS, STYLES,
 };
@@ -23,6 +24,7 @@ use sluicegate::rules::file::{self, TIERS_MAX, UNMATCHED};
 use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
 
 mod gateway;
+mod identity;
 mod redis;
 
 /// The schema, draft 2020-12.
@@ -132,6 +134,13 @@ fn top_property(key: &str) -> Value {
         }),
         "redis" => redis::section(),
         "gateway" => gateway::section(),
+        "trusted_proxies" => identity::proxies(),
+        "trusted_header" => words(
+            "The field in which trusted proxies name their client; if both are there, they must agree.",
+            TRUSTED_HEADERS,
+            "either",
+        ),
+        "identity" => identity::sources(),
         "memory" => object("The embedded store.", MEMORY_KEYS, &[], memory_property),
         "listen" => object(listen, LISTEN_KEYS, &[], listen_property),
         "resp" => object("The RESP listener.", RESP_KEYS, &[], resp_property),

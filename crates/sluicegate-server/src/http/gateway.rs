@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! target.rs    host and normalised path, or 400
-//! decide       who asks, and may they: 401, 429, 503
+//! admit.rs     who asks, and may they: 401, 429, 503
 //! routes.rs    which upstreams: 404
 //! names.rs, forwarded.rs, request_id.rs    what the upstream is told, and by whom
 //! route.rs ──> upstream.rs    whose turn it is, connections: 502, 503, 504
@@ -14,7 +14,6 @@
 //! Without routes the listener serves a [`demo`] instead.
 
 mod cors;
-mod credentials;
 pub(super) mod demo;
 mod download;
 mod forwarded;
@@ -35,17 +34,16 @@ use std::time::Duration;
 
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::request::Parts;
-use axum::http::uri::PathAndQuery;
 use axum::http::{Request, StatusCode, Version};
 use axum::response::{IntoResponse as _, Response};
 use hyper::upgrade::OnUpgrade;
-use sluicegate::Decision;
 use sluicegate::Identity;
 use sluicegate::clock::Clock as _;
-use sluicegate::identify::address::TrustedProxies;
-use sluicegate::identity::{self, DEFAULT_TENANT};
-use sluicegate::path::PathPattern;
+use sluicegate::gate::Admission;
+use sluicegate::identify::Caller;
+use sluicegate::path::{Path, PathPattern};
 
+use crate::admit;
 use crate::app::App;
 use crate::body::{self, RequestBody, RequestLimits};
 use crate::config::gateway::{GatewaySettings, Preflights};
@@ -75,8 +73,6 @@ pub(crate) struct Gateway(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     app: App,
-    /// Whose word counts about the way of a request.
-    proxies: TrustedProxies,
     routes: RouteTable<Route>,
     exempt: Box<[PathPattern]>,
     preflights: Preflights,
@@ -85,13 +81,8 @@ struct Shared {
 }
 
 impl Gateway {
-    /// The gateway of these settings, if they have routes, behind these proxies. Reads certificates, and opens no
-    /// connection yet.
-    pub(crate) fn open(
-        settings: &GatewaySettings,
-        app: App,
-        proxies: TrustedProxies,
-    ) -> Result<Option<Self>, TlsFault> {
+    /// The gateway of these settings, if they have routes. Reads certificates, and opens no connection yet.
+    pub(crate) fn open(settings: &GatewaySettings, app: App) -> Result<Option<Self>, TlsFault> {
         if settings.routes.is_empty() {
             return Ok(None);
         }
@@ -101,7 +92,6 @@ impl Gateway {
         });
         let shared = Shared {
             app,
-            proxies,
             routes: RouteTable::new(routes.collect::<Result<Vec<_>, TlsFault>>()?),
             exempt: settings.exempt.clone(),
             preflights: settings.preflights,
@@ -121,10 +111,10 @@ impl Gateway {
         let shared = &*self.0;
         let (head, body) = request.into_parts();
         let origin = shared.cors.as_ref().and_then(|cors| cors.origin(&head.headers));
-        let is_trusted = shared.proxies.contains(peer.ip());
+        let is_trusted = shared.app.gate().identify().proxies().contains(peer.ip());
         let sender = if is_trusted { Sender::TrustedProxy } else { Sender::Anybody };
         let id = shared.request_id(&head.headers, sender);
-        let client = Client { peer, sender, id: id.clone() };
+        let client = Client { peer, sender, id: id.clone(), caller: None };
         let mut response = match shared.pass(head, body, client, limits).await {
             Ok(response) => response,
             Err(problem) => {
@@ -145,6 +135,8 @@ struct Client {
     peer: SocketAddr,
     sender: Sender,
     id: HeaderValue,
+    /// As whom the upstream is told of them, if it is.
+    caller: Option<Caller>,
 }
 
 impl Shared {
@@ -166,22 +158,16 @@ impl Shared {
         limits: &RequestLimits,
     ) -> Result<Response, Problem> {
         let target = Target::of(&head)?;
-        let decided = match self.is_exempt(&head, target.path()) {
-            true => None,
-            false => {
-                let asked = identity::Target { method: head.method.as_str(), path: target.path() };
-                Some(decide(&self.app, asked, &head.headers, client.peer).await?)
-            }
-        };
-        let options = self.app.headers();
-        let Some(Decided { decision, caller }) = decided else {
-            return self.forward(head, body, target, client, None, limits).await;
-        };
-        if !decision.is_allowed() {
-            return Err(respond::denied(&decision, options));
+        let path = target.path()?;
+        if self.is_exempt(&head, &path) {
+            return self.forward(head, body, &target, &path, client, limits).await;
         }
-        let caller = if self.identity_headers { Some(caller) } else { None };
-        match self.forward(head, body, target, client, caller, limits).await {
+        let admission =
+            admit::admit(&self.app, head.method.as_str(), &path, &head.headers, client.peer.ip()).await?;
+        let Admission { caller, decision } = admission;
+        let client = Client { caller: self.identity_headers.then_some(caller), ..client };
+        let options = self.app.headers();
+        match self.forward(head, body, &target, &path, client, limits).await {
             Ok(mut response) => {
                 names::drop_rate_limits(response.headers_mut());
                 respond::rate_limit_headers(&decision, options, response.headers_mut());
@@ -195,8 +181,8 @@ impl Shared {
         }
     }
 
-    fn is_exempt(&self, head: &Parts, path: &str) -> bool {
-        self.exempt.iter().any(|pattern| pattern.matches(path))
+    fn is_exempt(&self, head: &Parts, path: &Path<'_>) -> bool {
+        self.exempt.iter().any(|pattern| pattern.matches(path.matched()))
             || (self.preflights == Preflights::Exempt && cors::is_preflight(&head.method, &head.headers))
     }
 
@@ -205,24 +191,24 @@ impl Shared {
         &self,
         mut head: Parts,
         body: B,
-        target: Target,
+        target: &Target,
+        path: &Path<'_>,
         client: Client,
-        caller: Option<Caller>,
         limits: &RequestLimits,
     ) -> Result<Response, Problem> {
-        let route = self.routes.find(target.host(), target.path()).ok_or_else(|| not_found(target.path()))?;
+        let route = self.routes.find(target.host(), path.matched()).ok_or_else(|| not_found(path.sent()))?;
         let limits = limits_of(route, limits);
         body::check_length(&head.headers, &limits)?;
         let wishes = names::clean_request(&mut head.headers, client.sender);
-        tell(&mut head.headers, &target, client, caller)?;
+        tell(&mut head.headers, target, client)?;
 
         let (body, watch) = body::watch_body(body, &limits);
         let upgrade = head.extensions.remove::<OnUpgrade>();
         let outgoing = Outgoing {
             method: head.method,
             headers: head.headers,
-            path_and_query: stripped(target.path_and_query, route.strip_prefix.as_deref())?,
-            host: target.host.filter(|_| route.preserve_host),
+            path_and_query: target.sent(path, route.strip_prefix.as_deref())?,
+            host: target.host.clone().filter(|_| route.preserve_host),
             wants_trailers: wishes.trailers,
             body,
             watch: watch.clone(),
@@ -260,12 +246,18 @@ fn is_upgrade(wishes: Wishes, version: Version) -> bool {
 }
 
 /// Adds what only the gateway says to the upstream.
-fn tell(headers: &mut HeaderMap, target: &Target, client: Client, caller: Option<Caller>) -> Result<(), Problem> {
+fn tell(headers: &mut HeaderMap, target: &Target, client: Client) -> Result<(), Problem> {
     forwarded::add(headers, Hop { peer: client.peer.ip(), host: target.host.as_ref(), scheme: "http" });
     headers.insert(REQUEST_ID, client.id);
-    let Some(caller) = caller else { return Ok(()) };
-    let named = [(IDENTIFIER, Some(caller.identifier)), (TENANT, Some(caller.tenant)), (TIER, caller.tier)];
-    for (name, value) in named {
+    let Some(caller) = client.caller else { return Ok(()) };
+    let identifier = match caller.identity() {
+        Identity::Named(name) => Some(Cow::Borrowed(name)),
+        Identity::Address(address) => Some(Cow::Owned(address.to_string())),
+        // An upstream would take it for somebody who is known.
+        Identity::Claimed(_) => None,
+    };
+    let tier = caller.tier().map(Cow::Borrowed);
+    for (name, value) in [(IDENTIFIER, identifier), (TENANT, Some(caller.tenant().into())), (TIER, tier)] {
         let Some(value) = value else { continue };
         let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) else {
             let detail =
@@ -275,19 +267,6 @@ fn tell(headers: &mut HeaderMap, target: &Target, client: Client, caller: Option
         headers.insert(name, value);
     }
     Ok(())
-}
-
-/// The path without what the route takes off it.
-fn stripped(asked: PathAndQuery, prefix: Option<&str>) -> Result<PathAndQuery, Problem> {
-    let Some(rest) = prefix.and_then(|prefix| asked.as_str().strip_prefix(prefix)) else { return Ok(asked) };
-    let rest = match rest.as_bytes().first() {
-        Some(b'/') => Cow::Borrowed(rest),
-        None | Some(b'?') => Cow::Owned(format!("/{rest}")),
-        // `/api` is no prefix of `/apis`.
-        Some(_) => return Ok(asked),
-    };
-    PathAndQuery::try_from(&*rest)
-        .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the path holds characters that no path may hold"))
 }
 
 /// An upstream's answer as it is passed on.
@@ -331,55 +310,5 @@ impl From<Failure> for Problem {
                     .header(header::RETRY_AFTER, BUSY_RETRY_AFTER_SECS.into())
             }
         }
-    }
-}
-
-/// What was decided on a request, and who sent it.
-struct Decided {
-    decision: Decision,
-    caller: Caller,
-}
-
-/// Who sent a request, as upstreams are told.
-struct Caller {
-    identifier: Cow<'static, str>,
-    tenant: Cow<'static, str>,
-    tier: Option<Cow<'static, str>>,
-}
-
-/// Charges the sender of a request for what it asks.
-async fn decide(
-    app: &App,
-    asked: identity::Target<'_>,
-    headers: &HeaderMap,
-    peer: SocketAddr,
-) -> Result<Decided, Problem> {
-    let client = credentials::identify(headers, peer, credentials::DEMO_KEYS)?;
-    let resource = resource(asked.path);
-    let request = sluicegate::Request {
-        tenant: DEFAULT_TENANT,
-        resource: &resource,
-        identity: client.identity,
-        address: Some(client.address),
-        tier: None,
-        cost: None,
-        target: Some(asked),
-        stage: identity::Stage::Request,
-    };
-    let decision =
-        app.limiter().check(&request).await.map_err(|error| respond::undecided(error, app.headers()))?;
-    let identifier = match client.identity {
-        Identity::Named(name) | Identity::Claimed(name) => Cow::Borrowed(name),
-        Identity::Address(address) => Cow::Owned(address.to_string()),
-    };
-    let caller = Caller { identifier, tenant: Cow::Borrowed(DEFAULT_TENANT), tier: None };
-    Ok(Decided { decision, caller })
-}
-
-/// What rules call a path: `/api/ping` is `api.ping`.
-fn resource(path: &str) -> String {
-    match path.trim_start_matches('/') {
-        "" => "/".to_owned(),
-        segments => segments.replace('/', "."),
     }
 }

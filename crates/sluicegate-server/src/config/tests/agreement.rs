@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::gateway::{CORS_KEYS, GATEWAY_KEYS, ROUTE_KEYS, TLS_KEYS};
+use crate::config::identity::{API_KEY_KEYS, IP_KEYS, JWT_KEYS, KEY_KEYS, SOURCE_KEYS};
 use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
 use serde_json::{Value, json};
@@ -18,6 +19,11 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     MEMORY_KEYS,
     REDIS_KEYS,
     LISTEN_KEYS,
+    SOURCE_KEYS,
+    JWT_KEYS,
+    API_KEY_KEYS,
+    KEY_KEYS,
+    IP_KEYS,
     RESP_KEYS,
     HEADERS_KEYS,
     GATEWAY_KEYS,
@@ -110,6 +116,11 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         MEMORY_KEYS,
         REDIS_KEYS,
         LISTEN_KEYS,
+        SOURCE_KEYS,
+        JWT_KEYS,
+        API_KEY_KEYS,
+        KEY_KEYS,
+        IP_KEYS,
         RESP_KEYS,
         HEADERS_KEYS,
         GATEWAY_KEYS,
@@ -147,11 +158,20 @@ gateway:
   preflights: exempt
   identity_headers: true
   cors: { allow_origins: [https://app.example.com, "*"], allow_credentials: true }
+trusted_proxies: [10.0.0.0/8, "2001:db8::1"]
+trusted_header: either
+identity:
+  - jwt: { issuer: https://id.example, audience: [api], jwks_url: https://id.example/keys, claim: sub, tier_claim: tier,
+      tenant_claim: org, leeway: 30s, refresh: 5min, keep: 24h, ca_file: ca.pem }
+  - jwt: { issuer: other, audience: api, secret_env: JWT_SECRET }
+  - api_key: { header: X-API-Key, verify: true, keys: [
+      { sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo, tier: free, tenant: t } ] }
+  - ip: { ipv6_prefix: 64 }
 tiers: [free, pro]
 unmatched: allow
 rules:
   - name: payments
-    match: { tenant: "*", resource: api.* }
+    match: { tenant: "*", resource: api.*, path: /api/**, method: [GET, POST] }
     per: [tenant, identifier]
     limits:
       - { algorithm: token_bucket, capacity: 100, refill: 100/60s, credits: 5, credit_ttl: 24h, name: burst }
@@ -305,6 +325,16 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "has the same name in header fields",
     "global among others",
     "cannot be charged ahead",
+    "a second entry for the issuer",
+    "a second one of that key",
+    "counts unverified credentials",
+    "shorter than `refresh`",
+    "nobody could ever be let in",
+    "the field of tokens",
+    "not 64 hexadecimal digits",
+    "not a network",
+    "matches no path",
+    "** within a segment",
     "without hashed keys",
     "out of range",
     "is not set: ",

@@ -14,9 +14,9 @@ use axum::http::header::{self, HeaderValue};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 
-use sluicegate::identity::Target;
+use sluicegate::path::EncodedSlashes;
 
-use super::decide;
+use crate::admit;
 use crate::app::App;
 use crate::problem::Problem;
 use crate::respond;
@@ -61,12 +61,8 @@ pub(in crate::http) async fn pong(
     headers: &HeaderMap,
     peer: SocketAddr,
 ) -> Result<Response, Problem> {
-    // The router takes HEAD for GET, and so do rules.
-    let asked = Target { method: "GET", path };
-    let decision = decide(app, asked, headers, peer).await?.decision;
-    if !decision.is_allowed() {
-        return Err(respond::denied(&decision, app.headers()));
-    }
+    let normal = admit::path(path, EncodedSlashes::Refuse)?;
+    let decision = admit::admit(app, "GET", &normal, headers, peer.ip()).await?.decision;
     let mut pong = Response::new(Body::from(PONG));
     pong.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(respond::allowed(pong, &decision, app.headers()))

@@ -11,6 +11,7 @@ use axum::http::{Method, StatusCode, Version};
 use sluicegate::path::{EncodedSlashes, Path};
 
 use super::host::HOST_BYTES_MAX;
+use crate::admit;
 use crate::problem::Problem;
 
 /// The longest host: a name, a colon and a port.
@@ -24,10 +25,8 @@ const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PAT
 pub(super) struct Target {
     /// Host and port as the client named them; only HTTP/1.0 may leave them out.
     pub(super) host: Option<HeaderValue>,
-    /// The path in the form in which it is sent on, and the query as it came.
-    pub(super) path_and_query: PathAndQuery,
-    /// The path as rules and routes see it, where that is another form.
-    matched: Option<Box<str>>,
+    /// Path and query as they came.
+    asked: PathAndQuery,
 }
 
 impl Target {
@@ -41,13 +40,7 @@ impl Target {
         let Some(asked) = head.uri.path_and_query().filter(|asked| asked.path().starts_with('/')) else {
             return Err(bad("the request's target is no path; send one that begins with /"));
         };
-        // What could be read in two ways is refused.
-        let path = Path::parse(asked.path(), EncodedSlashes::Refuse)
-            .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let is_as_sent = path.sent() == asked.path();
-        let path_and_query = if is_as_sent { asked.clone() } else { joined(path.sent(), asked.query())? };
-        let matched = (path.matched() != path.sent()).then(|| path.matched().into());
-        Ok(Self { host, path_and_query, matched })
+        Ok(Self { host, asked: asked.clone() })
     }
 
     /// The host as text.
@@ -55,9 +48,21 @@ impl Target {
         self.host.as_ref()?.to_str().ok()
     }
 
-    /// The path as rules and routes see it.
-    pub(super) fn path(&self) -> &str {
-        self.matched.as_deref().unwrap_or_else(|| self.path_and_query.path())
+    /// The path in its one form; what could be read in two ways is refused.
+    pub(super) fn path(&self) -> Result<Path<'_>, Problem> {
+        admit::path(self.asked.path(), EncodedSlashes::Refuse)
+    }
+
+    /// What an upstream is asked for: `path`, without `prefix` if it begins with that, and the query as it came.
+    pub(super) fn sent(&self, path: &Path<'_>, prefix: Option<&str>) -> Result<PathAndQuery, Problem> {
+        let path = prefix.map_or(path.sent(), |prefix| without(path.sent(), prefix));
+        if path == self.asked.path() {
+            return Ok(self.asked.clone());
+        }
+        let joined = self.asked.query().map(|query| format!("{path}?{query}"));
+        // Normal forms hold only what a path may hold, so this does not fail.
+        PathAndQuery::try_from(joined.as_deref().unwrap_or(path))
+            .map_err(|_| bad("the path holds characters that no path may hold"))
     }
 }
 
@@ -65,11 +70,13 @@ fn bad(detail: &'static str) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, detail)
 }
 
-/// A path with a query; normal forms hold only what a path may hold, so this does not fail.
-fn joined(path: &str, query: Option<&str>) -> Result<PathAndQuery, Problem> {
-    let joined = query.map(|query| format!("{path}?{query}"));
-    PathAndQuery::try_from(joined.as_deref().unwrap_or(path))
-        .map_err(|_| bad("the path holds characters that no path may hold"))
+/// The path without its beginning, of which whole segments are taken: `/api` is none of `/apis`.
+fn without<'p>(path: &'p str, prefix: &str) -> &'p str {
+    match path.strip_prefix(prefix) {
+        Some("") => "/",
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => path,
+    }
 }
 
 /// The one host of a request. In the URI it wins (RFC 9112 §3.2.2); on HTTP/2 both must be the same.
@@ -201,10 +208,31 @@ mod tests {
             ("/%61?", "/a?", "/a"),
         ] {
             let target = target(Version::HTTP_11, uri, &["t"]).expect("a target");
-            assert_eq!((target.path_and_query.as_str(), target.path()), (sent, matched), "{uri}");
+            let path = target.path().expect("a path");
+            assert_eq!(
+                (target.sent(&path, None).expect("valid").as_str(), path.matched()),
+                (sent, matched),
+                "{uri}"
+            );
         }
         for uri in ["/a%2fb", "/a%5cb", "/a%00", "/a%", "/..;/a"] {
-            assert_eq!(target(Version::HTTP_11, uri, &["t"]), Err(StatusCode::BAD_REQUEST), "{uri}");
+            assert!(target(Version::HTTP_11, uri, &["t"]).expect("a target").path().is_err(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn whole_segments_are_taken_off_the_path() {
+        for (uri, sent) in [
+            ("/api/x?y", "/x?y"),
+            ("/api", "/"),
+            ("/api?y", "/?y"),
+            ("/api/", "/"),
+            ("/apis", "/apis"),
+            ("/x/api", "/x/api"),
+        ] {
+            let target = target(Version::HTTP_11, uri, &["t"]).expect("a target");
+            let path = target.path().expect("a path");
+            assert_eq!(target.sent(&path, Some("/api")).expect("valid").as_str(), sent, "{uri}");
         }
     }
 

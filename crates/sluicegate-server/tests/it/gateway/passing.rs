@@ -84,6 +84,38 @@ fn what_only_the_gateway_may_say_is_not_taken_from_clients() {
 }
 
 #[test]
+fn what_a_trusted_proxy_says_about_the_way_is_kept() {
+    let upstream = Upstream::echo("");
+    let section =
+        format!("routes: [{{ path: /**, upstream: 'http://{}' }}], identity_headers: true", upstream.address);
+    let rules = format!("trusted_proxies: [127.0.0.0/8]\n{AMPLE}");
+    let gateway = Gateway::with_rules("trusted", &section, &rules);
+    let lines = [
+        "x-forwarded-for: 198.51.100.1, 203.0.113.2",
+        "x-forwarded-proto: https",
+        "x-forwarded-host: shop.example",
+        "forwarded: for=198.51.100.1, for=203.0.113.2",
+        "x-request-id: abc-1",
+        "x-sluicegate-identifier: root",
+        "x_forwarded_for: 1.2.3.4",
+    ];
+    let answer = gateway.get("/a", &lines);
+    let head = &answer.body;
+    for (name, value) in [
+        ("x-forwarded-for", Some("198.51.100.1, 203.0.113.2, 127.0.0.1")),
+        ("x-forwarded-proto", Some("https")),
+        ("x-forwarded-host", Some("shop.example")),
+        ("forwarded", Some("for=198.51.100.1, for=203.0.113.2, for=127.0.0.1;host=\"t\";proto=http")),
+        ("x-request-id", Some("abc-1")),
+        ("x-sluicegate-identifier", Some("203.0.113.2")),
+        ("x_forwarded_for", None),
+    ] {
+        assert_eq!(header(head, name), value, "{head}");
+    }
+    assert_eq!(answer.header("x-request-id"), Some("abc-1"));
+}
+
+#[test]
 fn who_asks_is_told_only_where_it_is_wanted() {
     let upstream = Upstream::echo("");
     let gateway = Gateway::to("untold", upstream.address, "");
