@@ -53,14 +53,14 @@ impl Routers {
     /// The routers of this build.
     pub(crate) fn new(app: &App, health: &Health) -> Self {
         Self {
-            gateway: Site {
-                router: problem::with_fallbacks(gateway::router(app.clone())),
-                shortcut: Some(Shortcut::Ping(app.clone())),
-            },
-            api: Site {
-                router: problem::with_fallbacks(api::router(app.clone())),
-                shortcut: Some(Shortcut::Check(app.clone())),
-            },
+            gateway: Site::with_shortcut(
+                problem::with_fallbacks(gateway::router(app.clone())),
+                Shortcut::Ping(app.clone()),
+            ),
+            api: Site::with_shortcut(
+                problem::with_fallbacks(api::router(app.clone())),
+                Shortcut::Check(app.clone()),
+            ),
             admin: problem::with_fallbacks(
                 Router::new()
                     .merge(health::router(health.clone(), app.clone()))
@@ -77,11 +77,26 @@ impl Routers {
 pub(crate) struct Site {
     router: Router,
     shortcut: Option<Shortcut>,
+    limits: RequestLimits,
+}
+
+impl Site {
+    /// What `router` serves, with `shortcut` past it.
+    fn with_shortcut(router: Router, shortcut: Shortcut) -> Self {
+        Self { shortcut: Some(shortcut), ..Self::from(router) }
+    }
+
+    /// The same under other bounds on each request: who hands bodies on as they come needs none on their size, who
+    /// holds them does.
+    #[cfg_attr(not(test), expect(dead_code, reason = "every site of this build holds the bodies it reads"))]
+    pub(crate) fn limited(self, limits: RequestLimits) -> Self {
+        Self { limits, ..self }
+    }
 }
 
 impl From<Router> for Site {
     fn from(router: Router) -> Self {
-        Self { router, shortcut: None }
+        Self { router, shortcut: None, limits: RequestLimits::default() }
     }
 }
 
@@ -116,12 +131,8 @@ impl Shortcut {
 }
 
 /// Answers one request of a client at `peer`.
-pub(crate) async fn answer<B: RequestBody>(
-    site: &Site,
-    request: Request<B>,
-    peer: SocketAddr,
-    limits: &RequestLimits,
-) -> Response {
+pub(crate) async fn answer<B: RequestBody>(site: &Site, request: Request<B>, peer: SocketAddr) -> Response {
+    let limits = &site.limits;
     if let Err(problem) = body::check_head(&request, limits) {
         return closing(problem, request.version());
     }

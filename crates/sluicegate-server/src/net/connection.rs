@@ -53,8 +53,7 @@ impl Connections {
         let Self { site, options, protocol, notices } = self;
         let activity = Activity::new(Arc::clone(&options));
         let io = TokioIo::new(WatchedIo::new(io, Arc::clone(&activity), &options, slot));
-        let served =
-            Arc::new(Served { site, peer, options: Arc::clone(&options), activity: Arc::clone(&activity) });
+        let served = Arc::new(Served { site, peer, activity: Arc::clone(&activity) });
         let service = service_fn(|request| Arc::clone(&served).answer(request));
         let mut connection = pin!(protocol.serve_connection_with_upgrades(io, service));
         let mut timer = pin!(sleep_until(Instant::now() + options.first_byte));

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::open_files;
-use crate::body::RequestLimits;
 
 /// Everything about a listener that a test may want to be smaller or shorter.
 #[derive(Clone, Debug)]
@@ -47,8 +46,6 @@ pub(crate) struct ListenerOptions {
     /// Requests that one connection may give up in one second. Clients with deadlines give up now
     /// and then; the rapid-reset attack does so a hundred thousand times a second.
     pub(crate) resets_per_second_max: u32,
-    /// Bounds on each request.
-    pub(crate) request: RequestLimits,
 }
 
 impl Default for ListenerOptions {
@@ -70,7 +67,6 @@ impl Default for ListenerOptions {
             http2_ping_interval: Duration::from_secs(20),
             http2_ping_timeout: Duration::from_secs(10),
             resets_per_second_max: 1_000,
-            request: RequestLimits::default(),
         }
     }
 }

@@ -18,14 +18,12 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::activity::{Activity, InFlight};
-use super::options::ListenerOptions;
 use crate::http::{self, Site};
 
 /// What all requests of one connection share.
 pub(super) struct Served {
     pub(super) site: Arc<Site>,
     pub(super) peer: SocketAddr,
-    pub(super) options: Arc<ListenerOptions>,
     pub(super) activity: Arc<Activity>,
 }
 
@@ -43,7 +41,7 @@ impl Served {
             TrackedBody { incoming, activity: is_tracked.then(|| Arc::clone(&self.activity)) }
         });
 
-        let mut response = http::answer(&self.site, request, self.peer, &self.options.request).await;
+        let mut response = http::answer(&self.site, request, self.peer).await;
 
         // Without the word hyper would close after some of these answers and not after others, depending on how much
         // of the body happens to have arrived; a client that sends its next request meanwhile would lose it.
