@@ -15,6 +15,8 @@
 mod accept;
 mod activity;
 mod connection;
+mod framing;
+mod head;
 mod io;
 pub(crate) mod notice;
 pub(crate) mod open_files;

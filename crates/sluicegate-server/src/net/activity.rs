@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::framing::Standing;
 use super::options::ListenerOptions;
 
 /// See the table above.
@@ -54,6 +55,10 @@ struct State {
     /// When the phase began.
     since: Instant,
     requests_in_flight: u32,
+    /// Requests that were answered, or given up.
+    answers: u64,
+    /// An answer has handed the connection over to another protocol.
+    is_upgraded: bool,
     is_http2: bool,
     /// Part of a request's body was never read, so the peer may still be sending it.
     is_body_unread: bool,
@@ -69,6 +74,8 @@ impl Activity {
             phase: Phase::Connected,
             since: now,
             requests_in_flight: 0,
+            answers: 0,
+            is_upgraded: false,
             is_http2: false,
             is_body_unread: false,
             draining_since: None,
@@ -78,8 +85,8 @@ impl Activity {
         Arc::new(Self { options, state: Mutex::new(state) })
     }
 
-    /// Bytes have arrived.
-    pub(super) fn bytes_arrived(&self) {
+    /// Bytes have arrived. How far the connection is by now is returned.
+    pub(super) fn bytes_arrived(&self) -> Standing {
         let mut state = self.lock();
         let starts_head = match state.phase {
             Phase::Connected => true,
@@ -89,6 +96,12 @@ impl Activity {
         if starts_head {
             state.enter(Phase::Head);
         }
+        Standing { answers: state.answers, is_upgraded: state.is_upgraded }
+    }
+
+    /// An answer hands the connection over to another protocol.
+    pub(super) fn upgraded(&self) {
+        self.lock().is_upgraded = true;
     }
 
     /// The bytes so far are the whole HTTP/2 preface.
@@ -231,6 +244,7 @@ impl InFlight {
     /// The handler has answered; only the answer's body may still be on its way.
     pub(super) fn answered(&mut self) {
         self.is_answered = true;
+        self.activity.lock().answers += 1;
     }
 }
 
@@ -242,6 +256,7 @@ impl Drop for InFlight {
             state.enter(Phase::Idle);
         }
         if !self.is_answered {
+            state.answers += 1;
             state.resets.add(Instant::now());
         }
     }

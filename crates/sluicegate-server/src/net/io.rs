@@ -1,7 +1,7 @@
 //! The socket of one connection, watched.
 //!
-//! It tells [`Activity`] when bytes arrive and whether they are HTTP/2, gives up on a peer that
-//! does not read, lingers where closing at once would lose an answer, and holds the connection's
+//! It tells [`Activity`] when bytes arrive and whether they are HTTP/2, has [`Framing`] look at those
+//! that are not, gives up on a peer that does not read, lingers where closing at once would lose an answer, and holds the connection's
 //! slot: the slot is free again exactly when the socket is closed, also after an upgrade has taken
 //! it away from hyper.
 
@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::activity::Activity;
+use super::framing::Framing;
 use super::options::ListenerOptions;
 
 /// What an HTTP/2 client with prior knowledge sends first (RFC 9113 §3.4).
@@ -26,6 +27,7 @@ pub(super) struct WatchedIo<T, S> {
     io: T,
     activity: Arc<Activity>,
     preface: Preface,
+    framing: Framing,
     write_stall: Duration,
     write_timer: Option<Pin<Box<Sleep>>>,
     linger: Duration,
@@ -46,6 +48,7 @@ impl<T, S> WatchedIo<T, S> {
             io,
             activity,
             preface: Preface::Matched(0),
+            framing: Framing::new(),
             write_stall: options.write_stall,
             write_timer: None,
             linger: options.linger,
@@ -54,8 +57,15 @@ impl<T, S> WatchedIo<T, S> {
         }
     }
 
-    fn arrived(&mut self, bytes: &[u8]) {
-        self.activity.bytes_arrived();
+    fn arrived(&mut self, bytes: &mut [u8]) {
+        let standing = self.activity.bytes_arrived();
+        self.look_for_preface(bytes);
+        if self.framing.is_on() {
+            self.framing.pass(bytes, standing);
+        }
+    }
+
+    fn look_for_preface(&mut self, bytes: &[u8]) {
         let Preface::Matched(matched) = self.preface else {
             return;
         };
@@ -65,6 +75,7 @@ impl<T, S> WatchedIo<T, S> {
             Preface::Decided
         } else if compared == expected.len() {
             self.activity.speaks_http2();
+            self.framing.stop();
             Preface::Decided
         } else {
             Preface::Matched(matched + compared)
@@ -110,7 +121,7 @@ impl<T: AsyncRead + Unpin, S: Unpin> AsyncRead for WatchedIo<T, S> {
     ) -> Poll<io::Result<()>> {
         let filled_before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
-        let bytes = &buffer.filled()[filled_before..];
+        let bytes = &mut buffer.filled_mut()[filled_before..];
         if !bytes.is_empty() {
             self.arrived(bytes);
         }

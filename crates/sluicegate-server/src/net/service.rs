@@ -12,12 +12,15 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, HttpBody};
 use axum::http::header::{self, HeaderValue};
-use axum::http::{Request, Response, Version};
+use axum::http::{Request, Response, StatusCode, Version};
+use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::activity::{Activity, InFlight};
+use super::head;
+
 use crate::http::{self, Site};
 
 /// What all requests of one connection share.
@@ -41,19 +44,26 @@ impl Served {
             TrackedBody { incoming, activity: is_tracked.then(|| Arc::clone(&self.activity)) }
         });
 
-        let mut response = http::answer(&self.site, request, self.peer).await;
+        let (mut response, is_refused) = match head::check(&request) {
+            Ok(()) => (http::answer(&self.site, request, self.peer).await, false),
+            Err(problem) => (problem.into_response(), true),
+        };
 
         // Without the word hyper would close after some of these answers and not after others, depending on how much
         // of the body happens to have arrived; a client that sends its next request meanwhile would lose it.
-        if is_http1 && self.activity.is_last_answer() {
+        if is_http1 && (is_refused || self.activity.is_last_answer()) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.activity.upgraded();
         }
         in_flight.answered();
         Ok(response.map(|inner| AnswerBody { inner, _in_flight: in_flight }))
     }
 }
 
-/// A request's body that reports when it is dropped before its end.
+/// A request's body that reports when it is dropped before its end. Trailers are dropped: nothing here reads them, and
+/// whoever took them for headers, as upstreams have done, would take them from a client that nobody has checked.
 struct TrackedBody {
     incoming: Incoming,
     /// Whom to tell; nobody once the body has ended.
@@ -69,6 +79,7 @@ impl HttpBody for TrackedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        let frame = frame.filter(|frame| !frame.as_ref().is_ok_and(Frame::is_trailers));
         if frame.is_none() {
             self.activity = None;
         }

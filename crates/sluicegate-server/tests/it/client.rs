@@ -44,6 +44,11 @@ impl Connection {
         self.0.write_all(bytes.as_ref()).expect("the server reads");
     }
 
+    /// For servers that may have closed.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
     /// The status line of an answer after which the connection stays open; its headers are passed.
     pub(crate) fn read_head(&mut self) -> String {
         let mut head = Vec::new();

@@ -1,4 +1,6 @@
-//! Bodies that no good client would send. Each is refused for what it is, and the server goes on.
+//! What no good client would send. Each is refused for what it is, and the server goes on. Here are the bodies.
+
+mod framing;
 
 use std::net::SocketAddr;
 
