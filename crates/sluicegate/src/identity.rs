@@ -3,6 +3,7 @@
 //! An [`Identity`] is typed, so a name that looks like an address never meets the address. Text that comes
 //! from outside is checked once, by [`Request::validate`], before anything is looked up with it.
 
+use crate::path::PATH_BYTES_MAX;
 use sluicegate_core::Cost;
 use std::fmt;
 use std::net::IpAddr;
@@ -20,8 +21,29 @@ pub const IDENTIFIER_BYTES_MAX: usize = 1_024;
 pub enum Identity<'a> {
     /// Known by a name: the owner of a key, a user, whatever the caller of the API says.
     Named(&'a str),
+    /// Says a name that nobody verified. It shares nothing with those who are known by that name.
+    Claimed(&'a str),
     /// Known only by the address it comes from.
     Address(IpAddr),
+}
+
+/// The HTTP request that a decision is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The method, as it was sent.
+    pub method: &'a str,
+    /// The path as rules see it: what [`Path::matched`](crate::path::Path::matched) says.
+    pub path: &'a str,
+}
+
+/// What is about to happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// The request would be served.
+    #[default]
+    Request,
+    /// A credential would be verified that is not known to be good. Who asks is not known yet.
+    Credential,
 }
 
 /// One request for a decision.
@@ -39,6 +61,10 @@ pub struct Request<'a> {
     pub tier: Option<&'a str>,
     /// How much is asked for; each rule's own cost if absent.
     pub cost: Option<Cost>,
+    /// The HTTP request, where there is one; rules for paths and methods apply only then.
+    pub target: Option<Target<'a>>,
+    /// What is about to happen; each rule is for one stage.
+    pub stage: Stage,
 }
 
 impl<'a> Request<'a> {
@@ -52,6 +78,8 @@ impl<'a> Request<'a> {
             address: None,
             tier: None,
             cost: None,
+            target: None,
+            stage: Stage::Request,
         }
     }
 
@@ -79,9 +107,13 @@ impl<'a> Request<'a> {
     /// If a name is empty, too long or holds control characters.
     pub fn validate(&self) -> Result<(), InvalidText> {
         valid_text("tenant", self.tenant, NAME_BYTES_MAX)?;
-        valid_text("resource", self.resource, NAME_BYTES_MAX)?;
+        // A path has bounds of its own, and no key is made of it.
+        let resource_bytes_max = self.target.map_or(NAME_BYTES_MAX, |_| PATH_BYTES_MAX);
+        valid_text("resource", self.resource, resource_bytes_max)?;
         match self.identity {
-            Identity::Named(identifier) => valid_text("identifier", identifier, IDENTIFIER_BYTES_MAX),
+            Identity::Named(identifier) | Identity::Claimed(identifier) => {
+                valid_text("identifier", identifier, IDENTIFIER_BYTES_MAX)
+            }
             Identity::Address(_) => Ok(()),
         }
     }

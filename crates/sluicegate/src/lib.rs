@@ -41,10 +41,13 @@ pub mod clock;
 pub mod decision;
 pub mod headers;
 pub mod hot;
+#[cfg(feature = "http")]
+pub mod identify;
 pub mod identity;
 pub mod instances;
 pub mod limiter;
 pub mod observe;
+pub mod path;
 pub mod rules;
 pub mod store;
 mod sync;

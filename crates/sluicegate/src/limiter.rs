@@ -13,7 +13,7 @@ mod fallback;
 
 use crate::clock::{Clock, SystemClock};
 use crate::decision::{Decision, Degradation};
-use crate::identity::{InvalidText, Request};
+use crate::identity::{InvalidText, Request, Stage};
 use crate::instances::Instances;
 use crate::observe::{Decided, NoObserver, Observer, Operation, Undecided};
 use crate::rules::RuleSet;
@@ -196,7 +196,9 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         };
         let took = self.answered(action, charges, now, began);
         // A cost of nothing is always allowed, even where no rule matches.
-        let is_covered = matched.any || request.cost.is_some_and(Cost::is_zero);
+        // So is looking at a credential: what it asks for is decided afterwards.
+        let is_free = request.cost.is_some_and(Cost::is_zero) || request.stage == Stage::Credential;
+        let is_covered = matched.any || is_free;
         let decision = match asked {
             Ok(reply) => {
                 let rules = Arc::clone(&self.rules);

@@ -10,6 +10,8 @@ mod lease;
 pub mod matching;
 pub mod pattern;
 
+use crate::identity::Stage;
+use crate::path::PathPattern;
 use crate::store::{KeySpace, Lease};
 pub use lease::LeaseBounds;
 use pattern::Pattern;
@@ -83,6 +85,22 @@ pub struct Selector {
     pub tenant: Option<Pattern>,
     /// The resource.
     pub resource: Option<Pattern>,
+    /// The path of an HTTP request.
+    pub path: Option<PathPattern>,
+    /// The methods of an HTTP request, of which one must be its; empty means any, and `GET` means `HEAD`, too.
+    pub methods: Vec<Box<str>>,
+    /// What is about to happen.
+    pub stage: Stage,
+}
+
+impl Selector {
+    /// True if one of the methods is `method`, in whatever case.
+    #[must_use]
+    pub fn has_method(&self, method: &str) -> bool {
+        // Whoever limits reading limits looking at the head of it.
+        let method = if method.eq_ignore_ascii_case("HEAD") { ["GET", method] } else { [method, method] };
+        self.methods.iter().any(|known| method.iter().any(|method| known.eq_ignore_ascii_case(method)))
+    }
 }
 
 /// What a rule counts by: any of these together; none of them means everybody shares one state.
@@ -303,6 +321,12 @@ impl RuleSet {
     #[must_use]
     pub fn unmatched(&self) -> Unmatched {
         self.unmatched
+    }
+
+    /// True if there is a rule for credentials that are about to be verified.
+    #[must_use]
+    pub fn guards_credentials(&self) -> bool {
+        self.rules.iter().any(|rule| rule.selector.stage == Stage::Credential && rule.mode != Mode::Off)
     }
 
     /// True if every rule that decides is closed, and there is one: without the store nothing passes that any

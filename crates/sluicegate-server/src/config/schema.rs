@@ -15,8 +15,10 @@ use sluicegate::rules::file::lease::{LEASE_KEYS, LEASE_MODES};
 use sluicegate::rules::file::limit::{
     ALIGNS, FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS, UNLIMITED,
 };
-use sluicegate::rules::file::rule::{MATCH_KEYS, MODES, OVERRIDE_KEYS, PARTS, POLICIES, RULE_KEYS};
-use sluicegate::rules::file::value::{LABEL_BYTES_MAX, PATTERN_BYTES_MAX, UNITS};
+use sluicegate::rules::file::rule::{
+    CREDENTIALS, MATCH_KEYS, METHODS_MAX, MODES, OVERRIDE_KEYS, PARTS, POLICIES, RULE_KEYS,
+};
+use sluicegate::rules::file::value::{LABEL_BYTES_MAX, METHOD_BYTES_MAX, PATTERN_BYTES_MAX, UNITS};
 use sluicegate::rules::file::{self, TIERS_MAX, UNMATCHED};
 use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
 
@@ -306,6 +308,25 @@ fn match_property(key: &str) -> Value {
     match key {
         "tenant" => described("pattern", "The tenant; a request that names none has `default`.", &["acme"]),
         "resource" => described("pattern", "What is asked for.", &["api.payment.*"]),
+        "path" => json!({
+            "description": "The path of an HTTP request: * is any run of characters within a segment, ** any run of segments.",
+            "type": "string",
+            "anyOf": [{ "pattern": "^/[^?\\\\]*$", "maxLength": 1024 }, reference("variable")],
+            "examples": ["/api/payments/**"],
+        }),
+        "method" => {
+            let method =
+                text("A method.", &json!({ "pattern": format!("^[A-Za-z0-9_-]{{1,{METHOD_BYTES_MAX}}}$") }));
+            json!({
+                "description": "The methods of an HTTP request. GET is HEAD, too.",
+                "anyOf": [method, { "type": "array", "items": method, "minItems": 1, "maxItems": METHODS_MAX }],
+                "examples": [["POST", "PUT"]],
+            })
+        }
+        "credential" => json!({
+            "description": "unverified: the rule guards the verification of credentials instead of requests, by ip or global.",
+            "anyOf": [word_of(CREDENTIALS), reference("variable")],
+        }),
         _ => unknown(),
     }
 }

@@ -81,6 +81,8 @@ async fn decide(app: &App, path: &str, headers: &HeaderMap, peer: SocketAddr) ->
         address: Some(client.address),
         tier: None,
         cost: None,
+        target: None,
+        stage: sluicegate::identity::Stage::Request,
     };
     app.limiter().check(&request).await.map_err(|error| respond::undecided(error, app.headers()))
 }

@@ -70,6 +70,7 @@ impl Entry {
     fn of(hot: &HotIdentity) -> Self {
         let (kind, identifier) = match hot.identity() {
             Identity::Named(name) => ("named", name.to_owned()),
+            Identity::Claimed(name) => ("claimed", name.to_owned()),
             Identity::Address(address) => ("address", address.to_string()),
         };
         let (requests_per_second, error) = numbers(hot.requests);

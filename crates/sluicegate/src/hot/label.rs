@@ -15,6 +15,8 @@ pub(super) struct Label {
     tenant: Text,
     /// The identity, if it is known by a name.
     name: Text,
+    /// Whether nobody verified the name.
+    is_claimed: bool,
     /// The identity, if it is known by its address.
     address: Option<IpAddr>,
 }
@@ -28,8 +30,9 @@ struct Text {
 impl Label {
     pub(super) fn set(&mut self, tenant: &str, identity: Identity<'_>) {
         self.tenant.set(tenant);
+        self.is_claimed = matches!(identity, Identity::Claimed(_));
         self.address = match identity {
-            Identity::Named(name) => {
+            Identity::Named(name) | Identity::Claimed(name) => {
                 self.name.set(name);
                 None
             }
@@ -42,7 +45,11 @@ impl Label {
     }
 
     pub(super) fn identity(&self) -> Identity<'_> {
-        self.address.map_or(Identity::Named(self.name.as_str()), Identity::Address)
+        match self.address {
+            Some(address) => Identity::Address(address),
+            None if self.is_claimed => Identity::Claimed(self.name.as_str()),
+            None => Identity::Named(self.name.as_str()),
+        }
     }
 }
 
@@ -81,6 +88,8 @@ mod tests {
         let address = Identity::Address([192, 0, 2, 7].into());
         label.set("t", address);
         assert_eq!((label.tenant(), label.identity()), ("t", address));
+        label.set("t", Identity::Claimed("192.0.2.7"));
+        assert_eq!(label.identity(), Identity::Claimed("192.0.2.7"));
         label.set("t", Identity::Named("192.0.2.7"));
         assert_eq!(label.identity(), Identity::Named("192.0.2.7"));
     }

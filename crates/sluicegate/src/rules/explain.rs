@@ -3,7 +3,8 @@
 use super::matching::{Source, UnknownTier};
 use super::pattern::Pattern;
 use super::{Rule, RuleSet};
-use crate::identity::Request;
+use crate::identity::{Request, Stage};
+use crate::path::PathPattern;
 use crate::store::Charge;
 use std::ops::ControlFlow;
 
@@ -37,6 +38,12 @@ pub enum Mismatch<'a> {
     Tenant(&'a Pattern),
     /// It applies to other resources.
     Resource(&'a Pattern),
+    /// It applies to other methods, or the request has none.
+    Method(&'a [Box<str>]),
+    /// It applies to other paths, or the request has none.
+    Path(&'a PathPattern),
+    /// It applies to what happens at another time.
+    Stage(Stage),
     /// It counts by the client's address, and that is not known.
     NoAddress,
 }
@@ -49,6 +56,9 @@ impl Mismatch<'_> {
             Self::Off => "mode",
             Self::Tenant(_) => "tenant",
             Self::Resource(_) => "resource",
+            Self::Method(_) => "method",
+            Self::Path(_) => "path",
+            Self::Stage(_) => "credential",
             Self::NoAddress => "address",
         }
     }
@@ -61,6 +71,18 @@ impl Mismatch<'_> {
             Self::Off => "mode off".to_owned(),
             Self::Tenant(pattern) => unfit(pattern, request.tenant),
             Self::Resource(pattern) => unfit(pattern, request.resource),
+            Self::Method(methods) => match request.target {
+                Some(target) => format!("method {} is not one of {}", target.method, methods.join(", ")),
+                None => format!("it is for the methods {}, and the request has none", methods.join(", ")),
+            },
+            Self::Path(pattern) => match request.target {
+                Some(target) => format!("path {} does not match {}", target.path, pattern.text()),
+                None => format!("it is for the path {}, and the request has none", pattern.text()),
+            },
+            Self::Stage(Stage::Credential) => {
+                "it is for credentials that are not verified yet, not for what they ask".to_owned()
+            }
+            Self::Stage(Stage::Request) => "it is for requests whose sender is known".to_owned(),
             Self::NoAddress => "it counts by client address, and the request has none".to_owned(),
         }
     }
@@ -98,6 +120,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Target;
     use crate::rules::{Limits, Mode, Override, Per, Unmatched};
     use proptest::prelude::*;
     use sluicegate_core::{Cost, Micros, Quota, SlidingWindow};
@@ -143,11 +166,19 @@ mod tests {
         let tiers = prop::sample::subsequence(vec!["pro", "admin"], 0..=2);
         let modes = prop::sample::select(vec![Mode::Enforce, Mode::Shadow, Mode::Off]);
         let pers = prop::sample::select(vec![Per::IDENTIFIER, Per::TENANT, Per::ADDRESS, Per::GLOBAL]);
-        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, lists(), lists(), lists());
-        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, own, of_tiers, of_override)| {
+        let paths = proptest::option::of(prop::sample::select(vec!["/a", "/a/**", "/**"]));
+        let methods = prop::sample::subsequence(vec![Box::from("GET"), Box::from("POST")], 0..=2);
+        let stages = prop::sample::select(vec![Stage::Request, Stage::Credential]);
+        let limits = (lists(), lists(), lists());
+        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, limits, (paths, methods, stages));
+        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, limits, (path, methods, stage))| {
+            let (own, of_tiers, of_override) = limits;
             let mut rule = Rule { mode, per, ..Rule::new("r", own) };
             rule.selector.tenant = tenant;
             rule.selector.resource = resource;
+            rule.selector.path = path.map(|path| PathPattern::parse(path).unwrap());
+            rule.selector.methods = methods;
+            rule.selector.stage = stage;
             rule.tiers = tiers.into_iter().map(|tier| (tier.into(), of_tiers.clone())).collect();
             let overridden = overridden.map(|identifier| Override { identifier, limits: of_override });
             rule.overrides = overridden.into_iter().collect();
@@ -161,6 +192,9 @@ mod tests {
             Mismatch::Off => rule.mode = Mode::Enforce,
             Mismatch::Tenant(_) => rule.selector.tenant = None,
             Mismatch::Resource(_) => rule.selector.resource = None,
+            Mismatch::Method(_) => rule.selector.methods.clear(),
+            Mismatch::Path(_) => rule.selector.path = None,
+            Mismatch::Stage(_) => rule.selector.stage = Stage::Request,
             Mismatch::NoAddress => rule.per.address = false,
         }
         rule
@@ -175,6 +209,7 @@ mod tests {
             address in any::<Option<std::net::Ipv4Addr>>(),
             tier in prop::sample::select(vec![None, Some("pro"), Some("admin")]),
             cost in proptest::option::of(0..3_u32),
+            target in prop::sample::select(vec![None, Some(("GET", "/a")), Some(("HEAD", "/a/b")), Some(("PUT", "/"))]),
         ) {
             let named = |(index, mut rule): (usize, Rule)| {
                 rule.space = crate::store::KeySpace::new(&format!("r{index}"));
@@ -186,6 +221,7 @@ mod tests {
                 tier,
                 address: address.map(Into::into),
                 cost: cost.map(Cost::new),
+                target: target.map(|(method, path)| Target { method, path }),
                 ..Request::new(texts[resource], texts[identifier]).tenant(texts[tenant])
             };
             let (matched, explained) = (rules.charges(&request).unwrap(), rules.explain(&request).unwrap());

@@ -140,6 +140,19 @@ impl Rule {
         if let Some(pattern) = unfit(self.selector.resource.as_ref(), request.resource) {
             tell(Mismatch::Resource(pattern))?;
         }
+        if !self.selector.methods.is_empty()
+            && request.target.is_none_or(|target| !self.selector.has_method(target.method))
+        {
+            tell(Mismatch::Method(&self.selector.methods))?;
+        }
+        if let Some(pattern) = &self.selector.path
+            && request.target.is_none_or(|target| !pattern.matches(target.path))
+        {
+            tell(Mismatch::Path(pattern))?;
+        }
+        if self.selector.stage != request.stage {
+            tell(Mismatch::Stage(self.selector.stage))?;
+        }
         if self.per.address && request.address.is_none() {
             tell(Mismatch::NoAddress)?;
         }

@@ -141,6 +141,8 @@ impl Subject<'_> {
         let (identity, identifier_bytes) = match self.identity {
             None => (0, 0),
             Some(Identity::Named(identifier)) => (1, identifier.len() as u64),
+            // Two bits are full: this is the first kind with a bit beyond those of the address.
+            Some(Identity::Claimed(identifier)) => (1 | 1 << 4, identifier.len() as u64),
             Some(Identity::Address(IpAddr::V4(_))) => (2, 0),
             Some(Identity::Address(IpAddr::V6(_))) => (3, 0),
         };
@@ -161,7 +163,9 @@ impl Subject<'_> {
             hasher.write(tenant.as_bytes());
         }
         match self.identity {
-            Some(Identity::Named(identifier)) => hasher.write(identifier.as_bytes()),
+            Some(Identity::Named(identifier) | Identity::Claimed(identifier)) => {
+                hasher.write(identifier.as_bytes())
+            }
             Some(Identity::Address(address)) => write_address(hasher, address),
             None => {}
         }
@@ -214,6 +218,8 @@ mod tests {
             named(None, "}x"),
             named(None, "victim}1"),
             named(None, "a:last_refill"),
+            from(Identity::Claimed("abc")),
+            from(Identity::Claimed("203.0.113.9")),
             from(Identity::Address(address)),
             from(Identity::Address(mapped)),
             Subject { address: Some(address), ..Subject::default() },

@@ -195,7 +195,7 @@ impl Asked {
             tenant: request.tenant.to_owned(),
             resource: request.resource.to_owned(),
             identifier: match request.identity {
-                Identity::Named(name) => name.to_owned(),
+                Identity::Named(name) | Identity::Claimed(name) => name.to_owned(),
                 Identity::Address(address) => address.to_string(),
             },
             tier: request.tier.map(str::to_owned),

@@ -7,6 +7,7 @@ use super::reader::Reader;
 use super::section::Section;
 use super::suggest::with_closest;
 use super::{Names, all, value};
+use crate::identity::Stage;
 use crate::rules::pattern::Pattern;
 use crate::rules::{DEADLINE_DEFAULT, Limits, Mode, OnStoreFailure, Override, Per, Rule, Selector};
 use crate::store::KeySpace;
@@ -28,7 +29,11 @@ pub const RULE_KEYS: &[&str] = &[
     "lease",
 ];
 /// The keys of a rule's `match`.
-pub const MATCH_KEYS: &[&str] = &["tenant", "resource"];
+pub const MATCH_KEYS: &[&str] = &["tenant", "resource", "path", "method", "credential"];
+/// What a rule for credentials may be for.
+pub const CREDENTIALS: &[(&str, Stage)] = &[("unverified", Stage::Credential)];
+/// The most methods of one rule: HTTP has nine, and an extension a few.
+pub const METHODS_MAX: usize = 32;
 /// The keys of an override.
 pub const OVERRIDE_KEYS: &[&str] = &["identifier", "limits"];
 /// Whether a rule decides.
@@ -76,6 +81,7 @@ pub(super) fn read_rule(reader: &Reader<'_>, names: &mut Names, tiers: Option<&[
         cost: cost?,
         lease: lease?,
     };
+    check_stage(&section, &rule)?;
     check_lease(&section, &rule)?;
     Some(rule)
 }
@@ -89,7 +95,33 @@ fn read_selector(reader: &Reader<'_>) -> Option<Selector> {
     let section = reader.section(MATCH_KEYS)?;
     let tenant = optional_pattern(&section, "tenant");
     let resource = optional_pattern(&section, "resource");
-    Some(Selector { tenant: tenant?, resource: resource? })
+    let path = section.optional("path", None, |path| path.text_as(value::path).map(Some));
+    let methods = section.optional("method", Vec::new(), read_methods);
+    let stage = section.optional("credential", Stage::Request, |stage| stage.choice(CREDENTIALS));
+    Some(Selector { tenant: tenant?, resource: resource?, path: path?, methods: methods?, stage: stage? })
+}
+
+/// One method, or a list of them.
+fn read_methods(reader: &Reader<'_>) -> Option<Vec<Box<str>>> {
+    if !reader.is_list() {
+        return Some(vec![reader.text_as(value::method)?]);
+    }
+    let items = reader.list("write a list of methods, for example [GET, POST]")?;
+    if !(1..=METHODS_MAX).contains(&items.len()) {
+        let remedy = format!("name 1 to {METHODS_MAX}, or leave the key out for all");
+        return reader.refuse(Wrong::new(format!("{} methods", items.len()), remedy));
+    }
+    all(items.iter().map(|item| item.text_as(value::method)))
+}
+
+/// Who sends an unverified credential is not known, so a rule for it cannot count by that.
+fn check_stage(section: &Section<'_>, rule: &Rule) -> Option<()> {
+    let is_known = !rule.per.identifier && !rule.per.tenant && rule.selector.tenant.is_none();
+    if rule.selector.stage == Stage::Request || is_known {
+        return Some(());
+    }
+    let remedy = "write per: ip or per: global, and no tenant";
+    section.reader().refuse(Wrong::new("counts unverified credentials by who sends them", remedy))
 }
 
 fn optional_pattern(section: &Section<'_>, key: &str) -> Option<Option<Pattern>> {

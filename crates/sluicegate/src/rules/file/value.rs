@@ -2,6 +2,7 @@
 //! to a type that cannot be wrong, or to what is wrong and what to write instead.
 
 use super::problem::Wrong;
+use crate::path::PathPattern;
 use crate::rules::pattern::Pattern;
 use crate::rules::{DEADLINES, RULE_NAME_BYTES_MAX};
 use sluicegate_core::quota::UNITS_MAX;
@@ -13,6 +14,8 @@ use std::time::Duration;
 pub const PATTERN_BYTES_MAX: usize = 256;
 /// The longest label of a limit, in bytes.
 pub const LABEL_BYTES_MAX: usize = 64;
+/// The longest name of an HTTP method, in bytes.
+pub const METHOD_BYTES_MAX: usize = 32;
 
 /// The units of time with their length in milliseconds.
 pub const UNITS: &[(&str, u64)] = &[("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
@@ -201,6 +204,26 @@ pub fn pattern(text: &str) -> Result<Pattern, Wrong> {
         return Err(Wrong::new("matches nothing", "leave out control characters: no name holds them"));
     }
     Ok(Pattern::new(text))
+}
+
+/// Reads a pattern for paths.
+///
+/// # Errors
+/// If no path could match it.
+pub fn path(text: &str) -> Result<PathPattern, Wrong> {
+    PathPattern::parse(text).map_err(|error| Wrong::new(error.message, error.remedy))
+}
+
+/// Reads the name of an HTTP method.
+///
+/// # Errors
+/// If the text is no such name.
+pub fn method(text: &str) -> Result<Box<str>, Wrong> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if (1..=METHOD_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_part) {
+        return Ok(text.to_ascii_uppercase().into());
+    }
+    Err(Wrong::new("not a method", "write one as HTTP names it, for example GET or POST"))
 }
 
 #[cfg(test)]

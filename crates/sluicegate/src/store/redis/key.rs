@@ -4,7 +4,7 @@
 //! - The tag in braces, and nothing else, picks the slot on a Cluster: all rules of one subject share it, and nobody
 //!   can choose it, since braces in anybody's text are escaped.
 //! - The encoder is injective. Text is percent-escaped, and what tells the kinds of parts apart (`~` for none, `#` for an
-//!   address that is an identity, `!` before an address beside one, `^` before a hash) is escaped within it.
+//!   address that is an identity, `=` before a name that nobody verified, `!` before an address beside one, `^` before a hash) is escaped within it.
 //! - A key is at most [`KEY_BYTES_MAX`] long: what is too long for its place ends in 128 bits of its SHA-256, the same
 //!   on every server.
 //!
@@ -142,6 +142,10 @@ fn push_subject(text: &mut String, subject: &Subject<'_>) {
     text.push(':');
     match subject.identity {
         Some(Identity::Named(name)) => push_escaped(text, name),
+        Some(Identity::Claimed(name)) => {
+            text.push('=');
+            push_escaped(text, name);
+        }
         Some(Identity::Address(address)) => {
             text.push('#');
             push_address(text, address);
@@ -218,19 +222,28 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    type Parts = (Option<String>, Option<Result<String, IpAddr>>, Option<IpAddr>, String);
+    /// A name that was verified, a name that was not, or an address.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    enum Who {
+        Named(String),
+        Claimed(String),
+        Address(IpAddr),
+    }
+
+    type Parts = (Option<String>, Option<Who>, Option<IpAddr>, String);
 
     fn encoded(encoder: &KeyEncoder, (tenant, identity, address, rule): &Parts) -> String {
         let identity = identity.as_ref().map(|identity| match identity {
-            Ok(name) => Identity::Named(name),
-            Err(address) => Identity::Address(*address),
+            Who::Named(name) => Identity::Named(name),
+            Who::Claimed(name) => Identity::Claimed(name),
+            Who::Address(address) => Identity::Address(*address),
         });
         let subject = Subject { tenant: tenant.as_deref(), identity, address: *address };
         String::from_utf8(encoder.encode(&Key { space: &KeySpace::new(rule), subject })).unwrap()
     }
 
     fn named(tenant: &str, name: &str, rule: &str) -> Parts {
-        (Some(tenant.into()), Some(Ok(name.into())), None, rule.into())
+        (Some(tenant.into()), Some(Who::Named(name.into())), None, rule.into())
     }
 
     fn encoders() -> [KeyEncoder; 3] {
@@ -256,7 +269,7 @@ mod tests {
     }
 
     fn parts() -> impl Strategy<Value = Parts> {
-        let identity = prop_oneof![4 => text().prop_map(Ok), 1 => address().prop_map(Err)];
+        let identity = prop_oneof![4 => text().prop_map(Who::Named), 1 => text().prop_map(Who::Claimed), 1 => address().prop_map(Who::Address)];
         (prop::option::of(text()), prop::option::of(identity), prop::option::weighted(0.2, address()), text())
     }
 
@@ -283,7 +296,7 @@ mod tests {
         let everybody = (None, None, None, "all".to_owned());
         assert_eq!(encoded(&encoder, &everybody), "sg:1:{~:~}:all");
         let address = "2001:db8::1".parse().unwrap();
-        let from = (None, Some(Err(address)), Some("192.0.2.1".parse().unwrap()), "all".to_owned());
+        let from = (None, Some(Who::Address(address)), Some("192.0.2.1".parse().unwrap()), "all".to_owned());
         assert_eq!(encoded(&encoder, &from), "sg:1:{~:#20010db8000000000000000000000001!192.0.2.1}:all");
         let prefixed = KeyEncoder::new("shop:sg").unwrap();
         assert_eq!(encoded(&prefixed, &named("default", "alice", "api")), "shop:sg:1:{default:alice}:api");

@@ -1,0 +1,115 @@
+//! One segment of a path, and the paths that need no work at all.
+
+use super::{EncodedSlashes, PathError};
+
+/// A segment as it is sent and as rules see it.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) sent: String,
+    pub(super) matched: String,
+}
+
+impl Segment {
+    pub(super) fn parse(text: &str, slashes: EncodedSlashes) -> Result<Self, PathError> {
+        let mut segment = Self { sent: String::with_capacity(text.len()), matched: String::new() };
+        let mut is_parameter = false;
+        let mut bytes = text.bytes();
+        while let Some(byte) = bytes.next() {
+            let (byte, is_escaped) = match byte {
+                b'%' => (escaped(&mut bytes)?, true),
+                _ => (byte, false),
+            };
+            is_parameter |= byte == b';' && !is_escaped;
+            segment.push(byte, is_escaped, is_parameter, slashes)?;
+        }
+        segment.finish()
+    }
+
+    fn push(
+        &mut self,
+        byte: u8,
+        is_escaped: bool,
+        is_parameter: bool,
+        slashes: EncodedSlashes,
+    ) -> Result<(), PathError> {
+        let is_slash = matches!(byte, b'/' | b'\\');
+        match (is_escaped, byte) {
+            (true, _) if is_slash && slashes == EncodedSlashes::Refuse => return Err(PathError::EncodedSlash),
+            (_, 0..=0x1F | 0x7F) | (false, b' ' | b'\\' | 0x80..) => return Err(PathError::Character),
+            _ => {}
+        }
+        match byte {
+            _ if !is_escaped || is_unreserved(byte) => self.sent.push(char::from(byte)),
+            _ => push_escape(&mut self.sent, byte),
+        }
+        match byte {
+            _ if is_parameter => {}
+            // These would look like something else, or are no character by themselves.
+            b'%' | b';' | b'?' | b'#' | 0x80.. => push_escape(&mut self.matched, byte),
+            _ if is_slash => push_escape(&mut self.matched, byte),
+            _ => self.matched.push(char::from(byte)),
+        }
+        Ok(())
+    }
+
+    /// Dots and spaces at the end mean nothing to some applications; and none may see a dot segment where others see
+    /// a name.
+    fn finish(mut self) -> Result<Self, PathError> {
+        self.matched.make_ascii_lowercase();
+        if matches!(&*self.sent, "" | "." | "..") {
+            return Ok(self);
+        }
+        let kept = self.matched.trim_end_matches(['.', ' ']).len();
+        match kept {
+            // Three dots are a name like any other.
+            0 if self.matched == self.sent => {}
+            0 => return Err(PathError::HiddenDots),
+            _ => self.matched.truncate(kept),
+        }
+        Ok(self)
+    }
+}
+
+/// What needs no escape anywhere in a URI.
+const fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// The byte that the next two hexadecimal digits stand for.
+fn escaped(bytes: &mut impl Iterator<Item = u8>) -> Result<u8, PathError> {
+    let mut digit = || {
+        let digit = bytes.next().and_then(|byte| char::from(byte).to_digit(16)).ok_or(PathError::BrokenEscape)?;
+        u8::try_from(digit).map_err(|_| PathError::BrokenEscape)
+    };
+    Ok(digit()? << 4 | digit()?)
+}
+
+fn push_escape(text: &mut String, byte: u8) {
+    const DIGITS: [u8; 16] = *b"0123456789ABCDEF";
+    text.push('%');
+    text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    text.push(char::from(DIGITS[usize::from(byte & 0xF)]));
+}
+
+/// True if both forms of a path are the path itself, as they nearly always are: lower-case letters, digits and a few
+/// marks, no dot beside a slash, no two slashes in a row and none at the end.
+pub(super) fn is_plain(path: &str) -> bool {
+    let mut before = b'/';
+    let (mut segments, mut is_first) = (0, true);
+    for byte in path.bytes() {
+        let is_fine = match byte {
+            b'/' if is_first => true,
+            b'/' => !matches!(before, b'/' | b'.'),
+            b'.' => before != b'/',
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' => true,
+            _ => false,
+        };
+        if !is_fine {
+            return false;
+        }
+        segments += usize::from(byte == b'/');
+        is_first = false;
+        before = byte;
+    }
+    (!matches!(before, b'/' | b'.') || path == "/") && segments <= super::PATH_SEGMENTS_MAX
+}
