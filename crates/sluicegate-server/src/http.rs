@@ -72,6 +72,10 @@ impl Routers {
     }
 }
 
+/// Among the extensions of a request that came over TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OverTls;
+
 /// What one listener serves.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {

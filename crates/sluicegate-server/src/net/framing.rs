@@ -85,13 +85,11 @@ impl Framing {
         Self { state: State::Start, line: Line::default(), heads: 0 }
     }
 
-    /// The bytes are not HTTP/1.
-    pub(super) fn stop(&mut self) {
+    fn stop(&mut self) {
         self.state = State::Off;
     }
 
-    /// Whether anything is still looked at.
-    pub(super) fn is_on(&self) -> bool {
+    fn is_on(&self) -> bool {
         self.state != State::Off
     }
 

@@ -21,13 +21,14 @@ use hyper::body::Incoming;
 use super::activity::{Activity, InFlight};
 use super::head;
 
-use crate::http::{self, Site};
+use crate::http::{self, OverTls, Site};
 
 /// What all requests of one connection share.
 pub(super) struct Served {
     pub(super) site: Arc<Site>,
     pub(super) peer: SocketAddr,
     pub(super) activity: Arc<Activity>,
+    pub(super) is_over_tls: bool,
 }
 
 impl Served {
@@ -38,12 +39,15 @@ impl Served {
     ) -> Result<Response<AnswerBody>, Infallible> {
         let mut in_flight = self.activity.request_began();
         let is_http1 = request.version() < Version::HTTP_2;
-        let request = request.map(|incoming| {
+        let mut request = request.map(|incoming| {
             // On HTTP/2 an unread body is reset with its stream and stands in nobody's way.
             let is_tracked = is_http1 && !incoming.is_end_stream();
             TrackedBody { incoming, activity: is_tracked.then(|| Arc::clone(&self.activity)) }
         });
 
+        if self.is_over_tls {
+            request.extensions_mut().insert(OverTls);
+        }
         let (mut response, is_refused) = match head::check(&request) {
             Ok(()) => (http::answer(&self.site, request, self.peer).await, false),
             Err(problem) => (problem.into_response(), true),
