@@ -61,6 +61,12 @@ impl Connection {
         head.lines().next().unwrap_or_default().to_owned()
     }
 
+    /// The same, if the server does not close instead.
+    pub(crate) fn try_read_head(&mut self) -> Option<String> {
+        let mut byte = [0];
+        matches!(self.0.peek(&mut byte), Ok(1)).then(|| self.read_head())
+    }
+
     /// Everything until the server closes. A reset counts as closing; silence beyond patience does
     /// not.
     pub(crate) fn read_to_end(&mut self) -> String {

@@ -188,3 +188,25 @@ async fn floods_of_frames_that_bring_nothing_are_told_to_go_away_and_cut() {
         assert!(types.contains(&7), "no GOAWAY: {types:?}");
     }
 }
+
+/// The status of a request as it is, or nothing if the server gave the stream up.
+async fn status_of(request: axum::http::request::Builder) -> Option<StatusCode> {
+    let mut client = Http2Client::connect_with(ListenerOptions::default()).await;
+    let request = request.body(Body::empty()).expect("valid");
+    client.requests.send_request(request).await.ok().map(|response| response.status())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_long_or_two_things_at_once_is_refused() {
+    let ask = || Request::builder().uri("http://t/ok");
+    assert_eq!(status_of(ask()).await, Some(StatusCode::OK));
+    assert_eq!(status_of(ask().header("host", "T")).await, Some(StatusCode::OK));
+    assert_eq!(status_of(ask().header("host", "other")).await, Some(StatusCode::BAD_REQUEST));
+
+    let long = format!("http://t/{}", "x".repeat(9_000));
+    assert_eq!(status_of(Request::builder().uri(long)).await, Some(StatusCode::URI_TOO_LONG));
+    let many = (0..65).fold(ask(), |request, index| request.header(format!("x-{index}"), "y"));
+    assert_eq!(status_of(many).await, Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+    let large = ask().header("x", "y".repeat(17_000));
+    assert_eq!(status_of(large).await, Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+}

@@ -6,7 +6,8 @@
 
 use std::net::SocketAddr;
 
-use crate::client::{Connection, ask};
+use super::decisions;
+use crate::client::Connection;
 use crate::server::{ConfigFile, Server};
 
 const CONFIG: &str = "
@@ -447,13 +448,6 @@ fn others(to: &Target) -> Vec<Case> {
 
 fn cases(to: &Target) -> Vec<Case> {
     [lengths(to), names(to), codings(to), chunks(to), lines(to), hosts(to), others(to)].concat()
-}
-
-/// All decisions so far.
-fn decisions(admin: SocketAddr) -> u64 {
-    let metrics = ask(admin, "GET", "/metrics").body;
-    let counts = metrics.lines().filter(|line| line.starts_with("sluicegate_decisions_total{"));
-    counts.map(|line| line.rsplit_once(' ').expect("a value").1.parse::<u64>().expect("a count")).sum()
 }
 
 /// Sends the bytes; the statuses of all answers until the server closes.
