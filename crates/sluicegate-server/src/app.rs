@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use sluicegate::clock::{Clock as _, SystemClock};
+use sluicegate::gate::Gate;
 use sluicegate::headers::HeaderOptions;
 use sluicegate::hot::HotIdentities;
+use sluicegate::identify::{Identify, Source};
 use sluicegate::rules::{LeaseBounds, Rule, RuleSet};
 use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::{Health, Store as _};
@@ -22,8 +24,11 @@ use crate::telemetry::watch::Watch;
 /// The limiter of this server.
 pub(crate) type ServerLimiter = Limiter<ServerStore, SystemClock, Arc<Watch>>;
 
+/// The gate of this server.
+pub(crate) type ServerGate = Gate<ServerStore, SystemClock, Arc<Watch>>;
+
 /// What an [`App`] is made from.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct AppOptions {
     /// What applies to whom.
     pub(crate) rules: RuleSet,
@@ -33,8 +38,23 @@ pub(crate) struct AppOptions {
     pub(crate) headers: HeaderOptions,
     /// What changes need; without one there are no changes.
     pub(crate) admin_token: Option<Secret>,
+    /// How callers of the gateway are known.
+    pub(crate) identify: Identify,
     /// Whether there is a listener on which requests may bring limits of their own.
     pub(crate) has_resp: bool,
+}
+
+impl Default for AppOptions {
+    fn default() -> Self {
+        Self {
+            rules: RuleSet::default(),
+            memory: MemoryOptions::default(),
+            headers: HeaderOptions::default(),
+            admin_token: None,
+            identify: Identify::new(vec![Source::Address]),
+            has_resp: false,
+        }
+    }
 }
 
 /// The state of every handler. Clones share it.
@@ -43,7 +63,7 @@ pub(crate) struct App(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    limiter: Arc<ServerLimiter>,
+    gate: ServerGate,
     headers: HeaderOptions,
     admin_token: Option<Secret>,
 }
@@ -51,15 +71,20 @@ struct Shared {
 impl App {
     /// An app with this store, which it shares with so many instances, and nothing counted yet.
     pub(crate) fn new(options: AppOptions, store: ServerStore, clock: SystemClock, instances: Instances) -> Self {
-        let AppOptions { rules, memory, headers, admin_token, has_resp } = options;
+        let AppOptions { rules, memory, headers, admin_token, identify, has_resp } = options;
         let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now());
         let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
-        Self(Arc::new(Shared { limiter: Arc::new(limiter), headers, admin_token }))
+        Self(Arc::new(Shared { gate: Gate::new(limiter, identify), headers, admin_token }))
     }
 
     /// Who decides.
     pub(crate) fn limiter(&self) -> &Arc<ServerLimiter> {
-        &self.0.limiter
+        self.0.gate.limiter()
+    }
+
+    /// Who decides about HTTP requests.
+    pub(crate) fn gate(&self) -> &ServerGate {
+        &self.0.gate
     }
 
     /// How rate-limit headers are written.
@@ -74,23 +99,24 @@ impl App {
 
     /// What was decided so far.
     pub(crate) fn totals(&self) -> Totals {
-        self.0.limiter.observer().tally().totals()
+        self.limiter().observer().tally().totals()
     }
 
     /// The busiest identities.
     pub(crate) fn hot(&self) -> &HotIdentities {
-        self.0.limiter.observer().hot()
+        self.limiter().observer().hot()
     }
 
     /// All metrics, in Prometheus' text format.
     pub(crate) fn metrics(&self) -> String {
-        let limiter = &self.0.limiter;
+        let limiter = self.limiter();
         let local_keys = limiter.local_store().map_or(0, MemoryStore::used) as u64;
         let gauges = Gauges {
             is_store_up: limiter.store().health() == Health::Up,
             tracked_keys: limiter.store().tracked_keys().unwrap_or(0) + local_keys,
             savings: limiter.store().savings(),
             leases: lease_bounds(limiter),
+            unauthorized: limiter.observer().callers().counts().collect(),
         };
         limiter.observer().metrics().text(&gauges)
     }

@@ -5,6 +5,7 @@
 //! command line or the environment may say too is kept as it was typed, checked for its form alone: which
 //! of the three wins is not decided here.
 
+pub(crate) mod identity;
 pub(crate) mod listeners;
 pub(crate) mod load;
 pub(crate) mod redis;
@@ -14,9 +15,11 @@ mod tests;
 
 use crate::secret::Secret;
 use crate::settings::{FileSettings, StoreUrl};
+use identity::{IdentitySettings, TRUSTED_HEADERS};
 use listeners::{ListenSettings, Listeners};
 use redis::RedisSettings;
 use sluicegate::headers::{HeaderOptions, ResetStyle};
+use sluicegate::identify::address::{TrustedHeader, TrustedProxies};
 use sluicegate::rules::DEADLINE_DEFAULT;
 use sluicegate::rules::file::problem::shown;
 use sluicegate::rules::file::tree::Kind;
@@ -26,7 +29,8 @@ use sluicegate::store::memory::MemoryOptions;
 use std::time::Duration;
 
 /// The top-level keys that only a server has.
-pub(crate) const KEYS: &[&str] = &["store", "memory", "redis", "listen", "resp", "headers"];
+pub(crate) const KEYS: &[&str] =
+    &["store", "memory", "redis", "listen", "resp", "headers", "trusted_proxies", "trusted_header", "identity"];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
 /// The keys of `resp`.
@@ -60,6 +64,10 @@ pub(crate) struct Config {
     pub(crate) resp: RespSettings,
     /// Which header fields answers carry.
     pub(crate) headers: HeaderOptions,
+    /// Who may speak for others.
+    pub(crate) proxies: TrustedProxies,
+    /// How callers are known, if the file says it.
+    pub(crate) identity: Option<IdentitySettings>,
     /// The rules.
     pub(crate) rules: RuleSet,
 }
@@ -140,6 +148,9 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let listen = top.optional("listen", ListenSettings::default(), listeners::read);
     let resp = top.optional("resp", RespSettings::default(), read_resp);
     let headers = top.optional("headers", HeaderOptions::default(), read_headers);
+    let proxies = top.optional("trusted_proxies", TrustedProxies::default(), identity::read_proxies);
+    let header = top.optional("trusted_header", TrustedHeader::default(), |each| each.choice(TRUSTED_HEADERS));
+    let identity = top.optional("identity", None, |identity| identity::read(identity).map(Some));
     let rules = file::read_rules(top);
     let ListenSettings { addresses, listeners } = listen?;
     let settings = FileSettings { store: store?, ..addresses };
@@ -150,6 +161,8 @@ fn read(top: &Section<'_>) -> Option<Config> {
         redis: redis?,
         resp: resp?,
         headers: headers?,
+        proxies: proxies?.header(header?),
+        identity: identity?,
         rules: rules?,
     })
 }

@@ -3,12 +3,14 @@
 //! This file parses, runs, and turns the outcome into an exit code; nothing else. It is the only
 //! place that reads the environment.
 
+mod admit;
 mod app;
 mod body;
 mod cli;
 mod config;
 mod fleet;
 mod http;
+mod identify;
 mod metrics;
 mod net;
 mod problem;

@@ -5,6 +5,7 @@
 //! [`escape`] sees every event on its way out. A panic anywhere becomes an ordinary event with its
 //! place.
 
+pub(crate) mod callers;
 mod degradation;
 mod escape;
 pub(crate) mod tally;

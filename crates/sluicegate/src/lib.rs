@@ -37,8 +37,14 @@
 //! store once (and answers by the rules' policies if that fails), [`decision`] is the answer, [`headers`] writes it for HTTP, [`observe`] tells whoever wants to
 //! know.
 
+#[cfg(feature = "http")]
+pub mod answer;
 pub mod clock;
 pub mod decision;
+#[cfg(feature = "axum")]
+mod extract;
+#[cfg(feature = "http")]
+pub mod gate;
 pub mod headers;
 pub mod hot;
 #[cfg(feature = "http")]
@@ -46,8 +52,12 @@ pub mod identify;
 pub mod identity;
 pub mod instances;
 pub mod limiter;
+#[cfg(feature = "tower")]
+pub mod middleware;
 pub mod observe;
 pub mod path;
+#[cfg(feature = "http")]
+pub mod problem;
 pub mod rules;
 pub mod store;
 mod sync;

@@ -39,6 +39,11 @@ pub trait Observer: Send + Sync {
     fn store_took(&self, operation: Operation, took: Micros) {
         let _ = (operation, took);
     }
+
+    /// A credential named a tier that the rules do not know, so it counted for nothing.
+    fn unknown_tier(&self, tier: &str) {
+        let _ = tier;
+    }
 }
 
 /// What a store is asked to do, in the words of metrics.
@@ -215,5 +220,9 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn store_took(&self, operation: Operation, took: Micros) {
         (**self).store_took(operation, took);
+    }
+
+    fn unknown_tier(&self, tier: &str) {
+        (**self).unknown_tier(tier);
     }
 }

@@ -23,12 +23,14 @@ use sluicegate::identify::address::TrustedProxies;
 
 use crate::app::{App, AppOptions};
 use crate::config::Config;
+use crate::config::identity::IdentitySettings;
 use crate::config::listeners::{ListenerSettings, Listeners};
 use crate::config::load::{self, LoadError};
 use crate::config::redis::RedisSettings;
 use crate::fleet::Fleet;
 use crate::http::Routers;
 use crate::http::health::{Health, Readiness};
+use crate::identify::identify;
 use crate::net::tls::{Speaks, Tls, TlsError};
 use crate::net::{self, Door, Drained, Listener, ListenerOptions, open_files};
 use crate::resp::{self, RespOptions, Service};
@@ -64,17 +66,19 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Config { listeners, memory, redis, resp, headers, rules, .. } = config;
+    let Config { listeners, memory, redis, resp, headers, proxies, identity, rules, .. } = config;
+    let exempt = proxies.clone();
+    let identify = identify(identity.unwrap_or_else(IdentitySettings::demo), proxies, env.variables())?;
     let (signals, app) = {
         // A shared store connects in the background. Waiting for one that cannot be reached makes the start long
         // enough to be called off.
         let _runtime = runtime.enter();
         let (admin_token, has_resp) = (settings.admin_token.clone(), settings.resp != Listen::Off);
-        let options = AppOptions { rules, memory, headers, admin_token, has_resp };
+        let options = AppOptions { rules, memory, headers, admin_token, identify, has_resp };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
     let resp = Service::new(app.clone(), resp);
-    let doors = Doors { routers: Routers::new(&app, &health), resp, listeners };
+    let doors = Doors { routers: Routers::new(&app, &health), resp, listeners, exempt };
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let outcome = runtime.block_on(async {
@@ -107,6 +111,8 @@ struct Doors {
     routers: Routers,
     resp: Arc<Service>,
     listeners: Listeners,
+    /// Who speaks for many clients, and may have as many connections as it likes.
+    exempt: TrustedProxies,
 }
 
 /// Binds, announces, serves and drains.
@@ -117,9 +123,9 @@ async fn serve(
     health: &Health,
     shutdown: &Shutdown,
 ) -> Result<ExitCode, Error> {
-    let Doors { routers: Routers { gateway, api, admin }, resp: service, listeners } = doors;
+    let Doors { routers: Routers { gateway, api, admin }, resp: service, listeners, exempt } = doors;
     let connections_max = open_files::connections_max(open_files::raise_limit());
-    let opens = Opens { connections_max, exempt: TrustedProxies::default() };
+    let opens = Opens { connections_max, exempt };
     let gateway = opens.bind("gateway", settings.gateway, listeners.gateway, gateway).await?;
     let api = opens.bind("api", settings.api, listeners.api, api).await?;
     let admin = opens.bind("admin", settings.admin, listeners.admin, admin).await?;

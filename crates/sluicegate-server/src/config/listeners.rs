@@ -7,10 +7,11 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use sluicegate::identify::address::{InvalidNetwork, NETWORKS_MAX, TrustedProxies};
+use sluicegate::identify::address::TrustedProxies;
 use sluicegate::rules::file::tree::Kind;
 use sluicegate::rules::file::{Reader, Section, Wrong};
 
+use super::identity::read_proxies;
 use crate::net::tls::TlsFiles;
 use crate::settings::FileSettings;
 
@@ -71,7 +72,7 @@ fn read_listener(reader: &Reader<'_>) -> Option<(Option<String>, ListenerSetting
     let section = reader.section(LISTENER_KEYS)?;
     let address = section.optional("address", None, |address| address.text_as(listen_address).map(Some));
     let tls = section.optional("tls", None, |tls| read_tls(&tls.section(TLS_KEYS)?).map(Some));
-    let proxy_protocol = section.optional("proxy_protocol", TrustedProxies::default(), read_networks);
+    let proxy_protocol = section.optional("proxy_protocol", TrustedProxies::default(), read_proxies);
     let per_address = section.optional("max_connections_per_address", None, |count| {
         Some(NonZeroU32::new(u32::try_from(count.integer(1..=PER_ADDRESS_MAX)?).ok()?))
     });
@@ -87,23 +88,6 @@ fn read_tls(section: &Section<'_>) -> Option<TlsFiles> {
     };
     let (certificate, key) = (path("certificate_file", "server.pem"), path("key_file", "server-key.pem"));
     Some(TlsFiles { certificate: certificate?, key: key? })
-}
-
-fn read_networks(reader: &Reader<'_>) -> Option<TrustedProxies> {
-    let items = reader.list("write a list of networks, for example [10.0.0.0/8]")?;
-    if items.len() > NETWORKS_MAX {
-        return reader.refuse(Wrong::new("too many networks", InvalidNetwork::TooMany.to_string()));
-    }
-    let network = |item: &Reader<'_>| {
-        item.text_as(|text| match TrustedProxies::parse([text]) {
-            Ok(_) => Ok(text.to_owned()),
-            Err(_) => Err(Wrong::new("not a network", "write an address or a network, for example 10.0.0.0/8")),
-        })
-    };
-    // All of them are looked at, so that all mistakes are told.
-    let networks: Vec<_> = items.iter().map(network).collect();
-    let networks: Option<Vec<String>> = networks.into_iter().collect();
-    TrustedProxies::parse(networks?.iter().map(String::as_str)).ok()
 }
 
 /// Checks the form of `HOST:PORT` or `off`; whether the host can be resolved and the port be had shows at

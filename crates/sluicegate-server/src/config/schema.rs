@@ -4,6 +4,7 @@
 //! way it can think of to see that both agree. Where they cannot, because a schema sees one value at a time
 //! (second names, tiers that are not listed, numbers that do not go together), the schema is the laxer one.
 
+use super::identity::TRUSTED_HEADERS;
 use super::{HEADERS_KEYS, KEYS, MAX_KEYS_MAX, MEMORY_KEYS, PASSWORD_BYTES_MAX, RESETS, RESP_KEYS, STYLES};
 use serde_json::{Map, Value, json};
 use sluicegate::core::algorithm::Algorithm as _;
@@ -20,6 +21,7 @@ use sluicegate::rules::file::value::{LABEL_BYTES_MAX, METHOD_BYTES_MAX, PATTERN_
 use sluicegate::rules::file::{self, TIERS_MAX, UNMATCHED};
 use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
 
+mod identity;
 mod listeners;
 mod redis;
 
@@ -109,6 +111,13 @@ fn top_property(key: &str) -> Value {
             "examples": ["redis://127.0.0.1:6379"],
         }),
         "redis" => redis::section(),
+        "trusted_proxies" => identity::proxies(),
+        "trusted_header" => words(
+            "The field in which trusted proxies name their client; if both are there, they must agree.",
+            TRUSTED_HEADERS,
+            "either",
+        ),
+        "identity" => identity::sources(),
         "memory" => object("The embedded store.", MEMORY_KEYS, &[], memory_property),
         "listen" => listeners::section(),
         "resp" => object("The RESP listener.", RESP_KEYS, &[], resp_property),

@@ -103,10 +103,10 @@ rules: []",
             "1:23: listen.api.tls.certificate_file: missing key: name a file in PEM, for example certificate_file: \
              server.pem",
             "1:61: listen.api.proxy_protocol[0]: not a network (value 10.0.0.0/33): write an address or a network, for \
-             example 10.0.0.0/8",
+             example 10.0.0.0/8 or 2001:db8::/32",
             "1:74: listen.api.proxy_protocol[1]: not a text (value 5): put it in quotes: \"5\"",
             "1:77: listen.api.proxy_protocol[2]: not a network (value x): write an address or a network, for example \
-             10.0.0.0/8",
+             10.0.0.0/8 or 2001:db8::/32",
             "1:81: listen.api.port: unknown key: the keys here are: address, tls, proxy_protocol, \
              max_connections_per_address",
         ],

@@ -3,8 +3,6 @@
 //! A request is authenticated, decided and answered, in this order. Only paths that exist are charged. The
 //! application is `GET /api/ping`; `GET /` says what to try and is free.
 
-mod credentials;
-
 use std::net::SocketAddr;
 
 use axum::Router;
@@ -14,9 +12,9 @@ use axum::http::header::{self, HeaderValue};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use sluicegate::Decision;
-use sluicegate::identity::DEFAULT_TENANT;
+use sluicegate::path::EncodedSlashes;
 
+use crate::admit;
 use crate::app::App;
 use crate::problem::Problem;
 use crate::respond;
@@ -61,36 +59,11 @@ pub(super) async fn pong(
     headers: &HeaderMap,
     peer: SocketAddr,
 ) -> Result<Response, Problem> {
-    let decision = decide(app, path, headers, peer).await?;
-    if !decision.is_allowed() {
-        return Err(respond::denied(&decision, app.headers()));
-    }
+    let normal = admit::path(path, EncodedSlashes::Refuse)?;
+    let decision = admit::admit(app, "GET", &normal, headers, peer.ip()).await?.decision;
     let mut pong = Response::new(Body::from(PONG));
     pong.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(respond::allowed(pong, &decision, app.headers()))
-}
-
-/// Charges the sender of a request for what it asks.
-async fn decide(app: &App, path: &str, headers: &HeaderMap, peer: SocketAddr) -> Result<Decision, Problem> {
-    let client = credentials::identify(headers, peer, credentials::DEMO_KEYS)?;
-    let resource = resource(path);
-    let request = sluicegate::Request {
-        tenant: DEFAULT_TENANT,
-        resource: &resource,
-        identity: client.identity,
-        address: Some(client.address),
-        tier: None,
-        cost: None,
-        target: None,
-        stage: sluicegate::identity::Stage::Request,
-    };
-    app.limiter().check(&request).await.map_err(|error| respond::undecided(error, app.headers()))
-}
-
-/// What rules call a path: `/api/ping` is `api.ping`.
-fn resource(path: &str) -> String {
-    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    segments.join(".")
 }
 
 #[cfg(test)]

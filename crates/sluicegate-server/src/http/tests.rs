@@ -6,8 +6,8 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
 use super::*;
-use crate::problem::PROBLEM_JSON;
 use crate::testing;
+use sluicegate::problem::PROBLEM_JSON;
 
 fn router() -> Router {
     problem::with_fallbacks(

@@ -21,6 +21,7 @@ const GAUGES: Gauges = Gauges {
     tracked_keys: 0,
     savings: Savings { coalesced_requests: None, denied_from_cache: None, leased_tokens: Vec::new() },
     leases: Vec::new(),
+    unauthorized: Vec::new(),
 };
 
 /// A limiter by these rules, each for the resource of its name.
@@ -162,7 +163,8 @@ fn what_a_store_saves_is_there_if_it_counts_it() {
     let bounds = |extra, stranded| LeaseBounds { extra, stranded };
     let leases = vec![("a".into(), bounds(20, 36)), ("b".into(), bounds(0, 30))];
     let savings = Savings { coalesced_requests: Some(5), denied_from_cache: Some(0), leased_tokens };
-    let text = metrics.text(&Gauges { is_store_up: false, tracked_keys: 3, savings, leases });
+    let text =
+        metrics.text(&Gauges { is_store_up: false, tracked_keys: 3, savings, leases, unauthorized: Vec::new() });
     for (series, expected) in [
         ("sluicegate_coalesced_requests_total", "5"),
         ("sluicegate_denied_from_cache_total", "0"),

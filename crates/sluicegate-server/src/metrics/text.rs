@@ -27,6 +27,8 @@ pub(crate) struct Gauges {
     pub(crate) savings: Savings,
     /// What charging ahead may cost, by the name of each rule that does.
     pub(crate) leases: Vec<(Box<str>, LeaseBounds)>,
+    /// Requests whose sender is not known, by the reason.
+    pub(crate) unauthorized: Vec<(&'static str, u64)>,
 }
 
 type Labels<'a> = &'a [(&'static str, &'a str)];
@@ -45,6 +47,12 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
             "sluicegate_config_last_reload_successful",
             "Whether the configuration in force is the last that was read.",
             1,
+        ),
+        family(
+            "sluicegate_unauthorized_total",
+            "Requests that were refused because their sender is not known, by the reason.",
+            MetricType::COUNTER,
+            gauges.unauthorized.iter().map(|(reason, count)| counter(&[("reason", reason)], *count)).collect(),
         ),
         family(
             "sluicegate_build_info",

@@ -124,26 +124,38 @@ struct Loaded {
 
 impl Loaded {
     fn read(files: &TlsFiles, speaks: Speaks) -> Result<Self, TlsError> {
-        let (certificate, key, digest) = contents(files)?;
-        Ok(Self { digest, config: Arc::new(configuration(files, &certificate, &key, speaks)?) })
+        Contents::read(files)?.usable(files, speaks)
     }
 
     /// The same if there is anything else in the files than what was `seen`.
     fn changed(files: &TlsFiles, speaks: Speaks, seen: [u8; 32]) -> Result<Option<Self>, TlsError> {
-        let (certificate, key, digest) = contents(files)?;
-        if digest == seen {
+        let contents = Contents::read(files)?;
+        if contents.digest == seen {
             return Ok(None);
         }
-        Ok(Some(Self { digest, config: Arc::new(configuration(files, &certificate, &key, speaks)?) }))
+        contents.usable(files, speaks).map(Some)
     }
 }
 
-/// Both files, and a digest of both: the key itself is not kept to compare with.
-fn contents(files: &TlsFiles) -> Result<(Vec<u8>, Vec<u8>, [u8; 32]), TlsError> {
-    let certificate = read("certificate_file", &files.certificate)?;
-    let key = read("key_file", &files.key)?;
-    let digest = Sha256::new().chain_update(Sha256::digest(&certificate)).chain_update(Sha256::digest(&key));
-    Ok((certificate, key, digest.finalize().into()))
+/// What is in both files, and a digest of it: a key is not kept to compare with.
+struct Contents {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    digest: [u8; 32],
+}
+
+impl Contents {
+    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let certificate = read("certificate_file", &files.certificate)?;
+        let key = read("key_file", &files.key)?;
+        let digest = Sha256::new().chain_update(Sha256::digest(&certificate)).chain_update(Sha256::digest(&key));
+        Ok(Self { certificate, key, digest: digest.finalize().into() })
+    }
+
+    fn usable(&self, files: &TlsFiles, speaks: Speaks) -> Result<Loaded, TlsError> {
+        let config = configuration(files, &self.certificate, &self.key, speaks)?;
+        Ok(Loaded { digest: self.digest, config: Arc::new(config) })
+    }
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {

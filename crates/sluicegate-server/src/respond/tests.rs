@@ -251,13 +251,13 @@ async fn a_closed_rule_without_the_store_is_503_everywhere() {
         assert_eq!(api.json()["degraded"], true);
 
         let error = without_store(&rules, 1).await.expect_err("a closed rule");
-        let gateway = reply(undecided(error, options).into_response()).await;
+        let gateway = reply(sluicegate::answer::undecided(&error, options).into_response()).await;
         assert_eq!((gateway.status, gateway.header("retry-after")), (503, "1"));
         assert_eq!(gateway.header("x-ratelimit-degraded"), degraded);
         assert_eq!(gateway.json()["detail"], "Service temporarily unavailable (rate limiter backend error)");
     }
     let malformed = limiter(Vec::new(), Unmatched::Allow).validate(&Request::new("r", "")).expect_err("empty");
-    let malformed = reply(undecided(malformed, told()).into_response()).await;
+    let malformed = reply(sluicegate::answer::undecided(&malformed, told()).into_response()).await;
     assert_eq!((malformed.status, malformed.header("x-ratelimit-degraded")), (400, ""));
 }
 

@@ -2,11 +2,13 @@
 
 use sluicegate::core::{Micros, Quota, Timestamp};
 use sluicegate::hot::HotIdentities;
+use sluicegate::identify::Unauthorized;
 use sluicegate::observe::{Decided, LimitOutcome, Operation, Undecided};
 use sluicegate::rules::RuleSet;
 use sluicegate::store::StoreError;
 use sluicegate::{Identity, Observer};
 
+use super::callers::Callers;
 use super::tally::Tally;
 use crate::metrics::Metrics;
 
@@ -16,6 +18,7 @@ pub(crate) struct Watch {
     tally: Tally,
     metrics: Metrics,
     hot: HotIdentities,
+    callers: Callers,
 }
 
 impl Watch {
@@ -23,7 +26,7 @@ impl Watch {
     /// any, under this name.
     pub(crate) fn new(rules: &RuleSet, brought: Option<&str>, now: Timestamp) -> Self {
         let (metrics, hot) = (Metrics::new(rules, brought), HotIdentities::new(now));
-        Self { tally: Tally::default(), metrics, hot }
+        Self { tally: Tally::default(), metrics, hot, callers: Callers::default() }
     }
 
     /// The counts for the last line of the log.
@@ -39,6 +42,16 @@ impl Watch {
     /// The busiest identities.
     pub(crate) fn hot(&self) -> &HotIdentities {
         &self.hot
+    }
+
+    /// Who could not be known.
+    pub(crate) fn callers(&self) -> &Callers {
+        &self.callers
+    }
+
+    /// A request whose sender is not known was refused.
+    pub(crate) fn unauthorized(&self, error: &Unauthorized) {
+        self.callers.unauthorized(error);
     }
 
     /// A request with a limit of its own, under this name, was decided.
@@ -88,5 +101,9 @@ impl Observer for Watch {
 
     fn store_took(&self, operation: Operation, took: Micros) {
         self.metrics.store_took(operation, took);
+    }
+
+    fn unknown_tier(&self, tier: &str) {
+        self.callers.unknown_tier(tier);
     }
 }

@@ -5,6 +5,7 @@ mod allocations;
 mod conformance;
 mod failure_properties;
 mod failures;
+mod gate;
 mod hot;
 mod limiter;
 #[cfg(feature = "redis")]
@@ -28,3 +29,5 @@ mod redis_store;
 mod redis_undo;
 mod source_defects;
 mod support;
+#[cfg(feature = "jwt")]
+mod tokens;

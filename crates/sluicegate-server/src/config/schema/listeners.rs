@@ -1,9 +1,9 @@
 //! The part of the schema about the section `listen`.
 
 use super::super::listeners::{LISTEN_KEYS, LISTENER_KEYS, PER_ADDRESS_MAX, TLS_KEYS};
+use super::identity::networks;
 use super::{described, integer, object, reference, unknown};
 use serde_json::{Value, json};
-use sluicegate::identify::address::NETWORKS_MAX;
 
 /// The section.
 pub(super) fn section() -> Value {
@@ -39,14 +39,9 @@ fn listener_property(key: &str) -> Value {
     match key {
         "address" => described("address", "Where it listens.", &["0.0.0.0:8443", "off"]),
         "tls" => object("The certificate, for TLS.", TLS_KEYS, TLS_KEYS, tls_property),
-        "proxy_protocol" => json!({
-            "description": "Load balancers that begin each connection with a PROXY header of version 2.",
-            "type": "array",
-            "items": { "type": "string" },
-            "maxItems": NETWORKS_MAX,
-            "default": [],
-            "examples": [["10.0.0.0/8"]],
-        }),
+        "proxy_protocol" => {
+            networks("Load balancers that begin each connection with a PROXY header of version 2.")
+        }
         "max_connections_per_address" => integer(per_address, 1, PER_ADDRESS_MAX, &[1_024]),
         _ => unknown(),
     }

@@ -1,6 +1,7 @@
 //! Reader and schema agree: on the keys there are, and on whether a file is good.
 
 use super::*;
+use crate::config::identity::{API_KEY_KEYS, IP_KEYS, JWT_KEYS, KEY_KEYS, SOURCE_KEYS};
 use crate::config::listeners::{LISTEN_KEYS, LISTENER_KEYS, TLS_KEYS};
 use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
@@ -20,6 +21,11 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     LISTEN_KEYS,
     LISTENER_KEYS,
     TLS_KEYS,
+    SOURCE_KEYS,
+    JWT_KEYS,
+    API_KEY_KEYS,
+    KEY_KEYS,
+    IP_KEYS,
     RESP_KEYS,
     HEADERS_KEYS,
     RULE_KEYS,
@@ -110,6 +116,11 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         LISTEN_KEYS,
         LISTENER_KEYS,
         TLS_KEYS,
+        SOURCE_KEYS,
+        JWT_KEYS,
+        API_KEY_KEYS,
+        KEY_KEYS,
+        IP_KEYS,
         RESP_KEYS,
         HEADERS_KEYS,
         RULE_KEYS,
@@ -137,11 +148,20 @@ listen:
   resp: off
 resp: { password: s3cret, deadline: 15ms }
 headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
+trusted_proxies: [10.0.0.0/8, "2001:db8::1"]
+trusted_header: either
+identity:
+  - jwt: { issuer: https://id.example, audience: [api], jwks_url: https://id.example/keys, claim: sub, tier_claim: tier,
+      tenant_claim: org, leeway: 30s, refresh: 5min, keep: 24h, ca_file: ca.pem }
+  - jwt: { issuer: other, audience: api, secret_env: JWT_SECRET }
+  - api_key: { header: X-API-Key, verify: true, keys: [
+      { sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo, tier: free, tenant: t } ] }
+  - ip: { ipv6_prefix: 64 }
 tiers: [free, pro]
 unmatched: allow
 rules:
   - name: payments
-    match: { tenant: "*", resource: api.* }
+    match: { tenant: "*", resource: api.*, path: /api/**, method: [GET, POST] }
     per: [tenant, identifier]
     limits:
       - { algorithm: token_bucket, capacity: 100, refill: 100/60s, credits: 5, credit_ttl: 24h, name: burst }
@@ -288,6 +308,16 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "global among others",
     "cannot be charged ahead",
     "not a network",
+    "a second entry for the issuer",
+    "a second one of that key",
+    "counts unverified credentials",
+    "shorter than `refresh`",
+    "nobody could ever be let in",
+    "the field of tokens",
+    "not 64 hexadecimal digits",
+    "not a network",
+    "matches no path",
+    "** within a segment",
     "without hashed keys",
     "out of range",
     "is not set: ",

@@ -1,0 +1,130 @@
+//! API keys: whoever sends a key in a header field is its owner.
+//!
+//! Only hashes of keys are kept. They are found by a hash of their own, seeded anew at every start, and compared in
+//! constant time, so how long a wrong key takes says nothing about the right ones.
+//!
+//! Keys can also be taken as they come, unverified: then a key is a name that its sender claims, of a kind of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use http::header::{HeaderMap, HeaderName};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use super::{Principal, Reason, Unauthorized, only};
+use crate::identity::IDENTIFIER_BYTES_MAX;
+
+/// The most keys of one list. More belong into a database.
+pub const KEYS_MAX: usize = 100_000;
+
+/// The SHA-256 of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyHash([u8; 32]);
+
+/// The hash of a key is no secret by itself, but those of short keys can be guessed: it is not shown.
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("KeyHash(…)")
+    }
+}
+
+impl KeyHash {
+    /// The hash of `key`.
+    #[must_use]
+    pub fn of(key: &[u8]) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+
+    /// A hash from its 64 hexadecimal digits.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits: Vec<u8> = text
+            .bytes()
+            .map(|byte| char::from(byte).to_digit(16).map(|digit| digit as u8))
+            .collect::<Option<_>>()?;
+        let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+        if digits.len() == 64 { bytes.try_into().ok().map(Self) } else { None }
+    }
+}
+
+/// The keys of one header field.
+///
+/// ```
+/// use http::header::HeaderName;
+/// use sluicegate::identify::Principal;
+/// use sluicegate::identify::api_key::{ApiKeys, KeyHash};
+///
+/// let owner = Principal { identifier: "demo".into(), tier: None, tenant: None };
+/// let keys = ApiKeys::new(HeaderName::from_static("x-api-key"), [(KeyHash::of(b"demo-key"), owner)]);
+/// assert_eq!(keys.len(), 1);
+/// ```
+#[derive(Debug)]
+pub struct ApiKeys {
+    header: HeaderName,
+    owners: HashMap<KeyHash, Arc<Principal>, foldhash::quality::RandomState>,
+    is_verified: bool,
+}
+
+/// What a request says about keys.
+#[derive(Debug)]
+pub(super) enum KeyLooked {
+    Absent,
+    Owner(Arc<Principal>),
+    Claimed(Box<str>),
+    Unknown,
+}
+
+impl ApiKeys {
+    /// These keys in this field; of two owners of one key the last counts.
+    #[must_use]
+    pub fn new(header: HeaderName, keys: impl IntoIterator<Item = (KeyHash, Principal)>) -> Self {
+        let owners = keys.into_iter().map(|(hash, owner)| (hash, Arc::new(owner))).collect();
+        Self { header, owners, is_verified: true }
+    }
+
+    /// The same, but a key that is not among them is taken for the name of its sender.
+    #[must_use]
+    pub fn unverified(self) -> Self {
+        Self { is_verified: false, ..self }
+    }
+
+    /// The field.
+    #[must_use]
+    pub fn header(&self) -> &HeaderName {
+        &self.header
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+
+    pub(super) fn look(&self, headers: &HeaderMap) -> Result<KeyLooked, Unauthorized> {
+        let Some(key) = only(headers, &self.header)? else { return Ok(KeyLooked::Absent) };
+        if let Some(owner) = self.owner(key.as_bytes()) {
+            return Ok(KeyLooked::Owner(owner));
+        }
+        if self.is_verified {
+            return Ok(KeyLooked::Unknown);
+        }
+        let name = key.to_str().ok().filter(|name| (1..=IDENTIFIER_BYTES_MAX).contains(&name.len()));
+        let name = name.filter(|name| !name.contains(|each: char| each.is_control()));
+        name.map(|name| KeyLooked::Claimed(name.into()))
+            .ok_or_else(|| Unauthorized::new(Reason::UnknownKey, Some(self.header.clone())))
+    }
+
+    fn owner(&self, key: &[u8]) -> Option<Arc<Principal>> {
+        let hash = KeyHash::of(key);
+        let (known, owner) = self.owners.get_key_value(&hash)?;
+        bool::from(known.0.ct_eq(&hash.0)).then(|| Arc::clone(owner))
+    }
+}
