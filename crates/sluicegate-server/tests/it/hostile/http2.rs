@@ -9,6 +9,8 @@ use super::decisions;
 use crate::client::ask;
 use crate::server::{PATIENCE, Server};
 
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -41,7 +43,7 @@ impl Http2 {
         let mut stream = TcpStream::connect(address).expect("the listener accepts");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-        let preface = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
+        let preface = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
         stream.write_all(&preface).expect("the server reads");
         let mut reader = stream.try_clone().expect("a second handle");
         let received = std::thread::spawn(move || {
@@ -143,4 +145,94 @@ fn a_request_that_is_given_up_was_charged() {
     }
     drop(client.stream);
     assert_eq!(decisions(admin), before + u64::from(REQUESTS));
+}
+
+/// A field of a header block, written out: name and value as they are.
+fn field(name: &str, value: &str) -> Vec<u8> {
+    let length = |text: &str| u8::try_from(text.len()).expect("short");
+    [&[0, length(name)], name.as_bytes(), &[length(value)], value.as_bytes()].concat()
+}
+
+/// The pseudo-headers of a good request, but for one that is replaced, left out, or there twice.
+fn pseudo(path: Option<&str>, authority: &str, method: &str) -> Vec<u8> {
+    let path = path.map(|path| field(":path", path)).unwrap_or_default();
+    [field(":method", method), field(":scheme", "http"), path, field(":authority", authority)].concat()
+}
+
+/// What would be two things at once, or nothing, once it is written as HTTP/1.1 for an upstream.
+#[test]
+fn a_head_that_cannot_be_told_on_is_refused() {
+    let server = Server::start(&[]);
+    let (gateway, admin) = (server.address("gateway"), server.address("admin"));
+    let good = pseudo(Some("/api/ping"), "t", "GET");
+    let with = |name, value| [good.clone(), field(name, value)].concat();
+    let bad = [
+        pseudo(None, "t", "GET"),
+        pseudo(Some(""), "t", "GET"),
+        pseudo(Some("api/ping"), "t", "GET"),
+        pseudo(Some("*"), "t", "GET"),
+        pseudo(Some("/api/ping HTTP/1.1"), "t", "GET"),
+        pseudo(Some("/api/ping\r\nx: y"), "t", "GET"),
+        pseudo(Some("/api/ping\n"), "t", "GET"),
+        pseudo(Some("/api/ping\0"), "t", "GET"),
+        pseudo(Some("/api/ping"), "", "GET"),
+        pseudo(Some("/api/ping"), "t u", "GET"),
+        pseudo(Some("/api/ping"), "t\r\nx: y", "GET"),
+        pseudo(Some("/api/ping"), "u@t", "GET"),
+        pseudo(Some("/api/ping"), "t", "GET /x HTTP/1.1\r\n"),
+        pseudo(Some("/api/ping"), "t", "G ET"),
+        pseudo(Some("/api/ping"), "t", ""),
+        pseudo(Some("/api/ping"), "t", "CONNECT"),
+        [good.clone(), field(":path", "/api/ping")].concat(),
+        [field("x", "y"), good.clone()].concat(),
+        with(":unknown", "x"),
+        with("host", "other"),
+        with("Upper", "x"),
+        with("a b", "x"),
+        with("a:b", "x"),
+        with("", "x"),
+        with("x", "a\r\nb: c"),
+        with("x", "a\nb"),
+        with("x", "a\0b"),
+        with("connection", "x"),
+        with("keep-alive", "x"),
+        with("proxy-connection", "x"),
+        with("transfer-encoding", "chunked"),
+        with("upgrade", "h2c"),
+        with("te", "gzip"),
+        with("content-length", "5"),
+        with("content-length", "x"),
+    ];
+    assert_eq!(verdict(gateway, &good), (HEADERS, OK), "the good one is answered");
+    let before = decisions(admin);
+    for block in bad {
+        let refused = verdict(gateway, &block);
+        let is_refused = [(HEADERS, BAD_REQUEST), (RST_STREAM, 0), (GOAWAY, 0)].contains(&refused);
+        assert!(is_refused, "{}: {refused:?}", block.escape_ascii());
+        assert_eq!(decisions(admin), before, "{}", block.escape_ascii());
+    }
+}
+
+/// The statuses 200 and 400, as a header block begins with them.
+const OK: u8 = 0x88;
+const BAD_REQUEST: u8 = 0x8c;
+
+/// What a request with this header block comes to: the kind of the frame that says so, and an answer's status.
+fn verdict(gateway: SocketAddr, block: &[u8]) -> (u8, u8) {
+    let mut stream = TcpStream::connect(gateway).expect("the listener accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, block);
+    stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), &request].concat()).expect("the server reads");
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).expect("a frame that says so");
+        let [high, middle, low, kind, ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+        stream.read_exact(&mut payload).expect("the whole frame");
+        match kind {
+            HEADERS => return (kind, payload[0]),
+            RST_STREAM | GOAWAY => return (kind, 0),
+            _ => {}
+        }
+    }
 }
