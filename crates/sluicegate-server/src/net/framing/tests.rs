@@ -1,5 +1,7 @@
 //! Streams of requests, whole and in pieces of every size: what passes untouched and what is spoiled, and where.
 
+mod agreement;
+
 use proptest::prelude::*;
 
 use super::*;
