@@ -7,7 +7,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::command::Invocation;
 use crate::failure::Failure;
@@ -31,6 +31,18 @@ const FAKETIME_REMEDY: &str = "Install it yourself: a fleet of servers is tested
 const PROMTOOL: &str = "promtool";
 const PROMTOOL_PACKAGE: &str = "prometheus";
 const PROMTOOL_REMEDY: &str = "Install it yourself: the server's metrics are checked by Prometheus' own tool";
+
+/// The proxies of the distribution that forward-auth is tested behind; the packages have the same names.
+const NGINX: &str = "nginx";
+const HAPROXY: &str = "haproxy";
+const PROXY_REMEDY: &str = "Install it yourself: forward-auth is tested behind the real proxies";
+
+/// Finds or installs the proxies that forward-auth is tested behind.
+pub(crate) fn front_proxies(workspace: &Workspace) -> Result<String, Failure> {
+    of_debian(NGINX, NGINX, PROXY_REMEDY)?;
+    of_debian(HAPROXY, HAPROXY, PROXY_REMEDY)?;
+    Ok(format!("nginx, HAProxy, {}, {}", tools::caddy(workspace)?, tools::traefik(workspace)?))
+}
 
 /// Where the servers are.
 #[derive(Debug, PartialEq, Eq)]
@@ -121,7 +133,9 @@ fn named(variable_name: &str) -> Result<Option<String>, Failure> {
 
 fn on_search_path(program: &str) -> Option<String> {
     let folders = variable("PATH")?;
-    let mut paths = env::split_paths(&folders).map(|folder| folder.join(program));
+    // Debian puts servers where only the search path of root leads.
+    let folders = env::split_paths(&folders).chain([PathBuf::from("/usr/sbin")]);
+    let mut paths = folders.map(|folder| folder.join(program));
     paths.find(|path| path.is_file())?.to_str().map(str::to_owned)
 }
 

@@ -9,13 +9,18 @@ use crate::command::Invocation;
 use crate::counts;
 use crate::failure::Failure;
 use crate::plan::Step;
-use crate::servers::Servers;
+use crate::servers::{self, Servers};
 use crate::tools;
 use crate::workspace::Workspace;
 
 pub(crate) const STEPS: &[Step] = &[
     Step { name: "redis", about: "Redis and Valkey for the tests: found, or installed", run: redis_and_valkey },
     Step { name: "clients", about: "the Redis clients that the tests drive are there", run: tools::redis_py },
+    Step {
+        name: "proxies",
+        about: "nginx, HAProxy, Caddy and Traefik for the tests: found, or installed",
+        run: servers::front_proxies,
+    },
     Step {
         name: "workspace",
         about: "unit, integration and documentation tests of every crate, all features on",

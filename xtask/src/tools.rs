@@ -15,6 +15,8 @@ const CARGO_DENY_VERSION: &str = "0.20.2";
 const TYPOS_VERSION: &str = "1.51.1";
 const REDIS_PY_VERSION: &str = "8.1.0";
 const VALKEY_VERSION: &str = "9.1.2";
+const CADDY_VERSION: &str = "2.11.7";
+const TRAEFIK_VERSION: &str = "3.7.15";
 
 /// The path of `cargo-deny`, which is compiled on its first use.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<String, Failure> {
@@ -50,6 +52,34 @@ pub(crate) fn typos(workspace: &Workspace) -> Result<String, Failure> {
     println!("typos {TYPOS_VERSION} is not there yet: installing it with pip");
     install_with_pip(&home, &workspace.root.join("xtask/typos-requirements.txt"))?;
     installed(program, TYPOS_VERSION)
+}
+
+/// Puts Caddy where the test kit looks for it: a ready-made program that the Python package index distributes.
+pub(crate) fn caddy(workspace: &Workspace) -> Result<String, Failure> {
+    proxy(workspace, "caddy", CADDY_VERSION)
+}
+
+/// Puts Traefik where the test kit looks for it, in the same way.
+pub(crate) fn traefik(workspace: &Workspace) -> Result<String, Failure> {
+    proxy(workspace, "traefik", TRAEFIK_VERSION)
+}
+
+/// Both are packaged alike, and both answer to `version`.
+fn proxy(workspace: &Workspace, name: &str, version: &str) -> Result<String, Failure> {
+    let home = workspace.tools().join(name);
+    let program = printable(&home.join("bin").join(name))?;
+    let is_there = || {
+        let ask = || Invocation::new(&program).word("version").ask();
+        Path::new(&program).exists() && ask().is_ok_and(|answer| names(&answer, version))
+    };
+    if !is_there() {
+        println!("{name} {version} is not there yet: installing it with pip, from the package {name}-bin");
+        install_with_pip(&home, &workspace.root.join(format!("xtask/{name}-requirements.txt")))?;
+    }
+    if is_there() {
+        return Ok(format!("{name} {version}"));
+    }
+    Err(Failure::step(format!("{program} was just installed and does not answer as version {version}")))
 }
 
 /// The path of `valkey-server`. The package keeps it in a folder named after the platform; it is copied to
@@ -123,9 +153,11 @@ fn answers(program: &str, version: &str) -> bool {
     Path::new(program).exists() && ask().is_ok_and(|answer| names(&answer, version))
 }
 
-/// Whether a program's answer to `--version` is this one: `typos-cli 1.51.1`, `Valkey server v=9.1.2 sha=…`.
+/// Whether a program's answer to `--version` is this one: `typos-cli 1.51.1`, `Valkey server v=9.1.2 sha=…`, `v2.11.7
+/// h1:…`.
 fn names(answer: &str, version: &str) -> bool {
-    answer.split_whitespace().any(|word| word.strip_prefix("v=").unwrap_or(word) == version)
+    let number = |word: &str| word.trim_start_matches("v=").trim_start_matches('v') == version;
+    answer.split_whitespace().any(number)
 }
 
 pub(crate) fn printable(path: &Path) -> Result<String, Failure> {
@@ -146,6 +178,10 @@ mod tests {
         assert!(requirements.contains(&format!("\nvalkeylite=={VALKEY_VERSION}.")));
         let requirements = include_str!("../redis-py-requirements.txt");
         assert!(requirements.contains(&format!("\nredis=={REDIS_PY_VERSION} \\\n")));
+        let requirements = include_str!("../caddy-requirements.txt");
+        assert!(requirements.contains(&format!("\ncaddy-bin=={CADDY_VERSION} \\\n")));
+        let requirements = include_str!("../traefik-requirements.txt");
+        assert!(requirements.contains(&format!("\ntraefik-bin=={TRAEFIK_VERSION} \\\n")));
     }
 
     #[test]
@@ -154,6 +190,9 @@ mod tests {
         assert!(!names("cargo-deny 0.20.2\n", "0.20.3"));
         assert!(names("Valkey server v=9.1.2 sha=00000000:1 bits=64\n", "9.1.2"));
         assert!(!names("Valkey server v=9.1.20 sha=00000000:1 bits=64\n", "9.1.2"));
+        assert!(names("v2.11.7 h1:yj0Y=\n", "2.11.7"));
+        assert!(names("Version:      3.7.15\nCodename:     x\n", "3.7.15"));
+        assert!(!names("Version:      3.7.1\n", "3.7.15"));
         assert!(!names("", "0.20.2"));
         assert!(!answers("no-such-program", "0.20.2"));
     }

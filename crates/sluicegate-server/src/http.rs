@@ -10,6 +10,7 @@
 
 pub(crate) mod admin_token;
 mod api;
+mod auth;
 mod check;
 mod docs;
 mod gateway;
@@ -172,7 +173,7 @@ async fn routed<B: RequestBody>(
     let path = request.uri().path_and_query().cloned();
     request.extensions_mut().insert(ConnectInfo(peer));
     let (request, watch) = body::watch(request, limits);
-    let answered = catch_panic(async move { router.call(request).await }).await;
+    let answered = catch_panic(async move { router.call(request).await.map(without_impossible_length) }).await;
     match watch.fault() {
         Some(fault) => closing(fault.into(), version),
         None => answered.unwrap_or_else(|panicked| {
@@ -180,6 +181,14 @@ async fn routed<B: RequestBody>(
             panicked.problem(path).into_response()
         }),
     }
+}
+
+/// The router tells the length of every answer, also of those that RFC 9110 §8.6 forbids to have one.
+fn without_impossible_length(mut response: Response) -> Response {
+    if response.status() == StatusCode::NO_CONTENT || response.status().is_informational() {
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
+    response
 }
 
 /// A handler panicked. The payload may hold anything, so it is dropped.

@@ -9,12 +9,17 @@ use axum::response::Response;
 use serde_json::Value;
 use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
+use sluicegate::identify::Identify;
+use sluicegate::identify::address::TrustedProxies;
+use sluicegate::rules::file::Environment;
 use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
 use sluicegate::{Instances, MemoryStore};
 
 use crate::app::{App, AppOptions};
 use crate::config::RespSettings;
+use crate::config::identity::IdentitySettings;
 use crate::http::Site;
+use crate::identify::identify;
 use crate::secret::Secret;
 use crate::store::ServerStore;
 
@@ -32,7 +37,13 @@ pub(crate) fn hourly(name: &str, capacity: u64) -> Rule {
 pub(crate) fn app(rules: Vec<Rule>) -> App {
     let rules = RuleSet::new(rules, vec!["pro".into()], Unmatched::Allow).expect("valid rules");
     let admin_token = Some(Secret::new(TOKEN.to_owned()));
-    embedded(AppOptions { rules, admin_token, ..AppOptions::default() })
+    embedded(AppOptions { rules, admin_token, identify: demo_identities(), ..AppOptions::default() })
+}
+
+/// Callers are known as the demo application knows them.
+pub(crate) fn demo_identities() -> Identify {
+    let (proxies, environment) = (TrustedProxies::default(), Environment::new());
+    identify(IdentitySettings::demo(), proxies, &environment).expect("nothing is read for it")
 }
 
 /// Settings of a RESP listener with this password.

@@ -53,6 +53,12 @@ function request(operation, resolve) {
   return [prose("p", `The body is {"checks": […]} with at most ${checks.maxItems} checks as in \`/v1/check\`.`)];
 }
 
+function parameters(operation, resolve) {
+  const rows = operation.parameters.map(resolve).map(({ name, in: place, required, description }) =>
+    [element("code", {}, name), required ? place : `${place}, optional`, prose("span", description)]);
+  return [element("h3", {}, "Parameters"), table(["Name", "In", "Meaning"], rows)];
+}
+
 function responses(operation, resolve) {
   const rows = Object.entries(operation.responses).map(([status, response]) => {
     const { description, headers } = resolve(response);
@@ -129,6 +135,9 @@ function section(path, method, operation, resolve) {
   }
   if (operation.security) {
     parts.push(prose("p", "Needs the admin token as `Authorization: Bearer …`."));
+  }
+  if (operation.parameters) {
+    parts.push(...parameters(operation, resolve));
   }
   if (operation.requestBody) {
     parts.push(...request(operation, resolve));

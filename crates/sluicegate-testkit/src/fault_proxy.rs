@@ -17,7 +17,7 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::redis_server::free_port;
+use crate::port::free as free_port;
 use carry::Order;
 
 /// How often another port is tried when somebody took the chosen one first.

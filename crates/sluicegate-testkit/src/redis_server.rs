@@ -6,8 +6,6 @@
 
 mod certificates;
 mod options;
-mod port;
-mod process;
 mod program;
 
 use std::fs;
@@ -24,12 +22,12 @@ use tempfile::TempDir;
 pub use certificates::{Certificates, ClientCertificates};
 pub use options::Options;
 pub(crate) use options::{ADMINISTRATOR, ANY_PASSWORD, Role};
-pub(crate) use port::free as free_port;
 pub use program::Program;
 
 use crate::poll;
+use crate::port::free as free_port;
+use crate::process::Process;
 use options::{ACCESS_CONTROL_FILE, ADMINISTRATION_SOCKET};
-use process::Process;
 
 /// How long a server may take to answer its first question; a busy machine needs a fraction of it.
 const START_LIMIT: Duration = Duration::from_secs(30);

@@ -1,9 +1,9 @@
-//! The api listener: the decision API, its description, and a page to read and try it.
+//! The api listener: the decision API, forward-auth, their description, and a page to read and try it.
 
 use axum::Router;
 use axum::routing::MethodRouter;
 
-use super::{check, docs};
+use super::{auth, check, docs};
 use crate::app::App;
 
 /// The router of the api listener.
@@ -13,7 +13,7 @@ pub(crate) fn router(app: App) -> Router {
 
 /// Every path that is served, as a list, so that a test can hold the description against it.
 fn routes() -> Vec<(&'static str, MethodRouter<App>)> {
-    check::routes().into_iter().chain(docs::routes()).collect()
+    check::routes().into_iter().chain(auth::routes()).chain(docs::routes()).collect()
 }
 
 #[cfg(test)]

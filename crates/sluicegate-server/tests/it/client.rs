@@ -2,8 +2,9 @@
 //! would.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
+use rustix::net;
 use serde_json::Value;
 
 use crate::server::PATIENCE;
@@ -23,6 +24,11 @@ impl Answer {
         header.map(|(_, value)| value.as_str())
     }
 
+    /// The values of all lines of a field.
+    pub(crate) fn headers(&self, name: &str) -> Vec<&str> {
+        self.headers.iter().filter(|(header, _)| header == name).map(|(_, value)| value.as_str()).collect()
+    }
+
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
@@ -34,7 +40,18 @@ pub(crate) struct Connection(TcpStream);
 
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the listener accepts");
+        Self::over(TcpStream::connect(address).expect("the listener accepts"))
+    }
+
+    /// A connection from an address of this machine's own choice, such as 127.0.0.2.
+    pub(crate) fn open_from(source: Ipv4Addr, address: SocketAddr) -> Self {
+        let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).expect("a socket");
+        net::bind(&socket, &SocketAddr::from((source, 0))).expect("an address of this machine");
+        net::connect(&socket, &address).expect("the listener accepts");
+        Self::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         Self(stream)

@@ -16,6 +16,7 @@ mod client;
 mod config;
 mod explain_cli;
 mod fleet;
+mod forward_auth;
 mod gateway;
 mod hostile;
 mod limits;

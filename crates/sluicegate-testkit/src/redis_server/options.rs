@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::certificates::{Certificates, ClientCertificates};
-use super::port::free as free_port;
 use super::program::Program;
+use crate::port::free as free_port;
 
 /// The user as which the test kit gives its own commands. It has no password and may do everything, so that a
 /// test can change passwords and rights without losing the reins.

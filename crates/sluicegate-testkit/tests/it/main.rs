@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests report by panicking")]
 
 mod fault_proxy;
+mod front_proxy;
 mod redis_cluster;
 mod redis_sentinel;
 mod redis_server;

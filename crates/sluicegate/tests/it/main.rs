@@ -5,12 +5,15 @@ mod allocations;
 mod conformance;
 mod failure_properties;
 mod failures;
+#[cfg(all(feature = "http", feature = "file"))]
 mod gate;
 mod hot;
 mod limiter;
 #[cfg(feature = "redis")]
 mod lua_parity;
 mod memory;
+#[cfg(all(feature = "axum", feature = "file"))]
+mod middleware;
 #[cfg(feature = "redis")]
 mod redis_company;
 #[cfg(feature = "redis")]

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use axum::http::HeaderName;
 use axum::response::IntoResponse as _;
 use serde_json::{Map, Value};
 use sluicegate::CheckError;
 use sluicegate::headers::HeaderOptions;
+use sluicegate::identify::address::TrustedProxies;
+use sluicegate::identify::api_key::{ApiKeys, KeyHash};
+use sluicegate::identify::{Identify, Principal, Source};
 use sluicegate::rules::{RuleSet, Unmatched};
 use sluicegate::store::{ErrorClass, StoreError};
 
@@ -50,11 +54,24 @@ fn operations(document: &Value) -> Vec<(&str, String, &Value)> {
         .collect()
 }
 
+/// The operations that are about a JSON body.
+fn with_body(document: &Value) -> Vec<(&str, String, &Value)> {
+    operations(document).into_iter().filter(|(.., operation)| operation["requestBody"].is_object()).collect()
+}
+
+/// Callers are known by the key of the demo or by their address, and the peer of every test may speak for others.
+fn identify() -> Identify {
+    let demo = Principal { identifier: "demo".into(), tier: None, tenant: None };
+    let keys = ApiKeys::new(HeaderName::from_static("x-api-key"), [(KeyHash::of(b"demo-key"), demo)]);
+    let proxies = TrustedProxies::parse(["192.0.2.7"]).expect("valid");
+    Identify::new(vec![Source::ApiKeys(keys), Source::Address]).behind(proxies)
+}
+
 /// An api with a rule as the demo's, only slower, under which `bob` has just used all he has.
 async fn demo_api(token: Option<&str>) -> Site {
     let admin_token = token.map(|token| Secret::new(token.to_owned()));
     let rules = RuleSet::new(vec![hourly("demo", 10)], Vec::new(), Unmatched::Allow).expect("valid");
-    let app = testing::embedded(AppOptions { rules, admin_token, ..AppOptions::default() });
+    let app = testing::embedded(AppOptions { rules, admin_token, identify: identify(), ..AppOptions::default() });
     let router = Routers::new(&app, &Health::default()).api;
     let all = r#"{"resource":"demo","identifier":"bob","cost":10}"#;
     assert_eq!(testing::ask(&router, "POST", "/v1/check", &[JSON], all).await.status, 200);
@@ -113,7 +130,7 @@ fn assert_described(document: &Value, operation: &Value, reply: &Reply) {
     assert!(!response.is_null(), "{status} is not described: {reply:?}");
     let media_type = reply.header("content-type").split(';').next().unwrap_or_default();
     let content = &response["content"][media_type];
-    assert!(!content.is_null(), "{media_type} is not described for {status}");
+    assert_eq!(content.is_null(), reply.body.is_empty(), "{media_type} is not described for {status}");
     if media_type.ends_with("json") {
         assert_eq!(misfits(document, &content["schema"], &reply.json(), "body"), Vec::<String>::new());
     }
@@ -126,7 +143,7 @@ fn assert_described(document: &Value, operation: &Value, reply: &Reply) {
             "X-RateLimit-Degraded" => true,
             _ => false,
         };
-        assert_eq!(reply.header(name).is_empty(), is_absent, "{name} in {reply:?}");
+        assert_eq!(reply.headers.get(name).is_none(), is_absent, "{name} in {reply:?}");
     }
 }
 
@@ -145,10 +162,14 @@ fn every_route_is_described_and_nothing_else() {
 async fn every_method_is_described_and_no_other_is_served() {
     let document = document();
     let router = demo_api(Some(TOKEN)).await;
-    for (path, method, _) in operations(&document) {
-        let expected = if method == "GET" { "GET,HEAD" } else { &method };
+    for (path, methods) in object(&document["paths"]) {
+        let methods = object(methods).keys().map(|method| match method.as_str() {
+            "get" => "GET,HEAD".to_owned(),
+            other => other.to_ascii_uppercase(),
+        });
+        let expected = methods.collect::<Vec<_>>().join(",");
         let refused = testing::ask(&router, "DELETE", path, &[], "").await;
-        assert_eq!((refused.status, refused.header("allow")), (405, expected), "{path}");
+        assert_eq!((refused.status, refused.header("allow")), (405, expected.as_str()), "{path}");
     }
 }
 
@@ -156,7 +177,7 @@ async fn every_method_is_described_and_no_other_is_served() {
 async fn every_example_is_answered_as_described() {
     let document = document();
     let mut sent = 0;
-    for (path, method, operation) in operations(&document).into_iter().filter(|(_, method, _)| method == "POST") {
+    for (path, method, operation) in with_body(&document) {
         let responses = object(&operation["responses"]);
         let examples = object(&operation["requestBody"]["content"]["application/json"]["examples"]);
         for (name, example) in examples {
@@ -204,7 +225,8 @@ async fn every_example_of_an_answer_fits_its_schema() {
     let mut seen = 0;
     for (path, _, operation) in operations(&document) {
         for (status, response) in object(&operation["responses"]) {
-            for content in object(&resolve(&document, response)["content"]).values() {
+            let contents = resolve(&document, response)["content"].as_object();
+            for content in contents.into_iter().flat_map(Map::values) {
                 for (name, example) in content["examples"].as_object().into_iter().flatten() {
                     let found = misfits(&document, &content["schema"], &example["value"], "example");
                     assert_eq!(found, Vec::<String>::new(), "{path} {status} {name}");
@@ -220,7 +242,7 @@ async fn every_example_of_an_answer_fits_its_schema() {
 async fn refusals_that_need_no_body_are_described() {
     let document = document();
     let (open, closed) = (demo_api(Some(TOKEN)).await, demo_api(None).await);
-    for (path, method, operation) in operations(&document).into_iter().filter(|(_, method, _)| method == "POST") {
+    for (path, method, operation) in with_body(&document) {
         let needs_token = operation["security"].is_array();
         let bearer = format!("Bearer {TOKEN}");
         let authorized = ("authorization", bearer.as_str());
@@ -240,11 +262,52 @@ async fn refusals_that_need_no_body_are_described() {
 }
 
 #[tokio::test]
+async fn forward_auth_is_answered_as_described() {
+    let document = document();
+    let long = format!("/{}", "a".repeat(8_192));
+    let uri = ("x-forwarded-uri", "/api/orders");
+    // From the quota of the proxy itself, which the first question uses up.
+    let cases: [(&str, &[(&str, &str)]); 5] = [
+        ("no-uri", &[]),
+        ("bad-key", &[uri, ("x-api-key", "wrong")]),
+        ("too-long", &[("x-forwarded-uri", &long)]),
+        ("allowed", &[uri]),
+        ("denied", &[uri]),
+    ];
+    let auth = operations(&document).into_iter().filter(|(path, ..)| *path == "/v1/auth");
+    for (path, method, operation) in auth {
+        let rules = RuleSet::new(vec![hourly("demo", 1)], Vec::new(), Unmatched::Allow).expect("valid");
+        let app = testing::embedded(AppOptions { rules, identify: identify(), ..AppOptions::default() });
+        let site = Routers::new(&app, &Health::default()).api;
+        for (name, fields) in cases {
+            let reply = testing::ask(&site, &method, path, fields, "").await;
+            assert_shown(&document, operation, name, &reply);
+        }
+        let stranger = Routers::new(&testing::app(Vec::new()), &Health::default()).api;
+        let reply = testing::ask(&stranger, &method, path, &[uri], "").await;
+        assert_shown(&document, operation, "stranger", &reply);
+        for parameter in operation["parameters"].as_array().expect("parameters") {
+            assert!(resolve(&document, parameter)["description"].is_string(), "{parameter}");
+        }
+    }
+}
+
+/// Holds an answer against the description, and against the example of that name if it has a body.
+#[track_caller]
+fn assert_shown(document: &Value, operation: &Value, name: &str, reply: &Reply) {
+    assert_described(document, operation, reply);
+    if !reply.body.is_empty() {
+        let response = resolve(document, &operation["responses"][&reply.status.to_string()]);
+        let content = &response["content"][reply.header("content-type")];
+        assert_eq!(content["examples"][name]["value"], reply.json(), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_store_that_could_not_decide_is_described() {
     let document = document();
     let can_fail = |path: &str| path != "/v1/check/batch";
-    let of_limiter =
-        operations(&document).into_iter().filter(|(path, method, _)| method == "POST" && can_fail(path));
+    let of_limiter = with_body(&document).into_iter().filter(|(path, ..)| can_fail(path));
     for (path, _, operation) in of_limiter {
         let failed = CheckError::from(StoreError::new(ErrorClass::Connection, "gone"));
         let response = match path {

@@ -5,7 +5,6 @@ use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
 use sluicegate::rules::pattern::Pattern;
 use sluicegate::rules::{Limits, Per, Rule};
 
-use super::*;
 use crate::http::health::Health;
 use crate::http::{Routers, Site};
 use crate::testing::{Reply, app, hourly};
@@ -119,10 +118,4 @@ async fn rules_see_the_resource_and_the_address() {
 fn bucket(capacity: u64) -> Quota {
     let rate = Rate::new(1, Micros::from_secs(3_600)).expect("valid");
     TokenBucket::new(capacity, rate).expect("valid").into()
-}
-
-#[test]
-fn a_resource_is_the_path_with_dots() {
-    assert_eq!(resource("/api/ping"), "api.ping");
-    assert_eq!(resource("//api///ping/"), "api.ping");
 }

@@ -12,13 +12,13 @@ use crate::poll;
 
 /// A running child. Dropped, it is killed and waited for.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
 }
 
 impl Process {
     /// Runs `program` with `arguments`; what it prints is added to the file `log`.
-    pub(super) fn spawn(program: &Path, arguments: &[&str], folder: &Path, log: &Path) -> io::Result<Self> {
+    pub(crate) fn spawn(program: &Path, arguments: &[&str], folder: &Path, log: &Path) -> io::Result<Self> {
         let output = File::options().create(true).append(true).open(log)?;
         let errors = output.try_clone()?;
         let child = Command::new(program)
@@ -31,31 +31,31 @@ impl Process {
         Ok(Self { child })
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         // An error means that nobody knows of the process any more.
         self.child.try_wait().map_or(true, |status| status.is_some())
     }
 
     /// Stops the process where it is, and returns when it really stands still.
-    pub(super) fn pause(&self) {
+    pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
         poll::until_true("a stopped process", Duration::from_secs(10), || self.is_paused());
     }
 
-    pub(super) fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.state() == Some('T')
     }
 
-    pub(super) fn resume(&self) {
+    pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     /// Processor time used so far, in user and kernel mode.
-    pub(super) fn processor_time(&self) -> Duration {
+    pub(crate) fn processor_time(&self) -> Duration {
         let fields = self.status_fields();
         let ticks: u64 =
             [USER_TICKS, KERNEL_TICKS].iter().filter_map(|&at| fields.get(at)?.parse::<u64>().ok()).sum();
@@ -63,7 +63,7 @@ impl Process {
     }
 
     /// Memory held in RAM, in bytes.
-    pub(super) fn resident_bytes(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         let pages = self.status_fields().get(RESIDENT_PAGES).and_then(|pages| pages.parse::<u64>().ok());
         let page_bytes = u64::try_from(rustix::param::page_size()).unwrap_or_default();
         pages.unwrap_or_default() * page_bytes

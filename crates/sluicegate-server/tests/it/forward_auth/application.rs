@@ -1,0 +1,117 @@
+//! The application behind a proxy: it answers everything, and keeps the head of every request that reaches it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use crate::server::PATIENCE;
+
+/// What it answers.
+pub(super) const BODY: &str = "hello";
+/// What it says of limits of its own, which a proxy that knows better replaces.
+pub(super) const OWN_REMAINING: &str = "999";
+
+/// A running application.
+pub(super) struct Application {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    reached: Mutex<Vec<Reached>>,
+    has_ended: AtomicBool,
+}
+
+/// The head of a request that has reached the application.
+#[derive(Clone, Debug)]
+pub(super) struct Reached {
+    lines: Vec<String>,
+}
+
+impl Reached {
+    /// The value of a field that may be there once, in any spelling that CGI cannot tell apart.
+    #[track_caller]
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
+        let fields = self.lines.iter().filter_map(|line| line.split_once(':'));
+        let is_it = |own: &str| own.replace('_', "-").eq_ignore_ascii_case(name);
+        let mut values = fields.filter(|(own, _)| is_it(own)).map(|(_, value)| value.trim());
+        let value = values.next();
+        assert_eq!(values.next(), None, "{name} more than once in {:#?}", self.lines);
+        value
+    }
+}
+
+impl Application {
+    pub(super) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if of_thread.has_ended.load(Ordering::Acquire) {
+                    return;
+                }
+                answer(stream.expect("a connection"), &of_thread);
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many requests have reached it.
+    pub(super) fn count(&self) -> usize {
+        self.shared.reached.lock().expect("no panic").len()
+    }
+
+    /// The last request that has reached it.
+    #[track_caller]
+    pub(super) fn last(&self) -> Reached {
+        self.shared.reached.lock().expect("no panic").last().expect("a request").clone()
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        self.shared.has_ended.store(true, Ordering::Release);
+        // Wakes the thread; if nobody listens any more, it has ended.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// One request on each connection. It is kept before it is answered, so whoever has an answer finds it kept.
+fn answer(stream: TcpStream, shared: &Shared) {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut reader = BufReader::new(&stream);
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        // A proxy may connect to see whether somebody is there.
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return;
+        }
+        match line.trim_end() {
+            "" => break,
+            line => lines.push(line.to_owned()),
+        }
+    }
+    let reached = Reached { lines };
+    let length = reached.field("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).expect("the body");
+    let is_head = reached.lines.first().is_some_and(|line| line.starts_with("HEAD "));
+    shared.reached.lock().expect("no panic").push(reached);
+    let (length, body) = (BODY.len(), if is_head { "" } else { BODY });
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\
+         x-ratelimit-remaining: {OWN_REMAINING}\r\n\r\n{body}"
+    );
+    // Whoever went away does not want it.
+    let _ = (&stream).write_all(answer.as_bytes());
+}

@@ -1,0 +1,109 @@
+//! The question itself, as any proxy asks it: over a real socket, without a proxy in between.
+
+use super::*;
+use crate::client::ask_with;
+
+/// The rule of the page, and whether this machine is trusted.
+fn server(is_trusted: bool) -> (Server, ConfigFile) {
+    let config = page::block("Sluicegate", "yaml", 0);
+    let proxies = if is_trusted { "[127.0.0.1]" } else { "[]" };
+    let config = page::at(config, &[("[127.0.0.1]", proxies)]);
+    let config = ConfigFile::new(&format!("question-{}", fastrand::u64(..)), config);
+    (Server::start(&["--config", config.path()]), config)
+}
+
+fn ask(server: &Server, method: &str, query: &str, fields: &str) -> Answer {
+    ask_with(server.address("api"), method, &format!("/v1/auth{query}"), fields)
+}
+
+const QUESTION: &str = "x-forwarded-method: GET\r\nx-forwarded-uri: /api/orders\r\nx-forwarded-for: 192.0.2.1";
+
+#[test]
+fn every_method_of_the_question_and_both_families_ask_the_same() {
+    let (server, _config) = server(true);
+    let original =
+        QUESTION.replace("x-forwarded-uri", "x-original-uri").replace("x-forwarded-method", "x-original-method");
+    for (method, fields, left) in
+        [("GET", QUESTION, "4"), ("HEAD", QUESTION, "3"), ("POST", QUESTION, "2"), ("GET", &original, "1")]
+    {
+        let allowed = ask(&server, method, "", fields);
+        assert_eq!((allowed.status, allowed.body.as_str()), (204, ""), "{method}");
+        assert_eq!(allowed.header("x-ratelimit-remaining"), Some(left));
+        assert_eq!(allowed.header("cache-control"), Some("no-store"));
+        assert_eq!(allowed.header("retry-after"), None);
+        // RFC 9110: there is no length of what there cannot be.
+        assert_eq!((allowed.header("content-length"), allowed.header("transfer-encoding")), (None, None));
+    }
+    // By the address that the last proxy saw, whatever stands before it.
+    let spoofed = QUESTION.replace("192.0.2.1", "198.51.100.9, 192.0.2.1");
+    assert_eq!(ask(&server, "GET", "", &spoofed).header("x-ratelimit-remaining"), Some("0"));
+    assert_eq!(ask(&server, "GET", "", QUESTION).status, 429);
+}
+
+#[test]
+fn a_denial_takes_the_status_that_the_proxy_can_pass_on() {
+    let (server, _config) = server(true);
+    for _ in 0..CAPACITY {
+        assert_eq!(ask(&server, "GET", "?deny_status=403", QUESTION).status, 204);
+    }
+    for (query, status, told) in
+        [("", 429, None), ("?deny_status=403", 403, Some("429")), ("?x=1&deny_status=401", 401, Some("429"))]
+    {
+        let denied = ask(&server, "GET", query, QUESTION);
+        assert_eq!((denied.status, denied.header("x-sluicegate-status")), (status, told), "{query}");
+        assert!(denied.header("retry-after").is_some(), "{query}");
+        assert!(LIMITS.iter().all(|name| denied.header(name).is_some()), "{query}");
+        assert_eq!(denied.json()["status"], status);
+        assert_eq!(denied.json()["violated-policies"], serde_json::json!(["api"]));
+    }
+    // Bad credentials keep their own.
+    let bad_key = format!("{QUESTION}\r\nx-api-key: wrong");
+    let refused = ask(&server, "GET", "?deny_status=403", &bad_key);
+    assert_eq!((refused.status, refused.header("x-sluicegate-status")), (401, None));
+}
+
+#[test]
+fn another_deny_status_is_400_and_charges_nothing() {
+    let (server, _config) = server(true);
+    for query in [
+        "?deny_status=429",
+        "?deny_status=200",
+        "?deny_status=",
+        "?deny_status",
+        "?deny_status=403&deny_status=403",
+    ] {
+        let refused = ask(&server, "GET", query, QUESTION);
+        assert_eq!((refused.status, &refused.json()["field"]), (400, &"deny_status".into()), "{query}");
+    }
+    assert_eq!(ask(&server, "GET", "", QUESTION).header("x-ratelimit-remaining"), Some("4"));
+}
+
+#[test]
+fn a_stranger_may_not_ask_and_is_told_the_remedy() {
+    let (server, _config) = server(false);
+    let refused = ask(&server, "GET", "", QUESTION);
+    assert_eq!(refused.status, 403);
+    assert_eq!(
+        refused.json()["detail"],
+        "127.0.0.1 is no trusted proxy: if it is yours, add 127.0.0.1 or its network to `trusted_proxies`"
+    );
+    assert!(LIMITS.iter().all(|name| refused.header(name).is_none()));
+}
+
+#[test]
+fn a_question_that_tells_of_no_request_is_400_with_the_remedy() {
+    let (server, _config) = server(true);
+    let refused = ask(&server, "GET", "", "x-forwarded-method: GET");
+    assert_eq!((refused.status, &refused.json()["field"]), (400, &"x-forwarded-uri".into()));
+    assert!(refused.json()["detail"].as_str().is_some_and(|detail| detail.contains("`X-Forwarded-Uri`")));
+    for hostile in [
+        "x-forwarded-uri: /api/orders\r\nx-original-uri: /about",
+        "x-forwarded-uri: /api/orders\r\nx-forwarded-uri: /about",
+        "x-forwarded-uri: http://shop.test/about",
+        "x-forwarded-uri: /api%2forders",
+        "x-forwarded-uri: /api/..;/about",
+    ] {
+        assert_eq!(ask(&server, "GET", "", hostile).status, 400, "{hostile}");
+    }
+    assert_eq!(ask(&server, "DELETE", "", QUESTION).status, 405);
+}
