@@ -14,6 +14,7 @@ use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::{Health, Store as _};
 use sluicegate::{Instances, Limiter, MemoryStore};
 
+use crate::admit::Exemptions;
 use crate::metrics::Gauges;
 use crate::resp;
 use crate::secret::Secret;
@@ -40,6 +41,8 @@ pub(crate) struct AppOptions {
     pub(crate) admin_token: Option<Secret>,
     /// How callers of the gateway are known.
     pub(crate) identify: Identify,
+    /// What passes the gateway without a decision.
+    pub(crate) exemptions: Exemptions,
     /// Whether there is a listener on which requests may bring limits of their own.
     pub(crate) has_resp: bool,
 }
@@ -52,6 +55,7 @@ impl Default for AppOptions {
             headers: HeaderOptions::default(),
             admin_token: None,
             identify: Identify::new(vec![Source::Address]),
+            exemptions: Exemptions::default(),
             has_resp: false,
         }
     }
@@ -64,6 +68,7 @@ pub(crate) struct App(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     gate: ServerGate,
+    exemptions: Exemptions,
     headers: HeaderOptions,
     admin_token: Option<Secret>,
 }
@@ -71,10 +76,10 @@ struct Shared {
 impl App {
     /// An app with this store, which it shares with so many instances, and nothing counted yet.
     pub(crate) fn new(options: AppOptions, store: ServerStore, clock: SystemClock, instances: Instances) -> Self {
-        let AppOptions { rules, memory, headers, admin_token, identify, has_resp } = options;
+        let AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp } = options;
         let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now());
         let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
-        Self(Arc::new(Shared { gate: Gate::new(limiter, identify), headers, admin_token }))
+        Self(Arc::new(Shared { gate: Gate::new(limiter, identify), exemptions, headers, admin_token }))
     }
 
     /// Who decides.
@@ -90,6 +95,11 @@ impl App {
     /// Fetches the keys of issuers, for ever, if there are any to fetch.
     pub(crate) async fn keep_keys_fresh(&self) {
         self.0.gate.identify().keep_keys_fresh(self.limiter().clock()).await;
+    }
+
+    /// What passes without a decision.
+    pub(crate) fn exemptions(&self) -> &Exemptions {
+        &self.0.exemptions
     }
 
     /// How rate-limit headers are written.

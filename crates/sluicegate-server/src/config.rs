@@ -7,6 +7,7 @@
 
 pub(crate) mod gateway;
 pub(crate) mod identity;
+pub(crate) mod listeners;
 pub(crate) mod load;
 pub(crate) mod redis;
 pub(crate) mod schema;
@@ -17,6 +18,7 @@ use crate::secret::Secret;
 use crate::settings::{FileSettings, StoreUrl};
 use gateway::GatewaySettings;
 use identity::{IdentitySettings, TRUSTED_HEADERS};
+use listeners::{ListenSettings, Listeners};
 use redis::RedisSettings;
 use sluicegate::headers::{HeaderOptions, ResetStyle};
 use sluicegate::identify::address::{TrustedHeader, TrustedProxies};
@@ -26,7 +28,6 @@ use sluicegate::rules::file::tree::Kind;
 use sluicegate::rules::file::{self, Document, Environment, Problems, Reader, Section, Wrong};
 use sluicegate::rules::{Limits, Rule, RuleSet};
 use sluicegate::store::memory::MemoryOptions;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The top-level keys that only a server has.
@@ -44,8 +45,6 @@ pub(crate) const KEYS: &[&str] = &[
 ];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
-/// The keys of `listen`.
-pub(crate) const LISTEN_KEYS: &[&str] = &["gateway", "api", "admin", "resp"];
 /// The keys of `resp`.
 pub(crate) const RESP_KEYS: &[&str] = &["password", "deadline"];
 /// The longest password of the RESP listener, in bytes.
@@ -67,6 +66,8 @@ const DEMO: &str = include_str!("config/demo.yaml");
 pub(crate) struct Config {
     /// What the command line and the environment may say too.
     pub(crate) settings: FileSettings,
+    /// How the listeners let connections in.
+    pub(crate) listeners: Listeners,
     /// How large the embedded store may grow.
     pub(crate) memory: MemoryOptions,
     /// How a shared store is used.
@@ -158,7 +159,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let store = top.optional("store", None, |store| read_store(store).map(Some));
     let memory = top.optional("memory", MemoryOptions::default(), read_memory);
     let redis = top.optional("redis", RedisSettings::default(), redis::read);
-    let settings = top.optional("listen", FileSettings::default(), read_listen);
+    let listen = top.optional("listen", ListenSettings::default(), listeners::read);
     let resp = top.optional("resp", RespSettings::default(), read_resp);
     let headers = top.optional("headers", HeaderOptions::default(), read_headers);
     let gateway = top.optional("gateway", GatewaySettings::default(), gateway::read);
@@ -166,9 +167,11 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let header = top.optional("trusted_header", TrustedHeader::default(), |each| each.choice(TRUSTED_HEADERS));
     let identity = top.optional("identity", None, |identity| identity::read(identity).map(Some));
     let rules = file::read_rules(top);
-    let settings = FileSettings { store: store?, ..settings? };
+    let ListenSettings { addresses, listeners } = listen?;
+    let settings = FileSettings { store: store?, ..addresses };
     Some(Config {
         settings,
+        listeners,
         memory: memory?,
         redis: redis?,
         resp: resp?,
@@ -210,13 +213,6 @@ fn read_memory(reader: &Reader<'_>) -> Option<MemoryOptions> {
     Some(MemoryOptions { max_keys: max_keys?, ..default })
 }
 
-fn read_listen(reader: &Reader<'_>) -> Option<FileSettings> {
-    let section = reader.section(LISTEN_KEYS)?;
-    let address = |key| section.optional(key, None, |address| address.text_as(listen_address).map(Some));
-    let (gateway, api, admin, resp) = (address("gateway"), address("api"), address("admin"), address("resp"));
-    Some(FileSettings { store: None, gateway: gateway?, api: api?, admin: admin?, resp: resp? })
-}
-
 fn read_resp(reader: &Reader<'_>) -> Option<RespSettings> {
     let section = reader.section(RESP_KEYS)?;
     let deadline = section.optional("deadline", DEADLINE_DEFAULT, Reader::deadline);
@@ -230,26 +226,6 @@ fn read_resp(reader: &Reader<'_>) -> Option<RespSettings> {
         None
     });
     Some(RespSettings { password: password?, deadline: deadline? })
-}
-
-/// Checks the form of `HOST:PORT` or `off`; whether the host can be resolved and the port be had shows at
-/// the start.
-fn listen_address(text: &str) -> Result<String, Wrong> {
-    if text == "off" || text.parse::<SocketAddr>().is_ok() {
-        return Ok(text.to_owned());
-    }
-    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    let is_name = |host: &str| !host.is_empty() && host.bytes().all(is_name_byte);
-    let is_digits = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    let message = match text.rsplit_once(':') {
-        Some((host, port)) if is_name(host) && is_digits(port) => match port.parse::<u16>() {
-            Ok(_) => return Ok(text.to_owned()),
-            Err(_) => "the port is out of range",
-        },
-        _ => "not an address",
-    };
-    let remedy = "write HOST:PORT with a port from 0 to 65535, for example 127.0.0.1:8080 or [::1]:8080, or off";
-    Err(Wrong::new(message, remedy))
 }
 
 fn read_headers(reader: &Reader<'_>) -> Option<HeaderOptions> {

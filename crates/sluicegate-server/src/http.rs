@@ -56,16 +56,14 @@ impl Routers {
     /// The routers of this build.
     pub(crate) fn new(app: &App, health: &Health) -> Self {
         Self {
-            gateway: Site {
-                router: problem::with_fallbacks(demo::router(app.clone())),
-                shortcut: Some(Shortcut::Ping(app.clone())),
-                gateway: None,
-            },
-            api: Site {
-                router: problem::with_fallbacks(api::router(app.clone())),
-                shortcut: Some(Shortcut::Check(app.clone())),
-                gateway: None,
-            },
+            gateway: Site::with_shortcut(
+                problem::with_fallbacks(demo::router(app.clone())),
+                Shortcut::Ping(app.clone()),
+            ),
+            api: Site::with_shortcut(
+                problem::with_fallbacks(api::router(app.clone())),
+                Shortcut::Check(app.clone()),
+            ),
             admin: problem::with_fallbacks(
                 Router::new()
                     .merge(health::router(health.clone(), app.clone()))
@@ -83,6 +81,10 @@ impl Routers {
     }
 }
 
+/// Among the extensions of a request that came over TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OverTls;
+
 /// What one listener serves.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
@@ -90,11 +92,19 @@ pub(crate) struct Site {
     shortcut: Option<Shortcut>,
     /// Answers everything, if it is there.
     gateway: Option<Gateway>,
+    limits: RequestLimits,
+}
+
+impl Site {
+    /// What `router` serves, with `shortcut` past it.
+    fn with_shortcut(router: Router, shortcut: Shortcut) -> Self {
+        Self { shortcut: Some(shortcut), ..Self::from(router) }
+    }
 }
 
 impl From<Router> for Site {
     fn from(router: Router) -> Self {
-        Self { router, shortcut: None, gateway: None }
+        Self { router, shortcut: None, gateway: None, limits: RequestLimits::default() }
     }
 }
 
@@ -129,12 +139,8 @@ impl Shortcut {
 }
 
 /// Answers one request of a client at `peer`.
-pub(crate) async fn answer<B: RequestBody>(
-    site: &Site,
-    request: Request<B>,
-    peer: SocketAddr,
-    limits: &RequestLimits,
-) -> Response {
+pub(crate) async fn answer<B: RequestBody>(site: &Site, request: Request<B>, peer: SocketAddr) -> Response {
+    let limits = &site.limits;
     if let Err(problem) = body::check_head(&request) {
         return closing(problem, request.version()).into_response();
     }

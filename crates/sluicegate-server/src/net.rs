@@ -4,24 +4,32 @@
 //! without bound. This is our own loop over hyper instead. It guarantees, per listener:
 //!
 //! - at most [`ListenerOptions::connections_max`] connections; the rest wait in the kernel's
-//!   backlog,
+//!   backlog, and what passes the [`Door`] before it is served: who a connection is from, how many
+//!   that address may have, and TLS,
 //! - no connection lives for ever without asking something ([`connection`] has the deadlines),
 //! - running out of file descriptors slows accepting down and never spins or ends it,
 //! - [`serve`] returns only after every connection is closed, or cut at the drain deadline.
 //!
 //! HTTP/1.1 and HTTP/2 with prior knowledge share each port of [`serve`]; [`serve_protocol`] is the same loop for
-//! any other [`Protocol`]. TLS is not spoken here.
+//! any other [`Protocol`].
 
 mod accept;
 mod activity;
 mod connection;
+mod crowd;
+mod door;
+mod frames;
+mod framing;
+mod head;
 mod io;
 pub(crate) mod notice;
 pub(crate) mod open_files;
 mod options;
+mod proxy_header;
 mod service;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tls;
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -30,6 +38,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluicegate::identify::address::TrustedProxies;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -39,8 +48,10 @@ use crate::http::Site;
 
 use accept::Acceptor;
 use connection::Connections;
+use crowd::Place;
+pub(crate) use door::{Door, Transport};
 use notice::Notice;
-pub(crate) use options::ListenerOptions;
+pub(crate) use options::{ListenerOptions, connections_per_address_max};
 
 /// Why a listener could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +101,7 @@ pub(crate) struct Listener {
     name: &'static str,
     address: SocketAddr,
     tcp: TcpListener,
+    door: Door,
 }
 
 impl Listener {
@@ -98,7 +110,18 @@ impl Listener {
         let failed = |source| BindError { name, address, source };
         let tcp = TcpListener::bind(address).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
-        Ok(Self { name, address, tcp })
+        let door = Door::new(connections_per_address_max(open_files::CONNECTIONS_MAX), TrustedProxies::default());
+        Ok(Self { name, address, tcp, door })
+    }
+
+    /// The same listener behind another door.
+    pub(crate) fn behind(self, door: Door) -> Self {
+        Self { door, ..self }
+    }
+
+    /// Whether it speaks TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.door.has_tls()
     }
 
     /// What the listener is called.
@@ -119,13 +142,25 @@ pub(crate) struct Drained {
     pub(crate) connections_cut: usize,
 }
 
-/// A connection's place among those that are served at once; free again when this is dropped.
-pub(crate) type Slot = OwnedSemaphorePermit;
+/// A connection's place among those that are served at once, and among those of its address; free again when this is
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    _permit: OwnedSemaphorePermit,
+    _place: Place,
+}
 
 /// What is spoken on the connections of a listener.
 pub(crate) trait Protocol: Clone + Send + Sync + 'static {
+    /// Sets up the socket of a new connection.
+    fn prepare(&self, stream: &TcpStream) {
+        // Answers are small and complete when written: waiting for more to send only delays them.
+        // Failure means that the peer is gone, which the first read finds out too.
+        let _ = stream.set_nodelay(true);
+    }
+
     /// Serves one connection until it is closed, and drops `slot` only then.
-    fn serve(self, stream: TcpStream, peer: SocketAddr, slot: Slot) -> impl Future<Output = ()> + Send;
+    fn serve(self, io: Transport, peer: SocketAddr, slot: Slot) -> impl Future<Output = ()> + Send;
 }
 
 /// What connections are told.
@@ -170,7 +205,7 @@ pub(crate) async fn serve_protocol<P: Protocol>(
     let _cut_on_drop = notices.cut.on_drop();
     let protocol = protocol(notices.clone());
 
-    Acceptor::new(listener, Arc::clone(&slots)).run(&drain, &protocol).await;
+    Acceptor::new(listener, Arc::clone(&slots), notices.cut.clone()).run(&drain, &protocol).await;
     notices.drain.give();
 
     // A connection gives its slot back when its socket is closed, so all slots back means all

@@ -30,7 +30,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::net::{self, Drained, Listener, Notices, Protocol, Slot, open_files};
+use crate::net::{self, Drained, Listener, Notices, Protocol, Slot, Transport, open_files};
 use connection::Connection;
 pub(crate) use session::Service;
 use session::Session;
@@ -112,12 +112,16 @@ impl Connections {
 }
 
 impl Protocol for Connections {
-    async fn serve(self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+    fn prepare(&self, stream: &TcpStream) {
+        let _ = stream.set_nodelay(true);
         // Idle connections are kept for long, so the system looks after those whose peer is gone. Where it cannot,
         // the idle timeout does.
-        let _ = sockopt::set_socket_keepalive(&stream, true);
-        let _ = sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE_AFTER);
-        self.serve_io(stream, peer).await;
+        let _ = sockopt::set_socket_keepalive(stream, true);
+        let _ = sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_AFTER);
+    }
+
+    async fn serve(self, io: Transport, peer: SocketAddr, slot: Slot) {
+        self.serve_io(io, peer).await;
         // The socket is closed by now.
         drop(slot);
     }

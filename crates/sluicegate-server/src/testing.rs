@@ -16,7 +16,6 @@ use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
 use sluicegate::{Instances, MemoryStore};
 
 use crate::app::{App, AppOptions};
-use crate::body::RequestLimits;
 use crate::config::RespSettings;
 use crate::config::identity::IdentitySettings;
 use crate::http::Site;
@@ -94,7 +93,7 @@ pub(crate) async fn ask(
     }
     let request = request.body(body.into()).expect("a valid request");
     let peer = SocketAddr::from(([192, 0, 2, 7], 40_000));
-    let response = crate::http::answer(site, request, peer, &RequestLimits::default()).await;
+    let response = crate::http::answer(site, request, peer).await;
     assert_ne!(response.status(), StatusCode::INTERNAL_SERVER_ERROR, "{response:?}");
     reply(response).await
 }

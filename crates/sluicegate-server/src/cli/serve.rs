@@ -8,6 +8,7 @@
 use std::fmt;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,13 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use sluicegate::Instances;
 use sluicegate::clock::{Clock as _, SystemClock};
+use sluicegate::identify::address::TrustedProxies;
 
+use crate::admit::Exemptions;
 use crate::app::{App, AppOptions};
 use crate::config::Config;
 use crate::config::identity::IdentitySettings;
+use crate::config::listeners::{ListenerSettings, Listeners};
 use crate::config::load::{self, LoadError};
 use crate::config::redis::RedisSettings;
 use crate::fleet::Fleet;
@@ -29,7 +33,8 @@ use crate::http::Routers;
 use crate::http::gateway::Gateway;
 use crate::http::health::{Health, Readiness};
 use crate::identify::identify;
-use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
+use crate::net::tls::{Speaks, Tls, TlsError};
+use crate::net::{self, Door, Drained, Listener, ListenerOptions, open_files};
 use crate::resp::{self, RespOptions, Service};
 use crate::settings::{self, Env, Flags, Listen, Settings, StoreUrl};
 use crate::shutdown::{Shutdown, Signals};
@@ -63,20 +68,23 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Config { memory, redis, resp, headers, proxies, identity, gateway, rules, .. } = config;
-    let identify = identify(identity.unwrap_or_else(IdentitySettings::demo), proxies, env.variables())?;
+    let Config { listeners, memory, redis, resp, headers, proxies, identity, gateway, rules, .. } = config;
+    let exempt = proxies.clone();
+    let identity = identity.unwrap_or_else(|| IdentitySettings::usual(gateway.routes.is_empty()));
+    let identify = identify(identity, proxies, env.variables())?;
+    let exemptions = Exemptions { paths: gateway.exempt.clone(), preflights: gateway.preflights };
     let (signals, app) = {
         // A shared store connects in the background. Waiting for one that cannot be reached makes the start long
         // enough to be called off.
         let _runtime = runtime.enter();
         let (admin_token, has_resp) = (settings.admin_token.clone(), settings.resp != Listen::Off);
-        let options = AppOptions { rules, memory, headers, admin_token, identify, has_resp };
+        let options = AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
     let gateway = Gateway::open(&gateway, app.clone())?;
     let is_demo = is_demo && gateway.is_none();
     let routers = Routers::new(&app, &health).with_gateway(gateway);
-    let doors = Doors { routers, resp: Service::new(app.clone(), resp) };
+    let doors = Doors { routers, resp: Service::new(app.clone(), resp), listeners, exempt };
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let outcome = runtime.block_on(async {
@@ -110,6 +118,9 @@ fn open(options: AppOptions, store: &StoreUrl, redis: &RedisSettings) -> Result<
 struct Doors {
     routers: Routers,
     resp: Arc<Service>,
+    listeners: Listeners,
+    /// Who speaks for many clients, and may have as many connections as it likes.
+    exempt: TrustedProxies,
 }
 
 /// Binds, announces, serves and drains.
@@ -120,12 +131,13 @@ async fn serve(
     health: &Health,
     shutdown: &Shutdown,
 ) -> Result<ExitCode, Error> {
-    let Doors { routers: Routers { gateway, api, admin }, resp: service } = doors;
-    let gateway = bind("gateway", settings.gateway, gateway).await?;
-    let api = bind("api", settings.api, api).await?;
-    let admin = bind("admin", settings.admin, admin).await?;
-    let resp = bind("resp", settings.resp, service).await?;
+    let Doors { routers: Routers { gateway, api, admin }, resp: service, listeners, exempt } = doors;
     let connections_max = open_files::connections_max(open_files::raise_limit());
+    let opens = Opens { connections_max, exempt };
+    let gateway = opens.bind("gateway", settings.gateway, listeners.gateway, gateway).await?;
+    let api = opens.bind("api", settings.api, listeners.api, api).await?;
+    let admin = opens.bind("admin", settings.admin, listeners.admin, admin).await?;
+    let resp = opens.bind("resp", settings.resp, listeners.resp, service).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         store = %settings.store,
@@ -189,11 +201,40 @@ async fn serve(
 /// A listener and what it serves, if it is on.
 type Bound<T> = Option<(Listener, T)>;
 
-async fn bind<T>(name: &'static str, listen: Listen, served: T) -> Result<Bound<T>, BindError> {
-    match listen {
-        Listen::Off => Ok(None),
-        Listen::At(address) => Ok(Some((Listener::bind(name, address).await?, served))),
+/// What all listeners are opened with.
+struct Opens {
+    connections_max: NonZeroU32,
+    /// Who speaks for many clients.
+    exempt: TrustedProxies,
+}
+
+impl Opens {
+    /// A listener with its door, if it is on.
+    async fn bind<T>(
+        &self,
+        name: &'static str,
+        listen: Listen,
+        settings: ListenerSettings,
+        served: T,
+    ) -> Result<Bound<T>, Error> {
+        let Listen::At(address) = listen else { return Ok(None) };
+        let ListenerSettings { tls, proxy_protocol, connections_per_address } = settings;
+        let speaks = if name == "resp" { Speaks::Other } else { Speaks::Http };
+        let tls = tls.map(|files| Tls::open(files, speaks)).transpose();
+        let tls = tls.map_err(|source| ListenerFault { name, source })?;
+        let per_address =
+            connections_per_address.unwrap_or(net::connections_per_address_max(self.connections_max));
+        let door = Door::new(per_address, self.exempt.clone()).with_proxy_protocol(proxy_protocol).with_tls(tls);
+        Ok(Some((Listener::bind(name, address).await?.behind(door), served)))
     }
+}
+
+/// A listener whose certificate is no good.
+#[derive(Debug, thiserror::Error)]
+#[error("listen.{name}.tls: {source}")]
+struct ListenerFault {
+    name: &'static str,
+    source: TlsError,
 }
 
 /// Whoever reaches the listener may ask, and ask for much: that is for who runs the server to know.
@@ -225,14 +266,17 @@ async fn connections_cut(mut listeners: JoinSet<Drained>) -> usize {
 /// What is printed before `ready`.
 struct Announcement {
     listening: Vec<(&'static str, SocketAddr)>,
+    /// Those of them that speak TLS.
+    with_tls: Vec<&'static str>,
     /// Whether the built-in configuration is in use, so that it is known what there is to try.
     is_demo: bool,
 }
 
 impl Announcement {
-    fn of<'l>(listeners: impl Iterator<Item = &'l Listener>, is_demo: bool) -> Self {
+    fn of<'l>(listeners: impl Iterator<Item = &'l Listener> + Clone, is_demo: bool) -> Self {
+        let with_tls = listeners.clone().filter(|listener| listener.has_tls()).map(Listener::name).collect();
         let listening = listeners.map(|listener| (listener.name(), listener.address())).collect();
-        Self { listening, is_demo }
+        Self { listening, with_tls, is_demo }
     }
 
     fn print(&self) {
@@ -250,25 +294,28 @@ impl Announcement {
             let found = self.listening.iter().find(|(name, _)| *name == wanted);
             found.map(|(_, address)| Reachable(*address))
         };
-        let gateway = at("gateway")
-            .filter(|_| self.is_demo)
-            .map(|address| format!("try: curl -i -H 'X-API-Key: demo-key' http://{address}/api/ping"));
+        let scheme = |name| if self.with_tls.contains(&name) { "https" } else { "http" };
+        let gateway = at("gateway").filter(|_| self.is_demo).map(|address| {
+            format!("try: curl -i -H 'X-API-Key: demo-key' {}://{address}/api/ping", scheme("gateway"))
+        });
         let api = at("api").map(|address| {
             let body = if self.is_demo {
                 r#"{"resource":"demo","identifier":"alice"}"#
             } else {
                 r#"{"resource":"RESOURCE","identifier":"IDENTIFIER"}"#
             };
-            format!("try: curl -s http://{address}/v1/check -H 'content-type: application/json' -d '{body}'")
+            let scheme = scheme("api");
+            format!("try: curl -s {scheme}://{address}/v1/check -H 'content-type: application/json' -d '{body}'")
         });
         let resp = at("resp").map(|reachable| {
             let address = reachable.local();
-            format!("try: redis-cli -h {} -p {} CL.THROTTLE alice 15 30 60", address.ip(), address.port())
+            let tls = if self.with_tls.contains(&"resp") { " --tls" } else { "" };
+            format!("try: redis-cli{tls} -h {} -p {} CL.THROTTLE alice 15 30 60", address.ip(), address.port())
         });
         let hints: Vec<_> = gateway.into_iter().chain(api).chain(resp).collect();
         if hints.is_empty() {
             return at("admin")
-                .map(|address| format!("try: curl -i http://{address}/readyz"))
+                .map(|address| format!("try: curl -i {}://{address}/readyz", scheme("admin")))
                 .into_iter()
                 .collect();
         }
@@ -308,7 +355,7 @@ mod tests {
 
     fn announcement(listening: &[(&'static str, &str)], is_demo: bool) -> Announcement {
         let parsed = listening.iter().map(|(name, address)| (*name, address.parse().expect("an address")));
-        Announcement { listening: parsed.collect(), is_demo }
+        Announcement { listening: parsed.collect(), with_tls: vec![], is_demo }
     }
 
     fn hints(listening: &[(&'static str, &str)]) -> Vec<String> {
@@ -325,6 +372,14 @@ mod tests {
         ] {
             assert_eq!(hints(&[("gateway", bound)]), [ping(reachable)]);
         }
+    }
+
+    #[test]
+    fn the_hints_speak_tls_where_the_listener_does() {
+        let plain = announcement(&[("api", "127.0.0.1:2"), ("resp", "127.0.0.1:4")], false);
+        let hints = Announcement { with_tls: vec!["api", "resp"], ..plain }.hints();
+        assert!(hints[0].starts_with("try: curl -s https://127.0.0.1:2/v1/check"), "{hints:?}");
+        assert!(hints[1].starts_with("try: redis-cli --tls -h 127.0.0.1"), "{hints:?}");
     }
 
     #[test]

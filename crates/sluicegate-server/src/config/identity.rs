@@ -107,6 +107,11 @@ impl Default for IdentitySettings {
 }
 
 impl IdentitySettings {
+    /// How callers are known where nobody says it: by their address, and by a key where the demo application answers.
+    pub(crate) fn usual(is_demo: bool) -> Self {
+        if is_demo { Self::demo() } else { Self::default() }
+    }
+
     /// How callers of the demo application are known: by the key `demo-key`, or else by their address.
     pub(crate) fn demo() -> Self {
         let owner = Principal { identifier: "demo".into(), tier: None, tenant: None };

@@ -5,9 +5,7 @@
 //! (second names, tiers that are not listed, numbers that do not go together), the schema is the laxer one.
 
 use super::identity::TRUSTED_HEADERS;
-use super::{
-    HEADERS_KEYS, KEYS, LISTEN_KEYS, MAX_KEYS_MAX, MEMORY_KEYS, PASSWORD_BYTES_MAX, RESETS, RESP_KEYS, STYLES,
-};
+use super::{HEADERS_KEYS, KEYS, MAX_KEYS_MAX, MEMORY_KEYS, PASSWORD_BYTES_MAX, RESETS, RESP_KEYS, STYLES};
 use serde_json::{Map, Value, json};
 use sluicegate::core::algorithm::Algorithm as _;
 use sluicegate::core::quota::UNITS_MAX;
@@ -25,6 +23,7 @@ use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
 
 mod gateway;
 mod identity;
+mod listeners;
 mod redis;
 
 /// The schema, draft 2020-12.
@@ -120,7 +119,6 @@ fn unknown() -> Value {
 }
 
 fn top_property(key: &str) -> Value {
-    let listen = "Where the server listens. Flags and environment variables win over these.";
     match key {
         "store" => json!({
             "description": "Where state is kept: in this process, or in Redis or Valkey, shared with other servers.",
@@ -142,7 +140,7 @@ fn top_property(key: &str) -> Value {
         ),
         "identity" => identity::sources(),
         "memory" => object("The embedded store.", MEMORY_KEYS, &[], memory_property),
-        "listen" => object(listen, LISTEN_KEYS, &[], listen_property),
+        "listen" => listeners::section(),
         "resp" => object("The RESP listener.", RESP_KEYS, &[], resp_property),
         "headers" => {
             object("Header fields that tell a client how it stands.", HEADERS_KEYS, &[], headers_property)
@@ -171,18 +169,6 @@ fn memory_property(key: &str) -> Value {
     let max_keys = "The most keys the store holds at once; newcomers beyond that share one state per rule.";
     match key {
         "max_keys" => integer(max_keys, 1, MAX_KEYS_MAX, &[10_000_000]),
-        _ => unknown(),
-    }
-}
-
-fn listen_property(key: &str) -> Value {
-    match key {
-        "gateway" => {
-            described("address", "The reverse proxy, or the demo application.", &["127.0.0.1:8080", "off"])
-        }
-        "api" => described("address", "The decision API.", &["127.0.0.1:8081", "off"]),
-        "admin" => described("address", "Health.", &["127.0.0.1:8082", "off"]),
-        "resp" => described("address", "The protocol of Redis, with CL.THROTTLE.", &["127.0.0.1:6379", "off"]),
         _ => unknown(),
     }
 }
@@ -222,6 +208,7 @@ fn definitions() -> Value {
     json!({
         "rule": object("What applies to whom.", RULE_KEYS, &["name", "limits"], rule_property),
         "limits": limits(),
+        "listener": listeners::listener(),
         "limit": { "oneOf": limit_forms() },
         "override": object(
             "Limits of their own for some identifiers.",

@@ -4,8 +4,11 @@ mod agreement;
 mod documents;
 mod gateway;
 
+use super::listeners::ListenerSettings;
 use super::*;
+use crate::net::tls::TlsFiles;
 use sluicegate::rules::Unmatched;
+use std::num::NonZeroU32;
 
 fn environment() -> Environment {
     let variables =
@@ -71,6 +74,44 @@ fn what_is_left_out_has_its_default() {
     assert_eq!(good("memory: {}\nlisten: {}\nheaders: {}\nrules: []").headers, HeaderOptions::default());
     let none = good("headers: { styles: [] }\nrules: []").headers;
     assert!(!none.x_ratelimit && !none.ietf);
+}
+
+#[test]
+fn a_listener_may_say_more_than_its_address() {
+    let config = good(
+        "listen:
+  gateway:
+    address: 0.0.0.0:8443
+    tls: { certificate_file: a.pem, key_file: b.pem }
+    proxy_protocol: [10.0.0.0/8, '2001:db8::1']
+    max_connections_per_address: 100
+  api: { proxy_protocol: [] }
+  admin: 127.0.0.1:0
+rules: []",
+    );
+    assert_eq!(config.settings.gateway.as_deref(), Some("0.0.0.0:8443"));
+    assert_eq!(config.settings.api, None);
+    let ListenerSettings { tls, proxy_protocol, connections_per_address } = config.listeners.gateway;
+    assert_eq!(tls, Some(TlsFiles { certificate: "a.pem".into(), key: "b.pem".into() }));
+    assert!(proxy_protocol.contains("10.1.2.3".parse().expect("an address")));
+    assert_eq!(connections_per_address.map(NonZeroU32::get), Some(100));
+    assert_eq!(config.listeners.api, ListenerSettings::default());
+    assert_eq!(config.listeners.admin, ListenerSettings::default());
+
+    check(
+        "listen: { api: { tls: { key_file: b.pem }, proxy_protocol: [10.0.0.0/33, 5, x], port: 1 } }",
+        &[
+            "1:23: listen.api.tls.certificate_file: missing key: name a file in PEM, for example certificate_file: \
+             server.pem",
+            "1:61: listen.api.proxy_protocol[0]: not a network (value 10.0.0.0/33): write an address or a network, for \
+             example 10.0.0.0/8 or 2001:db8::/32",
+            "1:74: listen.api.proxy_protocol[1]: not a text (value 5): put it in quotes: \"5\"",
+            "1:77: listen.api.proxy_protocol[2]: not a network (value x): write an address or a network, for example \
+             10.0.0.0/8 or 2001:db8::/32",
+            "1:81: listen.api.port: unknown key: the keys here are: address, tls, proxy_protocol, \
+             max_connections_per_address",
+        ],
+    );
 }
 
 #[test]

@@ -21,24 +21,17 @@ use std::net::{IpAddr, SocketAddr};
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::StatusCode;
-use axum::http::header::{HeaderName, HeaderValue};
+use axum::http::header::HeaderName;
 use axum::response::Response;
 use axum::routing::{MethodRouter, get};
-use sluicegate::Identity;
 use sluicegate::gate::Admission;
-use sluicegate::identify::Caller;
 use sluicegate::identify::address::{TrustedProxies, normalised};
-use sluicegate::identity::IDENTIFIER_BYTES_MAX;
-use sluicegate::path::EncodedSlashes;
 
 use self::original::Original;
 use crate::app::App;
 use crate::problem::Problem;
 use crate::{admit, respond};
 
-const IDENTIFIER: HeaderName = HeaderName::from_static("x-sluicegate-identifier");
-const TENANT: HeaderName = HeaderName::from_static("x-sluicegate-tenant");
-const TIER: HeaderName = HeaderName::from_static("x-sluicegate-tier");
 /// The status that `deny_status` took the place of.
 const STATUS: HeaderName = HeaderName::from_static("x-sluicegate-status");
 
@@ -60,10 +53,10 @@ async fn auth(
     require_trusted(proxies, peer.ip())?;
     let deny_status = deny_status(question.uri.query().unwrap_or_default())?;
     let original = Original::read(question, proxies.trusted_header())?;
-    let path = admit::path(original.target.path(), EncodedSlashes::Refuse)?;
+    let path = admit::path(original.target.path())?;
     admit::admit(&app, original.method.as_str(), &path, &original.headers, peer.ip())
         .await
-        .map(|admission| allowed(&app, &admission))
+        .map(|admission| allowed(&app, admission.as_ref()))
         .map_err(|problem| denied_as(deny_status, problem))
 }
 
@@ -107,33 +100,15 @@ fn denied_as(status: Option<StatusCode>, problem: Problem) -> Problem {
     }
 }
 
-fn allowed(app: &App, admission: &Admission) -> Response {
+/// What is exempt has no decision, and nobody was asked who it is.
+fn allowed(app: &App, admission: Option<&Admission>) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
-    response.headers_mut().extend(who_asks(&admission.caller));
-    respond::allowed(response, &admission.decision, app.headers())
-}
-
-/// What the application is told of the caller: nothing that is not verified. What is not known is told as nothing, so
-/// that it takes the place of what the client may have sent under that name.
-fn who_asks(caller: &Caller) -> [(HeaderName, HeaderValue); 3] {
-    let identifier = match caller.identity() {
-        Identity::Named(identifier) => identifier,
-        Identity::Claimed(_) | Identity::Address(_) => "",
-    };
-    [
-        (IDENTIFIER, told(identifier)),
-        (TENANT, told(caller.tenant())),
-        (TIER, told(caller.tier().unwrap_or_default())),
-    ]
-}
-
-/// A text as the value of a field. Blanks at its ends would be lost on the way and leave another name, so such a text
-/// is not told at all; nor is one that is longer than any identifier.
-fn told(text: &str) -> HeaderValue {
-    let is_kept = text.trim_matches([' ', '\t']) == text && text.len() <= IDENTIFIER_BYTES_MAX;
-    let value = if is_kept { HeaderValue::from_bytes(text.as_bytes()).ok() } else { None };
-    value.unwrap_or(HeaderValue::from_static(""))
+    response.headers_mut().extend(admit::told(admission.map(|admission| &admission.caller)));
+    match admission {
+        Some(admission) => respond::allowed(response, &admission.decision, app.headers()),
+        None => response,
+    }
 }
 
 #[cfg(test)]

@@ -27,26 +27,26 @@ mod target;
 mod tunnel;
 mod upstream;
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::header::{self, HeaderMap, HeaderValue};
 use axum::http::request::Parts;
 use axum::http::{Request, StatusCode, Version};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
-use sluicegate::Identity;
 use sluicegate::clock::Clock as _;
 use sluicegate::gate::Admission;
 use sluicegate::identify::Caller;
-use sluicegate::path::{Path, PathPattern};
+use sluicegate::path::Path;
+use sluicegate::problem::is_grpc;
 
 use crate::admit;
 use crate::app::App;
 use crate::body::{self, RequestBody, RequestLimits};
-use crate::config::gateway::{GatewaySettings, Preflights};
+use crate::config::gateway::GatewaySettings;
+use crate::http::OverTls;
 use crate::problem::{Problem, echo};
 use crate::respond;
 pub(crate) use cors::{Cors, Origins};
@@ -59,10 +59,6 @@ use routes::RouteTable;
 use target::Target;
 pub(crate) use upstream::TlsFault;
 
-const IDENTIFIER: HeaderName = HeaderName::from_static("x-sluicegate-identifier");
-const TENANT: HeaderName = HeaderName::from_static("x-sluicegate-tenant");
-const TIER: HeaderName = HeaderName::from_static("x-sluicegate-tier");
-
 /// What a client is told to wait when all upstreams are busy: long enough to take the pressure off.
 const BUSY_RETRY_AFTER_SECS: u64 = 1;
 
@@ -74,8 +70,6 @@ pub(crate) struct Gateway(Arc<Shared>);
 struct Shared {
     app: App,
     routes: RouteTable<Route>,
-    exempt: Box<[PathPattern]>,
-    preflights: Preflights,
     cors: Option<Cors>,
     identity_headers: bool,
 }
@@ -93,8 +87,6 @@ impl Gateway {
         let shared = Shared {
             app,
             routes: RouteTable::new(routes.collect::<Result<Vec<_>, TlsFault>>()?),
-            exempt: settings.exempt.clone(),
-            preflights: settings.preflights,
             cors: settings.cors.clone(),
             identity_headers: settings.identity_headers,
         };
@@ -110,6 +102,7 @@ impl Gateway {
     ) -> Response {
         let shared = &*self.0;
         let (head, body) = request.into_parts();
+        let is_grpc = is_grpc(&head.headers);
         let origin = shared.cors.as_ref().and_then(|cors| cors.origin(&head.headers));
         let is_trusted = shared.app.gate().identify().proxies().contains(peer.ip());
         let sender = if is_trusted { Sender::TrustedProxy } else { Sender::Anybody };
@@ -118,7 +111,7 @@ impl Gateway {
         let mut response = match shared.pass(head, body, client, limits).await {
             Ok(response) => response,
             Err(problem) => {
-                let mut response = problem.into_response();
+                let mut response = problem.answer(is_grpc);
                 if let Some(cors) = &shared.cors {
                     cors.show(&mut response, origin);
                 }
@@ -159,12 +152,11 @@ impl Shared {
     ) -> Result<Response, Problem> {
         let target = Target::of(&head)?;
         let path = target.path()?;
-        if self.is_exempt(&head, &path) {
-            return self.forward(head, body, &target, &path, client, limits).await;
-        }
-        let admission =
+        let admitted =
             admit::admit(&self.app, head.method.as_str(), &path, &head.headers, client.peer.ip()).await?;
-        let Admission { caller, decision } = admission;
+        let Some(Admission { caller, decision }) = admitted else {
+            return self.forward(head, body, &target, &path, client, limits).await;
+        };
         let client = Client { caller: self.identity_headers.then_some(caller), ..client };
         let options = self.app.headers();
         match self.forward(head, body, &target, &path, client, limits).await {
@@ -181,11 +173,6 @@ impl Shared {
         }
     }
 
-    fn is_exempt(&self, head: &Parts, path: &Path<'_>) -> bool {
-        self.exempt.iter().any(|pattern| pattern.matches(path.matched()))
-            || (self.preflights == Preflights::Exempt && cors::is_preflight(&head.method, &head.headers))
-    }
-
     /// Sends a request on, and returns the upstream's answer as it may be passed on.
     async fn forward<B: RequestBody>(
         &self,
@@ -200,7 +187,7 @@ impl Shared {
         let limits = limits_of(route, limits);
         body::check_length(&head.headers, &limits)?;
         let wishes = names::clean_request(&mut head.headers, client.sender);
-        tell(&mut head.headers, target, client)?;
+        tell(&mut head.headers, target, client, head.extensions.get::<OverTls>().is_some());
 
         let (body, watch) = body::watch_body(body, &limits);
         let upgrade = head.extensions.remove::<OnUpgrade>();
@@ -245,28 +232,14 @@ fn is_upgrade(wishes: Wishes, version: Version) -> bool {
     wishes.websocket && version == Version::HTTP_11
 }
 
-/// Adds what only the gateway says to the upstream.
-fn tell(headers: &mut HeaderMap, target: &Target, client: Client) -> Result<(), Problem> {
-    forwarded::add(headers, Hop { peer: client.peer.ip(), host: target.host.as_ref(), scheme: "http" });
+/// Adds what only the gateway says to the upstream. What the client sent under these names is gone already.
+fn tell(headers: &mut HeaderMap, target: &Target, client: Client, is_tls: bool) {
+    let scheme = if is_tls { "https" } else { "http" };
+    forwarded::add(headers, Hop { peer: client.peer.ip(), host: target.host.as_ref(), scheme });
     headers.insert(REQUEST_ID, client.id);
-    let Some(caller) = client.caller else { return Ok(()) };
-    let identifier = match caller.identity() {
-        Identity::Named(name) => Some(Cow::Borrowed(name)),
-        Identity::Address(address) => Some(Cow::Owned(address.to_string())),
-        // An upstream would take it for somebody who is known.
-        Identity::Claimed(_) => None,
-    };
-    let tier = caller.tier().map(Cow::Borrowed);
-    for (name, value) in [(IDENTIFIER, identifier), (TENANT, Some(caller.tenant().into())), (TIER, tier)] {
-        let Some(value) = value else { continue };
-        let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) else {
-            let detail =
-                format!("the value of {name} holds characters that no header may hold; use another identity");
-            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
-        };
-        headers.insert(name, value);
+    if client.caller.is_some() {
+        headers.extend(admit::told(client.caller.as_ref()).into_iter().filter(|(_, value)| !value.is_empty()));
     }
-    Ok(())
 }
 
 /// An upstream's answer as it is passed on.

@@ -32,7 +32,7 @@ async fn panicking_later() -> &'static str {
 async fn ask(request: Request<Body>) -> (StatusCode, Response) {
     let limits = RequestLimits { body_bytes_max: 10, ..RequestLimits::default() };
     let peer = SocketAddr::from(([192, 0, 2, 1], 4242));
-    let response = answer(&router().into(), request, peer, &limits).await;
+    let response = answer(&Site { limits, ..Site::from(router()) }, request, peer).await;
     (response.status(), response)
 }
 

@@ -5,28 +5,41 @@
 //! (no file descriptors, no memory) makes the loop wait longer each time, because it would return
 //! at once for as long as the shortage lasts.
 
+use std::future::Future;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
-use super::{Listener, Protocol};
+use super::door::{Door, Entered, Refused};
+use super::notice::Notice;
+use super::{Listener, Protocol, Slot};
 
 /// Accepts for one listener.
 pub(super) struct Acceptor {
-    name: &'static str,
     tcp: TcpListener,
     slots: Arc<Semaphore>,
+    reception: Reception,
+}
+
+/// Sees accepted connections through the door.
+struct Reception {
+    name: &'static str,
+    door: Arc<Door>,
+    cut: Notice,
 }
 
 impl Acceptor {
-    /// Accepts from `listener` as long as there are `slots`.
-    pub(super) fn new(listener: Listener, slots: Arc<Semaphore>) -> Self {
-        Self { name: listener.name, tcp: listener.tcp, slots }
+    /// Accepts from `listener` as long as there are `slots`; who is at the door when `cut` is given stays outside.
+    pub(super) fn new(listener: Listener, slots: Arc<Semaphore>, cut: Notice) -> Self {
+        let Listener { name, tcp, door, .. } = listener;
+        Self { tcp, slots, reception: Reception { name, door: Arc::new(door), cut } }
     }
 
     /// Accepts until `drain` is cancelled, then closes the listening socket.
@@ -52,16 +65,16 @@ impl Acceptor {
             match self.tcp.accept().await {
                 Ok((stream, peer)) => {
                     backoff = Backoff::default();
-                    start(protocol, stream, peer, slot);
+                    self.reception.start(protocol, stream, peer, slot);
                 }
                 Err(error) if concerns_one_connection(error.kind()) => {
-                    tracing::debug!(listener = self.name, %error, "a connection was gone already");
+                    tracing::debug!(listener = self.reception.name, %error, "a connection was gone already");
                 }
                 Err(error) => {
                     // Said once per shortage, not once per attempt.
                     if backoff.failures == 0 {
                         tracing::warn!(
-                            listener = self.name,
+                            listener = self.reception.name,
                             %error,
                             "cannot accept connections; raise the limit on open files (ulimit -n)",
                         );
@@ -84,16 +97,51 @@ impl Acceptor {
             && stream.set_nonblocking(true).is_ok()
             && let Ok(stream) = TcpStream::from_std(stream)
         {
-            start(protocol, stream, peer, slot);
+            self.reception.start(protocol, stream, peer, slot);
         }
     }
 }
 
-fn start(protocol: &impl Protocol, stream: TcpStream, peer: std::net::SocketAddr, slot: OwnedSemaphorePermit) {
-    // Answers are small and complete when written: waiting for more to send only delays them.
-    // Failure means that the peer is gone, which the first read finds out too.
-    let _ = stream.set_nodelay(true);
-    tokio::spawn(protocol.clone().serve(stream, peer, slot));
+impl Reception {
+    /// Serves a connection on a task of its own, once it is through the door.
+    fn start<P: Protocol>(&self, protocol: &P, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
+        protocol.prepare(&stream);
+        let protocol = protocol.clone();
+        match self.door.pass_at_once(stream, peer) {
+            Either::Left(Ok(entered)) => {
+                tokio::spawn(serve(protocol, entered, permit));
+            }
+            Either::Left(Err(refused)) => log_refusal(self.name, peer, &refused),
+            Either::Right(stream) => {
+                let (name, door, cut) = (self.name, Arc::clone(&self.door), self.cut.given());
+                tokio::spawn(async move {
+                    let entered = tokio::select! {
+                        biased;
+                        () = cut => return,
+                        // Boxed: what a handshake needs is large, and of no use to the connection after it.
+                        entered = Box::pin(door.pass(stream, peer)) => entered,
+                    };
+                    match entered {
+                        Ok(entered) => serve(protocol, entered, permit).await,
+                        Err(refused) => log_refusal(name, peer, &refused),
+                    }
+                });
+            }
+        }
+    }
+}
+
+fn serve<P: Protocol>(
+    protocol: P,
+    entered: Entered,
+    permit: OwnedSemaphorePermit,
+) -> impl Future<Output = ()> + Send {
+    let Entered { io, client, place } = entered;
+    protocol.serve(io, client, Slot { _permit: permit, _place: place })
+}
+
+fn log_refusal(listener: &'static str, peer: SocketAddr, refused: &Refused) {
+    tracing::debug!(listener, %peer, %refused, "a connection was not let in");
 }
 
 /// Errors that belong to the connection that was about to be accepted.

@@ -19,7 +19,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::framing::Standing;
 use super::options::ListenerOptions;
+
+/// From telling a peer that floods us to go away to cutting it: the word arrives, and not much more.
+const FLOOD_GRACE: Duration = Duration::from_secs(1);
 
 /// See the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +58,18 @@ struct State {
     /// When the phase began.
     since: Instant,
     requests_in_flight: u32,
+    /// Requests that were answered, or given up.
+    answers: u64,
+    /// An answer has handed the connection over to another protocol.
+    is_upgraded: bool,
     is_http2: bool,
     /// Part of a request's body was never read, so the peer may still be sending it.
     is_body_unread: bool,
     draining_since: Option<Instant>,
     closing_since: Option<Instant>,
-    resets: Resets,
+    idle_frames: PerSecond,
+    /// The peer has sent more frames that bring nothing than anybody needs to.
+    is_flooding: bool,
 }
 
 impl Activity {
@@ -69,17 +79,20 @@ impl Activity {
             phase: Phase::Connected,
             since: now,
             requests_in_flight: 0,
+            answers: 0,
+            is_upgraded: false,
             is_http2: false,
             is_body_unread: false,
             draining_since: None,
             closing_since: None,
-            resets: Resets { second_began: now, count: 0 },
+            idle_frames: PerSecond { second_began: now, count: 0 },
+            is_flooding: false,
         };
         Arc::new(Self { options, state: Mutex::new(state) })
     }
 
-    /// Bytes have arrived.
-    pub(super) fn bytes_arrived(&self) {
+    /// Bytes have arrived. How far the connection is by now is returned.
+    pub(super) fn bytes_arrived(&self) -> Standing {
         let mut state = self.lock();
         let starts_head = match state.phase {
             Phase::Connected => true,
@@ -89,6 +102,12 @@ impl Activity {
         if starts_head {
             state.enter(Phase::Head);
         }
+        Standing { answers: state.answers, is_upgraded: state.is_upgraded }
+    }
+
+    /// An answer hands the connection over to another protocol.
+    pub(super) fn upgraded(&self) {
+        self.lock().is_upgraded = true;
     }
 
     /// The bytes so far are the whole HTTP/2 preface.
@@ -96,6 +115,13 @@ impl Activity {
         let mut state = self.lock();
         state.is_http2 = true;
         state.enter(Phase::Idle);
+    }
+
+    /// Frames have arrived that bring nothing.
+    pub(super) fn idle_frames_arrived(&self, count: u32) {
+        let mut state = self.lock();
+        let in_this_second = state.idle_frames.add(count, Instant::now());
+        state.is_flooding |= in_this_second > self.options.http2_idle_frames_per_second_max;
     }
 
     /// A request's head is complete. The request is in flight until the returned value is dropped.
@@ -143,8 +169,8 @@ impl Activity {
     /// Ready with the present deadline if it comes before `armed`, when the timer would fire.
     pub(super) fn due_before(&self, armed: Instant) -> Poll<Instant> {
         let state = self.lock();
-        let deadline = if state.resets.count > self.options.resets_per_second_max {
-            state.resets.second_began
+        let deadline = if state.is_flooding {
+            state.closing_since.map_or(state.since, |closing| closing + FLOOD_GRACE)
         } else if state.phase == Phase::Busy {
             return Poll::Pending;
         } else {
@@ -157,8 +183,12 @@ impl Activity {
     pub(super) fn due(&self, now: Instant) -> Due {
         let state = self.lock();
         let options = &*self.options;
-        if state.resets.count > options.resets_per_second_max {
-            return Due::Cut("it gave up too many requests in a second");
+        if state.is_flooding {
+            return match state.closing_since.map(|closing| closing + FLOOD_GRACE) {
+                None => Due::Close,
+                Some(deadline) if now < deadline => Due::Wait(deadline),
+                Some(_) => Due::Cut("it sent too many frames that bring nothing in a second"),
+            };
         }
         if state.phase == Phase::Busy {
             // The latest moment at which an idle connection could be due, were it idle from now on.
@@ -204,19 +234,21 @@ impl State {
     }
 }
 
-/// Requests given up in the current second.
+/// Something counted in the current second.
 #[derive(Debug)]
-struct Resets {
+struct PerSecond {
     second_began: Instant,
     count: u32,
 }
 
-impl Resets {
-    fn add(&mut self, now: Instant) {
+impl PerSecond {
+    /// Adds some; how many there are in this second.
+    fn add(&mut self, count: u32, now: Instant) -> u32 {
         if now - self.second_began >= Duration::from_secs(1) {
             *self = Self { second_began: now, count: 0 };
         }
-        self.count = self.count.saturating_add(1);
+        self.count = self.count.saturating_add(count);
+        self.count
     }
 }
 
@@ -231,6 +263,7 @@ impl InFlight {
     /// The handler has answered; only the answer's body may still be on its way.
     pub(super) fn answered(&mut self) {
         self.is_answered = true;
+        self.activity.lock().answers += 1;
     }
 }
 
@@ -242,7 +275,7 @@ impl Drop for InFlight {
             state.enter(Phase::Idle);
         }
         if !self.is_answered {
-            state.resets.add(Instant::now());
+            state.answers += 1;
         }
     }
 }

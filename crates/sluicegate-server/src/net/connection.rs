@@ -17,14 +17,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::either::Either;
 
 use super::activity::{Activity, Due};
 use super::io::WatchedIo;
 use super::options::ListenerOptions;
 use super::service::Served;
-use super::{Notices, Protocol, Slot};
+use super::{Notices, Protocol, Slot, Transport};
 use crate::body::MAX_HEADERS;
 use crate::http::Site;
 
@@ -35,13 +35,16 @@ pub(super) struct Connections {
     options: Arc<ListenerOptions>,
     protocol: Arc<auto::Builder<TokioExecutor>>,
     notices: Notices,
+    /// Whether the bytes come out of TLS.
+    is_over_tls: bool,
 }
 
 impl Connections {
     /// Connections that are served `site` until they are told otherwise.
     pub(super) fn new(site: impl Into<Site>, options: ListenerOptions, notices: Notices) -> Self {
         let protocol = Arc::new(protocol(&options));
-        Self { site: Arc::new(site.into()), options: Arc::new(options), protocol, notices }
+        let (site, options) = (Arc::new(site.into()), Arc::new(options));
+        Self { site, options, protocol, notices, is_over_tls: false }
     }
 
     /// Serves one connection until it is closed. `slot` is dropped together with `io`.
@@ -50,11 +53,10 @@ impl Connections {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Send + Unpin + 'static,
     {
-        let Self { site, options, protocol, notices } = self;
+        let Self { site, options, protocol, notices, is_over_tls } = self;
         let activity = Activity::new(Arc::clone(&options));
         let io = TokioIo::new(WatchedIo::new(io, Arc::clone(&activity), &options, slot));
-        let served =
-            Arc::new(Served { site, peer, options: Arc::clone(&options), activity: Arc::clone(&activity) });
+        let served = Arc::new(Served { site, peer, activity: Arc::clone(&activity), is_over_tls });
         let service = service_fn(|request| Arc::clone(&served).answer(request));
         let mut connection = pin!(protocol.serve_connection_with_upgrades(io, service));
         let mut timer = pin!(sleep_until(Instant::now() + options.first_byte));
@@ -103,8 +105,9 @@ impl Connections {
 }
 
 impl Protocol for Connections {
-    async fn serve(self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
-        self.serve_io(stream, peer, slot).await;
+    async fn serve(self, io: Transport, peer: SocketAddr, slot: Slot) {
+        let is_over_tls = matches!(io, Either::Right(_));
+        Self { is_over_tls, ..self }.serve_io(io, peer, slot).await;
     }
 }
 

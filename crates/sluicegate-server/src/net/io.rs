@@ -1,7 +1,7 @@
 //! The socket of one connection, watched.
 //!
-//! It tells [`Activity`] when bytes arrive and whether they are HTTP/2, gives up on a peer that
-//! does not read, lingers where closing at once would lose an answer, and holds the connection's
+//! It tells [`Activity`] when bytes arrive and whether they are HTTP/2, has [`Framing`] look at those
+//! that are not and [`Frames`] at those that are, gives up on a peer that does not read, lingers where closing at once would lose an answer, and holds the connection's
 //! slot: the slot is free again exactly when the socket is closed, also after an upgrade has taken
 //! it away from hyper.
 
@@ -16,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::activity::Activity;
+use super::frames::Frames;
+use super::framing::Framing;
 use super::options::ListenerOptions;
 
 /// What an HTTP/2 client with prior knowledge sends first (RFC 9113 §3.4).
@@ -26,6 +28,8 @@ pub(super) struct WatchedIo<T, S> {
     io: T,
     activity: Arc<Activity>,
     preface: Preface,
+    framing: Framing,
+    frames: Frames,
     write_stall: Duration,
     write_timer: Option<Pin<Box<Sleep>>>,
     linger: Duration,
@@ -36,7 +40,8 @@ pub(super) struct WatchedIo<T, S> {
 /// How much of the HTTP/2 preface has been seen.
 enum Preface {
     Matched(usize),
-    Decided,
+    Seen,
+    Absent,
 }
 
 impl<T, S> WatchedIo<T, S> {
@@ -46,6 +51,8 @@ impl<T, S> WatchedIo<T, S> {
             io,
             activity,
             preface: Preface::Matched(0),
+            framing: Framing::new(),
+            frames: Frames::default(),
             write_stall: options.write_stall,
             write_timer: None,
             linger: options.linger,
@@ -54,21 +61,37 @@ impl<T, S> WatchedIo<T, S> {
         }
     }
 
-    fn arrived(&mut self, bytes: &[u8]) {
-        self.activity.bytes_arrived();
+    fn arrived(&mut self, bytes: &mut [u8]) {
+        let standing = self.activity.bytes_arrived();
+        let preface_bytes = self.look_for_preface(bytes);
+        match self.preface {
+            Preface::Seen => {
+                let idle_frames = self.frames.count(&bytes[preface_bytes..]);
+                if idle_frames > 0 {
+                    self.activity.idle_frames_arrived(idle_frames);
+                }
+            }
+            // Harmless to look at while it may still be the preface: there is nothing in it to spoil.
+            Preface::Matched(_) | Preface::Absent => self.framing.pass(bytes, standing),
+        }
+    }
+
+    /// How many of these bytes belong to the preface, if that is what they are.
+    fn look_for_preface(&mut self, bytes: &[u8]) -> usize {
         let Preface::Matched(matched) = self.preface else {
-            return;
+            return 0;
         };
         let expected = &HTTP2_PREFACE[matched..];
         let compared = expected.len().min(bytes.len());
         self.preface = if bytes[..compared] != expected[..compared] {
-            Preface::Decided
+            Preface::Absent
         } else if compared == expected.len() {
             self.activity.speaks_http2();
-            Preface::Decided
+            Preface::Seen
         } else {
             Preface::Matched(matched + compared)
         };
+        compared
     }
 
     /// Passes a write's outcome on; one that stays pending for too long becomes an error.
@@ -110,7 +133,7 @@ impl<T: AsyncRead + Unpin, S: Unpin> AsyncRead for WatchedIo<T, S> {
     ) -> Poll<io::Result<()>> {
         let filled_before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
-        let bytes = &buffer.filled()[filled_before..];
+        let bytes = &mut buffer.filled_mut()[filled_before..];
         if !bytes.is_empty() {
             self.arrived(bytes);
         }

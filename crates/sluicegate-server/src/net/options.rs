@@ -4,7 +4,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::open_files;
-use crate::body::RequestLimits;
+
+/// How many of a listener's connections one address may have where nothing else is said: plenty for a client, a crowd of
+/// clients behind one address, or a proxy that is not trusted; and never so many that nothing is left for others.
+pub(crate) fn connections_per_address_max(connections_max: NonZeroU32) -> NonZeroU32 {
+    NonZeroU32::new((connections_max.get() / 2).min(1_024)).unwrap_or(NonZeroU32::MIN)
+}
 
 /// Everything about a listener that a test may want to be smaller or shorter.
 #[derive(Clone, Debug)]
@@ -44,11 +49,10 @@ pub(crate) struct ListenerOptions {
     pub(crate) http2_ping_interval: Duration,
     /// … and answered within this time.
     pub(crate) http2_ping_timeout: Duration,
-    /// Requests that one connection may give up in one second. Clients with deadlines give up now
-    /// and then; the rapid-reset attack does so a hundred thousand times a second.
-    pub(crate) resets_per_second_max: u32,
-    /// Bounds on each request.
-    pub(crate) request: RequestLimits,
+    /// HTTP/2 frames that bring nothing, of which one connection may send so many in one second: resets, pings,
+    /// settings. Clients with deadlines give requests up now and then; the rapid-reset attack does so a hundred
+    /// thousand times a second.
+    pub(crate) http2_idle_frames_per_second_max: u32,
 }
 
 impl Default for ListenerOptions {
@@ -69,8 +73,7 @@ impl Default for ListenerOptions {
             http2_window_bytes: 256 * 1_024,
             http2_ping_interval: Duration::from_secs(20),
             http2_ping_timeout: Duration::from_secs(10),
-            resets_per_second_max: 1_000,
-            request: RequestLimits::default(),
+            http2_idle_frames_per_second_max: 1_000,
         }
     }
 }

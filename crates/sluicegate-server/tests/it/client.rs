@@ -61,6 +61,11 @@ impl Connection {
         self.0.write_all(bytes.as_ref()).expect("the server reads");
     }
 
+    /// For servers that may have closed.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
     /// The status line of an answer after which the connection stays open; its headers are passed.
     pub(crate) fn read_head(&mut self) -> String {
         self.read_whole_head().lines().next().unwrap_or_default().to_owned()
@@ -80,6 +85,12 @@ impl Connection {
         let mut bytes = vec![0; count];
         self.0.read_exact(&mut bytes).expect("as many bytes");
         bytes
+    }
+
+    /// The same, if the server does not close instead.
+    pub(crate) fn try_read_head(&mut self) -> Option<String> {
+        let mut byte = [0];
+        matches!(self.0.peek(&mut byte), Ok(1)).then(|| self.read_head())
     }
 
     /// Everything until the server closes. A reset counts as closing; silence beyond patience does

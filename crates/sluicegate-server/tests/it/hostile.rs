@@ -1,11 +1,22 @@
-//! Bodies that no good client would send. Each is refused for what it is, and the server goes on.
+//! What no good client would send. Each is refused for what it is, and the server goes on. Here are the bodies.
+
+mod framing;
+mod http2;
+mod slow;
 
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Connection, post};
+use crate::client::{Answer, Connection, ask, post};
 use crate::server::Server;
+
+/// All decisions so far.
+fn decisions(admin: SocketAddr) -> u64 {
+    let metrics = ask(admin, "GET", "/metrics").body;
+    let counts = metrics.lines().filter(|line| line.starts_with("sluicegate_decisions_total{"));
+    counts.map(|line| line.rsplit_once(' ').expect("a value").1.parse::<u64>().expect("a count")).sum()
+}
 
 #[track_caller]
 fn assert_refused(answer: &Answer, field: Value, body: &str) {

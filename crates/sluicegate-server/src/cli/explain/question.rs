@@ -99,7 +99,8 @@ impl Selectors {
     /// Who sends the request, by its header fields and its address.
     fn caller(&self, config: &Config, env: &Env) -> Result<Caller, QuestionError> {
         let headers: HeaderMap = self.header.iter().cloned().collect();
-        let settings = config.identity.clone().unwrap_or_else(IdentitySettings::demo);
+        let settings = config.identity.clone();
+        let settings = settings.unwrap_or_else(|| IdentitySettings::usual(config.gateway.routes.is_empty()));
         let remote = settings.sources.iter().find_map(|source| match source {
             SourceSettings::Jwt(jwt) if matches!(jwt.keys, KeysFrom::JwksUrl { .. }) => Some(jwt.issuer.clone()),
             _ => None,

@@ -11,8 +11,13 @@ use sluicegate::identity::{IDENTIFIER_BYTES_MAX, NAME_BYTES_MAX};
 
 /// `trusted_proxies`.
 pub(super) fn proxies() -> Value {
+    networks("Networks of proxies whose X-Forwarded-For or Forwarded is believed.")
+}
+
+/// A list of networks.
+pub(super) fn networks(description: &str) -> Value {
     json!({
-        "description": "Networks of proxies whose X-Forwarded-For or Forwarded is believed.",
+        "description": description,
         "type": "array",
         "items": { "type": "string", "anyOf": [{ "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$" }, reference("variable")] },
         "maxItems": NETWORKS_MAX,

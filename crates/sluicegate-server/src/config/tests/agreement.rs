@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::gateway::{CORS_KEYS, GATEWAY_KEYS, ROUTE_KEYS, TLS_KEYS};
 use crate::config::identity::{API_KEY_KEYS, IP_KEYS, JWT_KEYS, KEY_KEYS, SOURCE_KEYS};
+use crate::config::listeners::{LISTEN_KEYS, LISTENER_KEYS, TLS_KEYS as LISTENER_TLS_KEYS};
 use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
 use serde_json::{Value, json};
@@ -19,6 +20,8 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     MEMORY_KEYS,
     REDIS_KEYS,
     LISTEN_KEYS,
+    LISTENER_KEYS,
+    LISTENER_TLS_KEYS,
     SOURCE_KEYS,
     JWT_KEYS,
     API_KEY_KEYS,
@@ -116,6 +119,8 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         MEMORY_KEYS,
         REDIS_KEYS,
         LISTEN_KEYS,
+        LISTENER_KEYS,
+        LISTENER_TLS_KEYS,
         SOURCE_KEYS,
         JWT_KEYS,
         API_KEY_KEYS,
@@ -144,7 +149,12 @@ store: memory
 memory: { max_keys: 1000 }
 redis: { prefix: sg, keys: hashed, key_secret: s, max_connections: 2, connect_timeout: 1s, read_timeout: 250ms,
   ca_file: a.pem, certificate_file: b.pem, key_file: c.pem, sentinel_user: u, sentinel_password: p, min_instances: 3 }
-listen: { gateway: 127.0.0.1:8080, api: off, admin: "[::1]:0", resp: off }
+listen:
+  gateway: { address: 127.0.0.1:8080, tls: { certificate_file: a.pem, key_file: b.pem }, proxy_protocol: [10.0.0.0/8],
+    max_connections_per_address: 100 }
+  api: off
+  admin: "[::1]:0"
+  resp: off
 resp: { password: s3cret, deadline: 15ms }
 headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
 gateway:
@@ -325,6 +335,7 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "has the same name in header fields",
     "global among others",
     "cannot be charged ahead",
+    "not a network",
     "a second entry for the issuer",
     "a second one of that key",
     "counts unverified credentials",

@@ -1,5 +1,6 @@
 //! Forward-auth through its router, without sockets. The proxy that asks is 192.0.2.7.
 
+use axum::http::header::HeaderValue;
 use serde_json::json;
 use sluicegate::identify::address::TrustedHeader;
 use sluicegate::identify::api_key::{ApiKeys, KeyHash};
@@ -75,17 +76,6 @@ async fn who_asks_is_told_if_it_is_verified_and_overwritten_if_not() {
                 "{key:?} {name}"
             );
         }
-    }
-}
-
-#[test]
-fn what_would_not_arrive_as_it_is_is_not_told() {
-    let longest = "x".repeat(IDENTIFIER_BYTES_MAX);
-    for text in ["alice", "a b", "名前", "", &longest] {
-        assert_eq!(told(text).as_bytes(), text.as_bytes());
-    }
-    for text in [" alice", "alice\t", "a\r\nx-sluicegate-tier: gold", "a\0", "\u{7f}", &format!("{longest}x")] {
-        assert_eq!(told(text), "", "{text:?}");
     }
 }
 

@@ -5,8 +5,8 @@
 //! origin if the configuration does. A preflight is a question that a browser asks before a request; it cannot carry
 //! credentials.
 
+use axum::http::Response;
 use axum::http::header::{self, HeaderMap, HeaderValue};
-use axum::http::{Method, Response};
 
 /// What a script may read of our answers.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
@@ -61,13 +61,6 @@ impl Cors {
             headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
     }
-}
-
-/// Whether a request is a browser's question before another one.
-pub(super) fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
-    *method == Method::OPTIONS
-        && headers.contains_key(header::ORIGIN)
-        && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 #[cfg(test)]

@@ -14,8 +14,6 @@ use axum::http::header::{self, HeaderValue};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 
-use sluicegate::path::EncodedSlashes;
-
 use crate::admit;
 use crate::app::App;
 use crate::problem::Problem;
@@ -61,11 +59,14 @@ pub(in crate::http) async fn pong(
     headers: &HeaderMap,
     peer: SocketAddr,
 ) -> Result<Response, Problem> {
-    let normal = admit::path(path, EncodedSlashes::Refuse)?;
-    let decision = admit::admit(app, "GET", &normal, headers, peer.ip()).await?.decision;
+    let path = admit::path(path)?;
+    let admitted = admit::admit(app, "GET", &path, headers, peer.ip()).await?;
     let mut pong = Response::new(Body::from(PONG));
     pong.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(respond::allowed(pong, &decision, app.headers()))
+    Ok(match admitted {
+        Some(admission) => respond::allowed(pong, &admission.decision, app.headers()),
+        None => pong,
+    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
 use axum::http::{Method, StatusCode, Version};
 
-use sluicegate::path::{EncodedSlashes, Path};
+use sluicegate::path::Path;
 
 use super::host::HOST_BYTES_MAX;
 use crate::admit;
@@ -50,7 +50,7 @@ impl Target {
 
     /// The path in its one form; what could be read in two ways is refused.
     pub(super) fn path(&self) -> Result<Path<'_>, Problem> {
-        admit::path(self.asked.path(), EncodedSlashes::Refuse)
+        admit::path(self.asked.path())
     }
 
     /// What an upstream is asked for: `path`, without `prefix` if it begins with that, and the query as it came.

@@ -119,7 +119,7 @@ async fn draining_closes_idle_connections_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn rapid_reset_is_cut_off() {
-    let options = ListenerOptions { resets_per_second_max: 50, ..ListenerOptions::default() };
+    let options = ListenerOptions { http2_idle_frames_per_second_max: 50, ..ListenerOptions::default() };
     let client = Http2Client::connect_with(options).await;
     let mut resets = 0;
     while !client.served.is_finished() {
@@ -138,4 +138,75 @@ async fn rapid_reset_is_cut_off() {
     }
     client.served.await.expect("the task ends");
     assert!(resets > 50, "cut off after {resets}");
+}
+
+/// An empty SETTINGS frame, a PING, a PRIORITY of stream 1, a frame of a type that nobody knows.
+const IDLE_FRAMES: [&[u8]; 4] = [
+    &[0, 0, 0, 4, 0, 0, 0, 0, 0],
+    &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8],
+    &[0, 0, 5, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 7],
+    &[0, 0, 1, 200, 0, 0, 0, 0, 0, 9],
+];
+
+/// The types of all frames in `bytes`.
+fn frame_types(mut bytes: &[u8]) -> Vec<u8> {
+    let mut types = Vec::new();
+    while let Some(([high, middle, low, kind, ..], rest)) = bytes.split_first_chunk::<9>() {
+        types.push(*kind);
+        let length = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
+        bytes = rest.get(length..).unwrap_or_default();
+    }
+    types
+}
+
+#[tokio::test(start_paused = true)]
+async fn floods_of_frames_that_bring_nothing_are_told_to_go_away_and_cut() {
+    for flood in IDLE_FRAMES {
+        let client = Client::connect();
+        let (mut reader, mut writer) = tokio::io::split(client.io);
+        let received = tokio::spawn(async move {
+            let mut bytes = Vec::new();
+            // Cut in the middle of what it sends, a peer may see the end as an error.
+            let _ = reader.read_to_end(&mut bytes).await;
+            bytes
+        });
+        writer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("the server reads");
+        writer.write_all(IDLE_FRAMES[0]).await.expect("the server reads");
+        let mut sent = 0;
+        while writer.write_all(flood).await.is_ok() {
+            sent += 1;
+            // Not so many in no time that the time never comes.
+            if sent % 1_000 == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert!(sent < 1_000_000, "never cut off: {flood:?}");
+        }
+        client.served.await.expect("the task ends");
+        assert!(sent >= 1_000, "cut off after {sent}: {flood:?}");
+        assert_about(client.opened.elapsed(), 1_010);
+        let types = frame_types(&received.await.expect("the task ends"));
+        assert!(types.contains(&7), "no GOAWAY: {types:?}");
+    }
+}
+
+/// The status of a request as it is, or nothing if the server gave the stream up.
+async fn status_of(request: axum::http::request::Builder) -> Option<StatusCode> {
+    let mut client = Http2Client::connect_with(ListenerOptions::default()).await;
+    let request = request.body(Body::empty()).expect("valid");
+    client.requests.send_request(request).await.ok().map(|response| response.status())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_long_or_two_things_at_once_is_refused() {
+    let ask = || Request::builder().uri("http://t/ok");
+    assert_eq!(status_of(ask()).await, Some(StatusCode::OK));
+    assert_eq!(status_of(ask().header("host", "T")).await, Some(StatusCode::OK));
+    assert_eq!(status_of(ask().header("host", "other")).await, Some(StatusCode::BAD_REQUEST));
+
+    let long = format!("http://t/{}", "x".repeat(9_000));
+    assert_eq!(status_of(Request::builder().uri(long)).await, Some(StatusCode::URI_TOO_LONG));
+    let many = (0..65).fold(ask(), |request, index| request.header(format!("x-{index}"), "y"));
+    assert_eq!(status_of(many).await, Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+    let large = ask().header("x", "y".repeat(17_000));
+    assert_eq!(status_of(large).await, Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
 }

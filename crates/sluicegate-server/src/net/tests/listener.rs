@@ -8,7 +8,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::super::{Drained, Listener, serve};
+use super::super::{Door, Drained, Listener, serve};
+use sluicegate::identify::address::TrustedProxies;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -136,6 +137,21 @@ async fn what_does_not_end_is_cut_and_counted() {
         // Cut with a clean end or a reset; only that it ends is promised.
         let _ = client.read_to_end(&mut rest).await;
     }
+}
+
+/// A peer that must say who its client is, and does not, is not waited for at the end.
+#[tokio::test]
+async fn who_is_still_at_the_door_is_cut() {
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let proxies = TrustedProxies::parse(["127.0.0.1"]).expect("a network");
+    let door = Door::new(NonZeroU32::MIN, TrustedProxies::default()).with_proxy_protocol(proxies);
+    let listener = Listener::bind("api", address).await.expect("a free port").behind(door);
+    let mut client = TcpStream::connect(listener.address()).await.expect("connects");
+    let drain = CancellationToken::new();
+    drain.cancel();
+    let options = ListenerOptions { drain: Duration::ZERO, ..options() };
+    assert_eq!(serve(listener, router(), options, drain).await, Drained { connections_cut: 1 });
+    assert_eq!(client.read(&mut [0]).await.expect("a clean end"), 0);
 }
 
 #[tokio::test]

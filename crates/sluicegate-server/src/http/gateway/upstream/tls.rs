@@ -74,7 +74,7 @@ pub(crate) enum TlsFault {
     Name(Box<str>),
     /// The library does not want to.
     #[error("encryption cannot be set up: {0}")]
-    Library(#[from] tokio_rustls::rustls::Error),
+    Library(#[from] rustls::Error),
 }
 
 impl Encryption {
