@@ -1,6 +1,6 @@
 //! Bounds on one request: its size and the time the client takes to send it.
 //!
-//! [`check_head`] looks at a request before it is routed. What already shows in the head (a URI, a
+//! [`check_head`] and [`check_length`] look at a request before its body is read. What already shows in the head (a URI, a
 //! header count or a `Content-Length` over the bound) is refused at once, before a byte of the body
 //! is read or a buffer sized by the client's claim. Otherwise the body is replaced by a
 //! [`LimitedBody`], which counts and times itself while it is read, so that chunked and slow bodies
@@ -12,13 +12,14 @@
 
 use std::future::Future as _;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
-use axum::http::{Request, StatusCode, header};
+use axum::http::{HeaderMap, Request, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
@@ -45,6 +46,9 @@ pub(crate) struct RequestLimits {
     pub(crate) body_bytes_max: u64,
     /// Longest pause between two pieces of the body before 408.
     pub(crate) body_idle: Duration,
+    /// The same once the answer has begun, where a body is passed on while its answer comes: then nobody can be
+    /// told 408, and long pauses are the way of those who talk both ways.
+    pub(crate) body_idle_answered: Duration,
     /// Longest time from the end of the head to the end of the body before 408. It stops the client
     /// that sends one byte just often enough not to be idle.
     pub(crate) whole_request: Duration,
@@ -55,6 +59,7 @@ impl Default for RequestLimits {
         Self {
             body_bytes_max: MAX_BODY_BYTES,
             body_idle: Duration::from_secs(10),
+            body_idle_answered: Duration::from_secs(10),
             whole_request: Duration::from_secs(30),
         }
     }
@@ -84,14 +89,44 @@ impl From<BodyFault> for Problem {
     }
 }
 
-/// Remembers the first bound that a request's body broke.
+/// Sees how a request's body fares that somebody else reads, and remembers the first bound that it broke.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BodyWatch(Arc<OnceLock<BodyFault>>);
+pub(crate) struct BodyWatch(Arc<Watched>);
+
+#[derive(Debug, Default)]
+struct Watched {
+    fault: OnceLock<BodyFault>,
+    /// Pieces that were read, whichever their number overflows to.
+    pieces: AtomicU32,
+    is_waiting: AtomicBool,
+    is_answered: AtomicBool,
+    is_gone: AtomicBool,
+}
 
 impl BodyWatch {
     /// The broken bound, if any so far.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
-        self.0.get().copied()
+        self.0.fault.get().copied()
+    }
+
+    /// A number that changes whenever a piece has been read.
+    pub(crate) fn pieces(&self) -> u32 {
+        self.0.pieces.load(Ordering::Relaxed)
+    }
+
+    /// Whether its reader waits for the client.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.is_waiting.load(Ordering::Relaxed)
+    }
+
+    /// Whether its reader is done with it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.is_gone.load(Ordering::Acquire)
+    }
+
+    /// The answer has begun.
+    pub(crate) fn answered(&self) {
+        self.0.is_answered.store(true, Ordering::Relaxed);
     }
 }
 
@@ -105,14 +140,20 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> 
 
 /// Puts the body of a request under watch, for a handler that takes it away.
 pub(crate) fn watch<B: RequestBody>(request: Request<B>, limits: &RequestLimits) -> (Request<Body>, BodyWatch) {
+    let (head, body) = request.into_parts();
+    let (body, watch) = watch_body(body, limits);
+    (Request::from_parts(head, body), watch.unwrap_or_default())
+}
+
+/// Puts a body under watch, for a reader that takes it away. Where there is no body there is nothing to watch.
+pub(crate) fn watch_body<B: RequestBody>(inner: B, limits: &RequestLimits) -> (Body, Option<BodyWatch>) {
+    if inner.is_end_stream() {
+        return (Body::empty(), None);
+    }
     let watch = BodyWatch::default();
-    let request = request.map(|inner| {
-        if inner.is_end_stream() {
-            return Body::empty();
-        }
-        Body::new(LimitedBody { watch: Some(watch.clone()), ..LimitedBody::new(inner, limits) })
-    });
-    (request, watch)
+    let mut body = LimitedBody::new(inner, limits);
+    body.watch = Some(watch.clone());
+    (Body::new(body), Some(watch))
 }
 
 /// The whole of a body under bounds.
@@ -154,7 +195,7 @@ fn fault_behind(error: &(dyn std::error::Error + 'static)) -> Option<BodyFault> 
 }
 
 /// Refuses a request whose head is over a bound.
-pub(crate) fn check_head<B>(request: &Request<B>, limits: &RequestLimits) -> Result<(), Problem> {
+pub(crate) fn check_head<B>(request: &Request<B>) -> Result<(), Problem> {
     let uri_bytes = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     if uri_bytes > MAX_URI_BYTES {
         let detail = format!("the URI has {uri_bytes} bytes; at most {MAX_URI_BYTES} are taken");
@@ -165,8 +206,13 @@ pub(crate) fn check_head<B>(request: &Request<B>, limits: &RequestLimits) -> Res
         let detail = format!("the request has {headers} headers; at most {MAX_HEADERS} are taken");
         return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail));
     }
+    Ok(())
+}
+
+/// Refuses a request whose head says that its body is too long.
+pub(crate) fn check_length(headers: &HeaderMap, limits: &RequestLimits) -> Result<(), Problem> {
     // hyper has already refused lengths that are not numbers or that contradict each other.
-    let claimed = request.headers().get(header::CONTENT_LENGTH);
+    let claimed = headers.get(header::CONTENT_LENGTH);
     let claimed = claimed.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if claimed.is_some_and(|bytes| bytes > limits.body_bytes_max) {
         return Err(BodyFault::TooLarge { max: limits.body_bytes_max }.into());
@@ -183,7 +229,7 @@ pub(crate) struct LimitedBody<B> {
     whole_deadline: Option<Option<Instant>>,
     /// Made when the client first lets us wait, then reused.
     timer: Option<Pin<Box<Sleep>>>,
-    is_waiting: bool,
+    waiting_since: Option<Instant>,
     fault: Option<BodyFault>,
     watch: Option<BodyWatch>,
 }
@@ -197,7 +243,7 @@ impl<B> LimitedBody<B> {
             limits: *limits,
             whole_deadline: None,
             timer: None,
-            is_waiting: false,
+            waiting_since: None,
             fault: None,
             watch: None,
         }
@@ -212,33 +258,60 @@ impl<B> LimitedBody<B> {
         // Only the first fault counts; a reader that goes on after it changes nothing.
         self.fault.get_or_insert(fault);
         if let Some(watch) = &self.watch {
-            let _ = watch.0.set(fault);
+            let _ = watch.0.fault.set(fault);
         }
         axum::Error::new(fault)
     }
 
     /// Ready once the client has been waited for long enough.
     fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.is_waiting {
+        loop {
+            let is_new = self.waiting_since.is_none();
+            let since = *self.waiting_since.get_or_insert_with(Instant::now);
             // `None` only for a bound beyond the clock's range, which means no bound.
-            let now = Instant::now();
-            let whole = match self.whole_deadline {
-                Some(whole) => whole,
-                None => *self.whole_deadline.insert(now.checked_add(self.limits.whole_request)),
+            let Some(deadline) = self.deadline(since) else { return Poll::Pending };
+            let timer = match &mut self.timer {
+                Some(timer) => {
+                    if is_new || timer.deadline() != deadline {
+                        timer.as_mut().reset(deadline);
+                    }
+                    timer
+                }
+                None => self.timer.insert(Box::pin(sleep_until(deadline))),
             };
-            let deadlines = [now.checked_add(self.limits.body_idle), whole];
-            let Some(deadline) = deadlines.into_iter().flatten().min() else {
-                return Poll::Pending;
-            };
-            match &mut self.timer {
-                Some(timer) => timer.as_mut().reset(deadline),
-                None => self.timer = Some(Box::pin(sleep_until(deadline))),
+            ready!(timer.as_mut().poll(cx));
+            // The answer may have begun meanwhile, and then there is more time.
+            if self.deadline(since) == Some(deadline) {
+                return Poll::Ready(());
             }
-            self.is_waiting = true;
         }
-        match &mut self.timer {
-            Some(timer) => timer.as_mut().poll(cx),
-            None => Poll::Pending,
+    }
+
+    /// Until when the client may be waited for that is waited for since then.
+    fn deadline(&mut self, since: Instant) -> Option<Instant> {
+        let whole = match self.whole_deadline {
+            Some(whole) => whole,
+            None => *self.whole_deadline.insert(since.checked_add(self.limits.whole_request)),
+        };
+        let is_answered = self.watch.as_ref().is_some_and(|watch| watch.0.is_answered.load(Ordering::Relaxed));
+        let idle = if is_answered { self.limits.body_idle_answered } else { self.limits.body_idle };
+        [since.checked_add(idle), whole].into_iter().flatten().min()
+    }
+
+    /// Tells whoever watches whether the client is waited for.
+    fn tell(&self, is_waiting: bool) {
+        let Some(BodyWatch(watched)) = &self.watch else { return };
+        watched.is_waiting.store(is_waiting, Ordering::Relaxed);
+        if !is_waiting {
+            watched.pieces.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<B> Drop for LimitedBody<B> {
+    fn drop(&mut self) {
+        if let Some(BodyWatch(watched)) = &self.watch {
+            watched.is_gone.store(true, Ordering::Release);
         }
     }
 }
@@ -255,10 +328,12 @@ impl<B: RequestBody> HttpBody for LimitedBody<B> {
             return Poll::Ready(Some(Err(axum::Error::new(fault))));
         }
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
+            self.tell(true);
             ready!(self.poll_too_slow(cx));
             return Poll::Ready(Some(Err(self.fail(BodyFault::TooSlow))));
         };
-        self.is_waiting = false;
+        self.waiting_since = None;
+        self.tell(false);
         let frame = match frame {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => return Poll::Ready(Some(Err(axum::Error::new(error)))),

@@ -5,6 +5,7 @@
 //! command line or the environment may say too is kept as it was typed, checked for its form alone: which
 //! of the three wins is not decided here.
 
+pub(crate) mod gateway;
 pub(crate) mod identity;
 pub(crate) mod load;
 pub(crate) mod redis;
@@ -14,6 +15,7 @@ mod tests;
 
 use crate::secret::Secret;
 use crate::settings::{FileSettings, StoreUrl};
+use gateway::GatewaySettings;
 use identity::{IdentitySettings, TRUSTED_HEADERS};
 use redis::RedisSettings;
 use sluicegate::headers::{HeaderOptions, ResetStyle};
@@ -28,8 +30,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The top-level keys that only a server has.
-pub(crate) const KEYS: &[&str] =
-    &["store", "memory", "redis", "listen", "resp", "headers", "trusted_proxies", "trusted_header", "identity"];
+pub(crate) const KEYS: &[&str] = &[
+    "store",
+    "memory",
+    "redis",
+    "listen",
+    "resp",
+    "headers",
+    "trusted_proxies",
+    "trusted_header",
+    "identity",
+    "gateway",
+];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
 /// The keys of `listen`.
@@ -63,6 +75,8 @@ pub(crate) struct Config {
     pub(crate) resp: RespSettings,
     /// Which header fields answers carry.
     pub(crate) headers: HeaderOptions,
+    /// Where requests go.
+    pub(crate) gateway: GatewaySettings,
     /// Who may speak for others.
     pub(crate) proxies: TrustedProxies,
     /// How callers are known, if the file says it.
@@ -147,6 +161,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let settings = top.optional("listen", FileSettings::default(), read_listen);
     let resp = top.optional("resp", RespSettings::default(), read_resp);
     let headers = top.optional("headers", HeaderOptions::default(), read_headers);
+    let gateway = top.optional("gateway", GatewaySettings::default(), gateway::read);
     let proxies = top.optional("trusted_proxies", TrustedProxies::default(), identity::read_proxies);
     let header = top.optional("trusted_header", TrustedHeader::default(), |each| each.choice(TRUSTED_HEADERS));
     let identity = top.optional("identity", None, |identity| identity::read(identity).map(Some));
@@ -158,6 +173,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
         redis: redis?,
         resp: resp?,
         headers: headers?,
+        gateway: gateway?,
         proxies: proxies?.header(header?),
         identity: identity?,
         rules: rules?,

@@ -13,7 +13,7 @@ mod api;
 mod auth;
 mod check;
 mod docs;
-mod gateway;
+pub(crate) mod gateway;
 pub(crate) mod health;
 mod json_body;
 mod metrics;
@@ -30,6 +30,7 @@ use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::http::header::{self, HeaderValue};
 use axum::http::request::Parts;
+use axum::http::uri::PathAndQuery;
 use axum::http::{Method, Request, StatusCode, Version};
 use axum::response::{IntoResponse as _, Response};
 use tower::Service as _;
@@ -37,12 +38,13 @@ use tower::Service as _;
 use crate::app::App;
 use crate::body::{self, LimitedBody, RequestBody, RequestLimits};
 use crate::problem::{self, Problem};
+use gateway::{Gateway, demo};
 use health::Health;
 
 /// What each listener serves.
 #[derive(Debug)]
 pub(crate) struct Routers {
-    /// The demo application.
+    /// The reverse proxy, or the demo application.
     pub(crate) gateway: Site,
     /// The decision API.
     pub(crate) api: Site,
@@ -55,12 +57,14 @@ impl Routers {
     pub(crate) fn new(app: &App, health: &Health) -> Self {
         Self {
             gateway: Site {
-                router: problem::with_fallbacks(gateway::router(app.clone())),
+                router: problem::with_fallbacks(demo::router(app.clone())),
                 shortcut: Some(Shortcut::Ping(app.clone())),
+                gateway: None,
             },
             api: Site {
                 router: problem::with_fallbacks(api::router(app.clone())),
                 shortcut: Some(Shortcut::Check(app.clone())),
+                gateway: None,
             },
             admin: problem::with_fallbacks(
                 Router::new()
@@ -71,6 +75,12 @@ impl Routers {
             .into(),
         }
     }
+
+    /// The same with this gateway in place of the demo application, if there is one.
+    pub(crate) fn with_gateway(mut self, gateway: Option<Gateway>) -> Self {
+        self.gateway.gateway = gateway;
+        self
+    }
 }
 
 /// What one listener serves.
@@ -78,11 +88,13 @@ impl Routers {
 pub(crate) struct Site {
     router: Router,
     shortcut: Option<Shortcut>,
+    /// Answers everything, if it is there.
+    gateway: Option<Gateway>,
 }
 
 impl From<Router> for Site {
     fn from(router: Router) -> Self {
-        Self { router, shortcut: None }
+        Self { router, shortcut: None, gateway: None }
     }
 }
 
@@ -97,7 +109,7 @@ impl Shortcut {
     fn takes<B>(&self, request: &Request<B>) -> bool {
         let (method, path) = match self {
             Self::Check(_) => (Method::POST, check::PATH),
-            Self::Ping(_) => (Method::GET, gateway::PING),
+            Self::Ping(_) => (Method::GET, demo::PING),
         };
         *request.method() == method && request.uri().path() == path
     }
@@ -110,7 +122,7 @@ impl Shortcut {
     ) -> Result<Response, Infallible> {
         let answered = match self {
             Self::Check(app) => check::decide(app, &head.headers, body).await,
-            Self::Ping(app) => gateway::pong(app, head.uri.path(), &head.headers, peer).await,
+            Self::Ping(app) => demo::pong(app, head.uri.path(), &head.headers, peer).await,
         };
         Ok(answered.into_response())
     }
@@ -123,14 +135,32 @@ pub(crate) async fn answer<B: RequestBody>(
     peer: SocketAddr,
     limits: &RequestLimits,
 ) -> Response {
-    if let Err(problem) = body::check_head(&request, limits) {
-        return closing(problem, request.version());
+    if let Err(problem) = body::check_head(&request) {
+        return closing(problem, request.version()).into_response();
+    }
+    if let Some(gateway) = &site.gateway {
+        // Boxed, because this is a large future, and hyper moves that of every request.
+        return Box::pin(passed_on(gateway, request, peer, limits)).await;
+    }
+    if let Err(problem) = body::check_length(request.headers(), limits) {
+        return closing(problem, request.version()).into_response();
     }
     match site.shortcut.as_ref().filter(|shortcut| shortcut.takes(&request)) {
         Some(shortcut) => cut_short(shortcut, request, peer, limits).await,
         // Boxed, because this is a large future, and hyper moves that of every request.
         None => Box::pin(routed(site.router.clone(), request, peer, limits)).await,
     }
+}
+
+async fn passed_on<B: RequestBody>(
+    gateway: &Gateway,
+    request: Request<B>,
+    peer: SocketAddr,
+    limits: &RequestLimits,
+) -> Response {
+    let path = request.uri().path_and_query().cloned();
+    let answered = catch_panic(async { Ok(gateway.answer(request, peer, limits).await) }).await;
+    answered.unwrap_or_else(|panicked| panicked.answer(path.as_ref()))
 }
 
 async fn cut_short<B: RequestBody>(
@@ -143,7 +173,7 @@ async fn cut_short<B: RequestBody>(
     let mut body = LimitedBody::new(body, limits);
     let answered = catch_panic(shortcut.answer(&head, &mut body, peer)).await;
     match body.fault() {
-        Some(fault) => closing(fault.into(), head.version),
+        Some(fault) => closing(fault.into(), head.version).into_response(),
         None => answered.unwrap_or_else(|panicked| panicked.problem(head.uri.path()).into_response()),
     }
 }
@@ -160,11 +190,8 @@ async fn routed<B: RequestBody>(
     let (request, watch) = body::watch(request, limits);
     let answered = catch_panic(async move { router.call(request).await.map(without_impossible_length) }).await;
     match watch.fault() {
-        Some(fault) => closing(fault.into(), version),
-        None => answered.unwrap_or_else(|panicked| {
-            let path = path.as_ref().map_or("", |path| path.path());
-            panicked.problem(path).into_response()
-        }),
+        Some(fault) => closing(fault.into(), version).into_response(),
+        None => answered.unwrap_or_else(|panicked| panicked.answer(path.as_ref())),
     }
 }
 
@@ -186,6 +213,10 @@ impl Panicked {
         tracing::error!(path, "a handler panicked; its request was answered 500");
         let detail = "the server met a fault of its own while answering; its log says where";
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    }
+
+    fn answer(self, path: Option<&PathAndQuery>) -> Response {
+        self.problem(path.map_or("", PathAndQuery::path)).into_response()
     }
 }
 
@@ -214,12 +245,12 @@ where
 
 /// An answer after which the connection is of no use, because the rest of the request is still on
 /// it.
-fn closing(problem: Problem, version: Version) -> Response {
+fn closing(problem: Problem, version: Version) -> Problem {
     // HTTP/2 has no such header: there only the stream ends.
     if version >= Version::HTTP_2 {
-        return problem.into_response();
+        return problem;
     }
-    problem.header(header::CONNECTION, HeaderValue::from_static("close")).into_response()
+    problem.header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
 #[cfg(test)]

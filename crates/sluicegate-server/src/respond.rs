@@ -2,7 +2,7 @@
 //!
 //! | outcome | check, peek | batch | refund, reset | gateway |
 //! |---|---|---|---|---|
-//! | allowed | 200 and the decision | 200 and the decision | 200 and the decision | the application's answer |
+//! | allowed | 200 and the decision | 200 and the decision | 200 and the decision | the upstream's answer |
 //! | denied | 429 and the decision | 200 and the decision | 200 and the decision | 429, a problem |
 //! | malformed | 400, a problem that names the field | the same | the same | the same |
 //! | undecided | 503 and a refusal in the form of a decision | 200 and such a refusal | 503, a problem | the same |
@@ -63,7 +63,8 @@ pub(crate) fn results(checks: &[Checked]) -> Response {
     json(StatusCode::OK, Results(checks).to_json())
 }
 
-/// The application's own answer to an allowed request, with the headers of the decision.
+/// The demo application's answer to an allowed request, with the headers of the decision. An upstream's answer gets only
+/// those ([`rate_limit_headers`]): whether it may be kept is for the upstream to say.
 pub(crate) fn allowed(mut response: Response, decision: &Decision, options: HeaderOptions) -> Response {
     let headers = response.headers_mut();
     headers.reserve(HEADERS_USUAL);

@@ -41,6 +41,7 @@ impl HttpBody for Broken {
 const LIMITS: RequestLimits = RequestLimits {
     body_bytes_max: 10,
     body_idle: Duration::from_secs(10),
+    body_idle_answered: Duration::from_secs(25),
     whole_request: Duration::from_secs(30),
 };
 
@@ -52,7 +53,8 @@ fn fed_request() -> (mpsc::Sender<&'static str>, Request<Body>, BodyWatch) {
 }
 
 fn limit(request: Request<Body>) -> Result<(Request<Body>, BodyWatch), Problem> {
-    check_head(&request, &LIMITS)?;
+    check_head(&request)?;
+    check_length(request.headers(), &LIMITS)?;
     Ok(watch(request, &LIMITS))
 }
 
@@ -144,8 +146,12 @@ async fn a_pause_shorter_than_the_idle_time_is_fine() {
 #[tokio::test(start_paused = true)]
 async fn bounds_beyond_the_clock_are_no_bounds() {
     let (sender, receiver) = mpsc::channel(1);
-    let limits =
-        RequestLimits { body_bytes_max: u64::MAX, body_idle: Duration::MAX, whole_request: Duration::MAX };
+    let limits = RequestLimits {
+        body_bytes_max: u64::MAX,
+        body_idle: Duration::MAX,
+        body_idle_answered: Duration::MAX,
+        whole_request: Duration::MAX,
+    };
     let request = Request::new(Body::new(Fed(receiver)));
     let (request, _watch) = watch(request, &limits);
     tokio::spawn(async move {
@@ -172,4 +178,22 @@ async fn any_reader_meets_the_limit() {
     sender.send("0123456789x").await.expect("room");
     assert!(to_bytes(request.into_body(), usize::MAX).await.is_err());
     assert_eq!(watch.fault(), Some(BodyFault::TooLarge { max: 10 }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_the_answer_has_begun_a_pause_may_be_longer() {
+    let (sender, request, watch) = fed_request();
+    let reading = tokio::spawn(read(request.into_body()));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(watch.is_waiting() && !watch.is_gone());
+    // The timer for the shorter pause runs already; it must not end the body any more.
+    watch.answered();
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    sender.send("late").await.expect("still read");
+    assert!(watch.fault().is_none());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(watch.pieces(), 1);
+    drop(sender);
+    assert_eq!(reading.await.expect("no panic").expect("readable"), "late");
+    assert!(watch.is_gone());
 }

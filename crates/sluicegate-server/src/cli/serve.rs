@@ -26,6 +26,7 @@ use crate::config::load::{self, LoadError};
 use crate::config::redis::RedisSettings;
 use crate::fleet::Fleet;
 use crate::http::Routers;
+use crate::http::gateway::Gateway;
 use crate::http::health::{Health, Readiness};
 use crate::identify::identify;
 use crate::net::{self, BindError, Drained, Listener, ListenerOptions, open_files};
@@ -62,7 +63,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Config { memory, redis, resp, headers, proxies, identity, rules, .. } = config;
+    let Config { memory, redis, resp, headers, proxies, identity, gateway, rules, .. } = config;
     let identify = identify(identity.unwrap_or_else(IdentitySettings::demo), proxies, env.variables())?;
     let (signals, app) = {
         // A shared store connects in the background. Waiting for one that cannot be reached makes the start long
@@ -72,7 +73,10 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         let options = AppOptions { rules, memory, headers, admin_token, identify, has_resp };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
-    let doors = Doors { routers: Routers::new(&app, &health), resp: Service::new(app.clone(), resp) };
+    let gateway = Gateway::open(&gateway, app.clone())?;
+    let is_demo = is_demo && gateway.is_none();
+    let routers = Routers::new(&app, &health).with_gateway(gateway);
+    let doors = Doors { routers, resp: Service::new(app.clone(), resp) };
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let outcome = runtime.block_on(async {

@@ -55,7 +55,7 @@ pub(crate) const SOURCES_MAX: usize = 64;
 pub(crate) const IPV6_PREFIXES: (u64, u64) = (32, 128);
 
 /// How callers are known.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct IdentitySettings {
     /// In order.
     pub(crate) sources: Vec<SourceSettings>,
@@ -64,7 +64,7 @@ pub(crate) struct IdentitySettings {
 }
 
 /// One way to know a caller.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum SourceSettings {
     Jwt(Box<JwtSettings>),
     ApiKey(ApiKeySettings),
@@ -72,7 +72,7 @@ pub(crate) enum SourceSettings {
 }
 
 /// An issuer of tokens.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct JwtSettings {
     pub(crate) issuer: String,
     pub(crate) audience: Vec<String>,
@@ -84,7 +84,7 @@ pub(crate) struct JwtSettings {
 }
 
 /// Where the keys of an issuer are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum KeysFrom {
     JwksUrl { url: JwksUrl, refresh: Duration, keep: Duration, ca_file: Option<PathBuf> },
     JwksFile(PathBuf),
@@ -93,7 +93,7 @@ pub(crate) enum KeysFrom {
 }
 
 /// Keys in a header field.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ApiKeySettings {
     pub(crate) header: HeaderName,
     pub(crate) keys: Vec<(KeyHash, Principal)>,

@@ -23,6 +23,7 @@ use sluicegate::rules::file::value::{LABEL_BYTES_MAX, METHOD_BYTES_MAX, PATTERN_
 use sluicegate::rules::file::{self, TIERS_MAX, UNMATCHED};
 use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
 
+mod gateway;
 mod identity;
 mod redis;
 
@@ -94,6 +95,25 @@ fn text(description: &str, form: &Value) -> Value {
     json!({ "description": description, "type": "string", "anyOf": [form, reference("variable")] })
 }
 
+/// Yes or no.
+fn boolean(description: &str, default: bool) -> Value {
+    json!({
+        "description": description,
+        "anyOf": [{ "enum": [true, false, "true", "false"] }, reference("variable")],
+        "default": default,
+    })
+}
+
+/// A pattern of paths.
+fn path_pattern(description: &str, example: &str) -> Value {
+    json!({
+        "description": format!("{description} * is any run of characters within a segment, ** any run of segments."),
+        "type": "string",
+        "anyOf": [{ "pattern": "^/[^?\\\\]*$", "maxLength": 1024 }, reference("variable")],
+        "examples": [example],
+    })
+}
+
 /// No key of a list may come here: a test sees to that.
 fn unknown() -> Value {
     json!(false)
@@ -113,6 +133,7 @@ fn top_property(key: &str) -> Value {
             "examples": ["redis://127.0.0.1:6379"],
         }),
         "redis" => redis::section(),
+        "gateway" => gateway::section(),
         "trusted_proxies" => identity::proxies(),
         "trusted_header" => words(
             "The field in which trusted proxies name their client; if both are there, they must agree.",
@@ -156,7 +177,9 @@ fn memory_property(key: &str) -> Value {
 
 fn listen_property(key: &str) -> Value {
     match key {
-        "gateway" => described("address", "The demo application.", &["127.0.0.1:8080", "off"]),
+        "gateway" => {
+            described("address", "The reverse proxy, or the demo application.", &["127.0.0.1:8080", "off"])
+        }
         "api" => described("address", "The decision API.", &["127.0.0.1:8081", "off"]),
         "admin" => described("address", "Health.", &["127.0.0.1:8082", "off"]),
         "resp" => described("address", "The protocol of Redis, with CL.THROTTLE.", &["127.0.0.1:6379", "off"]),
@@ -190,11 +213,7 @@ fn headers_property(key: &str) -> Value {
         "x_ratelimit_reset" => {
             words("X-RateLimit-Reset in seconds since 1970, or in seconds from now.", RESETS, "epoch")
         }
-        "degraded" => json!({
-            "description": "Whether X-RateLimit-Degraded says that the store had no part in an answer.",
-            "anyOf": [{ "enum": [true, false, "true", "false"] }, reference("variable")],
-            "default": false,
-        }),
+        "degraded" => boolean("Whether X-RateLimit-Degraded says that the store had no part in an answer.", false),
         _ => unknown(),
     }
 }
@@ -317,12 +336,7 @@ fn match_property(key: &str) -> Value {
     match key {
         "tenant" => described("pattern", "The tenant; a request that names none has `default`.", &["acme"]),
         "resource" => described("pattern", "What is asked for.", &["api.payment.*"]),
-        "path" => json!({
-            "description": "The path of an HTTP request: * is any run of characters within a segment, ** any run of segments.",
-            "type": "string",
-            "anyOf": [{ "pattern": "^/[^?\\\\]*$", "maxLength": 1024 }, reference("variable")],
-            "examples": ["/api/payments/**"],
-        }),
+        "path" => path_pattern("The path of an HTTP request.", "/api/payments/**"),
         "method" => {
             let method =
                 text("A method.", &json!({ "pattern": format!("^[A-Za-z0-9_-]{{1,{METHOD_BYTES_MAX}}}$") }));

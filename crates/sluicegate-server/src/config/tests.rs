@@ -2,6 +2,7 @@
 
 mod agreement;
 mod documents;
+mod gateway;
 
 use super::*;
 use sluicegate::rules::Unmatched;
@@ -89,7 +90,8 @@ fn an_address_has_a_host_and_a_port() {
 
 #[test]
 fn every_problem_with_a_key_of_a_server_is_told() {
-    let keys = "the keys here are: store, memory, redis, listen, resp, headers, tiers, unmatched, rules";
+    let keys = "the keys here are: store, memory, redis, listen, resp, headers, trusted_proxies, trusted_header, \
+                identity, gateway, tiers, unmatched, rules";
     let schemes =
         "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://";
     let kind = format!("this kind of store is not known: a store URL starts with {schemes}");

@@ -1,70 +1,314 @@
-//! The gateway listener: a small application of its own, behind the limiter, to see limits at work.
+//! The gateway listener: who asks is established, the limits are decided, and the request goes on to an upstream.
 //!
-//! A request is authenticated, decided and answered, in this order. Only paths that exist are charged. The
-//! application is `GET /api/ping`; `GET /` says what to try and is free.
+//! ```text
+//! target.rs    host and normalised path, or 400
+//! admit.rs     who asks, and may they: 401, 429, 503
+//! routes.rs    which upstreams: 404
+//! names.rs, forwarded.rs, request_id.rs    what the upstream is told, and by whom
+//! route.rs ──> upstream.rs    whose turn it is, connections: 502, 503, 504
+//! download.rs, tunnel.rs      the way back, piece by piece
+//! ```
+//!
+//! Whatever has a host and a path is decided, also if no route is for it: looking for what is not there costs as much
+//! as finding something. Only paths that are exempt are not, and preflights if they are told to be.
+//! Without routes the listener serves a [`demo`] instead.
 
+mod cors;
+pub(super) mod demo;
+mod download;
+mod forwarded;
+pub(crate) mod host;
+mod names;
+mod outgoing;
+mod request_id;
+mod route;
+mod routes;
+mod target;
+mod tunnel;
+mod upstream;
+
+use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::{ConnectInfo, State};
-use axum::http::header::{self, HeaderValue};
-use axum::http::{HeaderMap, Uri};
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::request::Parts;
+use axum::http::{Request, StatusCode, Version};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
-use sluicegate::path::EncodedSlashes;
+use hyper::upgrade::OnUpgrade;
+use sluicegate::Identity;
+use sluicegate::clock::Clock as _;
+use sluicegate::gate::Admission;
+use sluicegate::identify::Caller;
+use sluicegate::path::{Path, PathPattern};
 
 use crate::admit;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::body::{self, RequestBody, RequestLimits};
+use crate::config::gateway::{GatewaySettings, Preflights};
+use crate::problem::{Problem, echo};
 use crate::respond;
+pub(crate) use cors::{Cors, Origins};
+use forwarded::Hop;
+use names::{Sender, Wishes};
+use outgoing::Outgoing;
+use request_id::REQUEST_ID;
+use route::{Failure, Route};
+use routes::RouteTable;
+use target::Target;
+pub(crate) use upstream::TlsFault;
 
-const WELCOME: &str = "\
-This is Sluicegate's demo application.
+const IDENTIFIER: HeaderName = HeaderName::from_static("x-sluicegate-identifier");
+const TENANT: HeaderName = HeaderName::from_static("x-sluicegate-tenant");
+const TIER: HeaderName = HeaderName::from_static("x-sluicegate-tier");
 
-GET /api/ping answers {\"message\":\"pong\"} as long as the configured rules let it pass, and 429 when they do not:
+/// What a client is told to wait when all upstreams are busy: long enough to take the pressure off.
+const BUSY_RETRY_AFTER_SECS: u64 = 1;
 
-  curl -i -H 'X-API-Key: demo-key' http://THIS-HOST/api/ping
+/// A gateway with routes. Clones are the same gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Gateway(Arc<Shared>);
 
-Without a key you are known by your address. A key that does not exist is 401.
-";
-
-/// Where the application is.
-pub(super) const PING: &str = "/api/ping";
-
-const PONG: &str = r#"{"message":"pong"}"#;
-
-/// The demo application.
-pub(crate) fn router(app: App) -> Router {
-    Router::new().route("/", get(welcome)).route(PING, get(ping)).with_state(app)
+#[derive(Debug)]
+struct Shared {
+    app: App,
+    routes: RouteTable<Route>,
+    exempt: Box<[PathPattern]>,
+    preflights: Preflights,
+    cors: Option<Cors>,
+    identity_headers: bool,
 }
 
-async fn welcome() -> Response {
-    ([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], WELCOME).into_response()
+impl Gateway {
+    /// The gateway of these settings, if they have routes. Reads certificates, and opens no connection yet.
+    pub(crate) fn open(settings: &GatewaySettings, app: App) -> Result<Option<Self>, TlsFault> {
+        if settings.routes.is_empty() {
+            return Ok(None);
+        }
+        let routes = settings.routes.iter().map(|route| {
+            let (host, path) = (route.host.clone(), route.path.clone());
+            Ok((host, path, Route::new(route)?))
+        });
+        let shared = Shared {
+            app,
+            routes: RouteTable::new(routes.collect::<Result<Vec<_>, TlsFault>>()?),
+            exempt: settings.exempt.clone(),
+            preflights: settings.preflights,
+            cors: settings.cors.clone(),
+            identity_headers: settings.identity_headers,
+        };
+        Ok(Some(Self(Arc::new(shared))))
+    }
+
+    /// Answers one request of a client at `peer`.
+    pub(super) async fn answer<B: RequestBody>(
+        &self,
+        request: Request<B>,
+        peer: SocketAddr,
+        limits: &RequestLimits,
+    ) -> Response {
+        let shared = &*self.0;
+        let (head, body) = request.into_parts();
+        let origin = shared.cors.as_ref().and_then(|cors| cors.origin(&head.headers));
+        let is_trusted = shared.app.gate().identify().proxies().contains(peer.ip());
+        let sender = if is_trusted { Sender::TrustedProxy } else { Sender::Anybody };
+        let id = shared.request_id(&head.headers, sender);
+        let client = Client { peer, sender, id: id.clone(), caller: None };
+        let mut response = match shared.pass(head, body, client, limits).await {
+            Ok(response) => response,
+            Err(problem) => {
+                let mut response = problem.into_response();
+                if let Some(cors) = &shared.cors {
+                    cors.show(&mut response, origin);
+                }
+                response
+            }
+        };
+        response.headers_mut().insert(REQUEST_ID, id);
+        response
+    }
 }
 
-async fn ping(
-    State(app): State<App>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    pong(&app, uri.path(), &headers, peer).await
-}
-
-/// Answers a request for the application.
-pub(super) async fn pong(
-    app: &App,
-    path: &str,
-    headers: &HeaderMap,
+/// Who sent a request, and what it is called.
+struct Client {
     peer: SocketAddr,
-) -> Result<Response, Problem> {
-    let normal = admit::path(path, EncodedSlashes::Refuse)?;
-    let decision = admit::admit(app, "GET", &normal, headers, peer.ip()).await?.decision;
-    let mut pong = Response::new(Body::from(PONG));
-    pong.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(respond::allowed(pong, &decision, app.headers()))
+    sender: Sender,
+    id: HeaderValue,
+    /// As whom the upstream is told of them, if it is.
+    caller: Option<Caller>,
 }
 
-#[cfg(test)]
-mod tests;
+impl Shared {
+    /// The name of a request: what a trusted proxy calls it, or a new one.
+    fn request_id(&self, headers: &HeaderMap, sender: Sender) -> HeaderValue {
+        let now = self.app.limiter().clock().now();
+        match sender {
+            Sender::TrustedProxy => request_id::of(headers, now),
+            Sender::Anybody => request_id::of(&HeaderMap::new(), now),
+        }
+    }
+
+    /// Decides on a request and sends it on.
+    async fn pass<B: RequestBody>(
+        &self,
+        head: Parts,
+        body: B,
+        client: Client,
+        limits: &RequestLimits,
+    ) -> Result<Response, Problem> {
+        let target = Target::of(&head)?;
+        let path = target.path()?;
+        if self.is_exempt(&head, &path) {
+            return self.forward(head, body, &target, &path, client, limits).await;
+        }
+        let admission =
+            admit::admit(&self.app, head.method.as_str(), &path, &head.headers, client.peer.ip()).await?;
+        let Admission { caller, decision } = admission;
+        let client = Client { caller: self.identity_headers.then_some(caller), ..client };
+        let options = self.app.headers();
+        match self.forward(head, body, &target, &path, client, limits).await {
+            Ok(mut response) => {
+                names::drop_rate_limits(response.headers_mut());
+                respond::rate_limit_headers(&decision, options, response.headers_mut());
+                Ok(response)
+            }
+            Err(problem) => {
+                let mut headers = HeaderMap::new();
+                respond::rate_limit_headers(&decision, options, &mut headers);
+                Err(problem.headers(headers))
+            }
+        }
+    }
+
+    fn is_exempt(&self, head: &Parts, path: &Path<'_>) -> bool {
+        self.exempt.iter().any(|pattern| pattern.matches(path.matched()))
+            || (self.preflights == Preflights::Exempt && cors::is_preflight(&head.method, &head.headers))
+    }
+
+    /// Sends a request on, and returns the upstream's answer as it may be passed on.
+    async fn forward<B: RequestBody>(
+        &self,
+        mut head: Parts,
+        body: B,
+        target: &Target,
+        path: &Path<'_>,
+        client: Client,
+        limits: &RequestLimits,
+    ) -> Result<Response, Problem> {
+        let route = self.routes.find(target.host(), path.matched()).ok_or_else(|| not_found(path.sent()))?;
+        let limits = limits_of(route, limits);
+        body::check_length(&head.headers, &limits)?;
+        let wishes = names::clean_request(&mut head.headers, client.sender);
+        tell(&mut head.headers, target, client)?;
+
+        let (body, watch) = body::watch_body(body, &limits);
+        let upgrade = head.extensions.remove::<OnUpgrade>();
+        let outgoing = Outgoing {
+            method: head.method,
+            headers: head.headers,
+            path_and_query: target.sent(path, route.strip_prefix.as_deref())?,
+            host: target.host.clone().filter(|_| route.preserve_host),
+            wants_trailers: wishes.trailers,
+            body,
+            watch: watch.clone(),
+        };
+        let sent = match upgrade {
+            Some(client) if is_upgrade(wishes, head.version) && route.may_tunnel() => {
+                route.tunnel(outgoing, client).await
+            }
+            _ => route.send(outgoing).await,
+        };
+        if let Some(watch) = &watch {
+            if let Some(fault) = watch.fault() {
+                return Err(super::closing(fault.into(), head.version));
+            }
+            watch.answered();
+        }
+        sent.map(returned).map_err(Problem::from)
+    }
+}
+
+/// What is asked of a request's body by this route.
+fn limits_of(route: &Route, listener: &RequestLimits) -> RequestLimits {
+    RequestLimits {
+        body_bytes_max: route.max_body_bytes.unwrap_or(u64::MAX),
+        body_idle: listener.body_idle,
+        body_idle_answered: route.idle_timeout,
+        // A body that is passed on may take as long as it likes, as long as it moves.
+        whole_request: Duration::MAX,
+    }
+}
+
+/// Only HTTP/1.1 has this way to change the protocol.
+fn is_upgrade(wishes: Wishes, version: Version) -> bool {
+    wishes.websocket && version == Version::HTTP_11
+}
+
+/// Adds what only the gateway says to the upstream.
+fn tell(headers: &mut HeaderMap, target: &Target, client: Client) -> Result<(), Problem> {
+    forwarded::add(headers, Hop { peer: client.peer.ip(), host: target.host.as_ref(), scheme: "http" });
+    headers.insert(REQUEST_ID, client.id);
+    let Some(caller) = client.caller else { return Ok(()) };
+    let identifier = match caller.identity() {
+        Identity::Named(name) => Some(Cow::Borrowed(name)),
+        Identity::Address(address) => Some(Cow::Owned(address.to_string())),
+        // An upstream would take it for somebody who is known.
+        Identity::Claimed(_) => None,
+    };
+    let tier = caller.tier().map(Cow::Borrowed);
+    for (name, value) in [(IDENTIFIER, identifier), (TENANT, Some(caller.tenant().into())), (TIER, tier)] {
+        let Some(value) = value else { continue };
+        let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) else {
+            let detail =
+                format!("the value of {name} holds characters that no header may hold; use another identity");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        };
+        headers.insert(name, value);
+    }
+    Ok(())
+}
+
+/// An upstream's answer as it is passed on.
+fn returned(response: Response) -> Response {
+    let (head, body) = response.into_parts();
+    let mut headers = head.headers;
+    names::clean_answer(&mut headers);
+    let is_tunnel = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    if is_tunnel {
+        names::say_websocket(&mut headers);
+    }
+    let mut response = Response::new(body);
+    *response.status_mut() = head.status;
+    *response.headers_mut() = headers;
+    response
+}
+
+fn not_found(path: &str) -> Problem {
+    let detail = format!("no route is for {} at this host; check both", echo(path));
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unreachable => {
+                Self::new(StatusCode::BAD_GATEWAY, "the upstream cannot be reached; try again later")
+            }
+            Failure::Broken(error) => {
+                tracing::debug!(%error, "an upstream broke off");
+                let detail = "the upstream closed the connection or sent something that is no answer";
+                Self::new(StatusCode::BAD_GATEWAY, detail)
+            }
+            Failure::NotAsked => {
+                Self::new(StatusCode::BAD_GATEWAY, "the upstream agreed to an upgrade that nobody asked for")
+            }
+            Failure::Late => Self::new(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
+            Failure::Busy => {
+                let detail = "the upstream has as many requests as it may have; try again later";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+                    .header(header::RETRY_AFTER, BUSY_RETRY_AFTER_SECS.into())
+            }
+        }
+    }
+}

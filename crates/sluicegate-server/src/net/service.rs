@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, HttpBody};
 use axum::http::header::{self, HeaderValue};
-use axum::http::{Request, Response, Version};
+use axum::http::{Request, Response, StatusCode, Version};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
@@ -47,7 +47,9 @@ impl Served {
 
         // Without the word hyper would close after some of these answers and not after others, depending on how much
         // of the body happens to have arrived; a client that sends its next request meanwhile would lose it.
-        if is_http1 && self.activity.is_last_answer() {
+        // After 101 there is no next request, and `Connection` says that the protocol changes.
+        let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if is_http1 && !is_upgrade && self.activity.is_last_answer() {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         in_flight.answered();

@@ -63,14 +63,23 @@ impl Connection {
 
     /// The status line of an answer after which the connection stays open; its headers are passed.
     pub(crate) fn read_head(&mut self) -> String {
+        self.read_whole_head().lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// The status line and the headers of an answer after which the connection stays open.
+    pub(crate) fn read_whole_head(&mut self) -> String {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            self.0.read_exact(&mut byte).expect("an answer");
-            head.extend(byte);
+            head.extend(self.read(1));
         }
-        let head = String::from_utf8(head).expect("text");
-        head.lines().next().unwrap_or_default().to_owned()
+        String::from_utf8(head).expect("text")
+    }
+
+    /// As many bytes.
+    pub(crate) fn read(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.0.read_exact(&mut bytes).expect("as many bytes");
+        bytes
     }
 
     /// Everything until the server closes. A reset counts as closing; silence beyond patience does

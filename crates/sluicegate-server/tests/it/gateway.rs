@@ -1,129 +1,68 @@
-//! The demo application on the gateway listener.
+//! The gateway listener: the demo application, and requests on their way to upstreams of the test's own.
 
-use std::time::{Duration, Instant};
+mod demo;
+mod http2;
+mod many;
+mod misbehaving;
+mod passing;
+mod routing;
+mod streaming;
+mod tls;
+mod upstream;
+mod websocket;
 
-use serde_json::json;
+use std::net::SocketAddr;
 
-use crate::client::{Answer, ask, ask_with};
-use crate::server::{PATIENCE, Server};
+use crate::client::{Answer, Connection};
+use crate::server::{ConfigFile, Server};
 
-const DEMO_KEY: &str = "x-api-key: demo-key";
+/// A rule that nobody reaches.
+const AMPLE: &str = "rules:
+  - name: ample
+    limits: [{ algorithm: token_bucket, capacity: 1000000, refill: 1000000/s }]";
 
-fn ping(server: &Server) -> Answer {
-    ask_with(server.address("gateway"), "GET", "/api/ping", DEMO_KEY)
+/// A server with a configuration of its own.
+struct Gateway {
+    server: Server,
+    _file: ConfigFile,
 }
 
-/// Pings until denied; how many passed, how long it took at most, and the denial.
-fn ping_until_denied(server: &Server) -> (u64, Duration, Answer) {
-    let started = Instant::now();
-    for passed in 0..10_000 {
-        let answer = ping(server);
-        match answer.status {
-            200 => assert_eq!(answer.json(), json!({ "message": "pong" })),
-            429 => return (passed, started.elapsed(), answer),
-            status => panic!("{status}: {answer:?}"),
-        }
+impl Gateway {
+    /// A gateway with this section `gateway` and rules that nobody reaches.
+    fn start(test: &str, section: &str) -> Self {
+        Self::with_rules(test, section, AMPLE)
     }
-    panic!("never denied");
-}
 
-#[test]
-fn ten_pings_pass_and_then_it_is_429() {
-    let server = Server::start(&[]);
-    let (passed, took, denied) = ping_until_denied(&server);
-    assert!(passed >= 10 && passed <= 10 + took.as_secs(), "{passed} passed in {took:?}");
+    fn with_rules(test: &str, section: &str, rules: &str) -> Self {
+        let file = ConfigFile::new(&format!("gateway-{test}"), format!("gateway: {{ {section} }}\n{rules}\n"));
+        let server = Server::start(&["--config", file.path()]);
+        Self { server, _file: file }
+    }
 
-    assert_eq!(denied.header("content-type"), Some("application/problem+json"));
-    assert_eq!(denied.header("retry-after"), Some("1"));
-    assert_eq!(denied.header("x-ratelimit-limit"), Some("10"));
-    assert_eq!(denied.header("x-ratelimit-remaining"), Some("0"));
-    assert_eq!(denied.header("ratelimit-policy"), Some("\"demo\";q=10;w=10"));
-    assert_eq!(denied.header("ratelimit"), Some("\"demo\";r=0;t=1"));
-    assert_eq!(
-        denied.json(),
-        json!({
-            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
-            "title": "Quota exceeded",
-            "status": 429,
-            "detail": "the quota is used up; try again in 1 second",
-            "violated-policies": ["demo"],
-            "retry_after": 1,
-        })
-    );
-}
+    /// A gateway that sends everything to `upstream`, with more keys of the route such as `", timeout: 1s"`.
+    fn to(test: &str, upstream: SocketAddr, more: &str) -> Self {
+        Self::start(test, &format!("routes: [{{ path: /**, upstream: 'http://{upstream}'{more} }}]"))
+    }
 
-/// Whoever waits as long as `Retry-After` says is let in, if nobody else takes the place. Denied requests take
-/// none, so asking all the time shows it without a moment's sleep.
-#[test]
-fn retry_after_is_honest() {
-    let server = Server::start(&[]);
-    let (_, _, denied) = ping_until_denied(&server);
-    let denied_at = Instant::now();
-    let wait = denied.header("retry-after").and_then(|value| value.parse().ok()).expect("seconds");
-    loop {
-        let sent_after = denied_at.elapsed();
-        match ping(&server).status {
-            200 => return,
-            429 => assert!(sent_after < Duration::from_secs(wait), "denied after {sent_after:?}"),
-            status => panic!("{status}"),
-        }
-        assert!(sent_after < PATIENCE);
+    fn address(&self) -> SocketAddr {
+        self.server.address("gateway")
+    }
+
+    /// Sends a request as it is written, and reads until the gateway closes.
+    fn send(&self, request: &str) -> Answer {
+        let mut connection = Connection::open(self.address());
+        connection.send(request);
+        connection.answer()
+    }
+
+    /// Asks for `path` with these header lines.
+    fn get(&self, path: &str, headers: &[&str]) -> Answer {
+        self.send(&get(path, headers))
     }
 }
 
-#[test]
-fn the_first_answer_has_exactly_the_promised_headers() {
-    let server = Server::start(&[]);
-    let answer = ping(&server);
-    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"message":"pong"}"#));
-    for (name, value) in [
-        ("content-type", "application/json"),
-        ("x-ratelimit-limit", "10"),
-        ("x-ratelimit-remaining", "9"),
-        ("ratelimit-policy", "\"demo\";q=10;w=10"),
-        ("ratelimit", "\"demo\";r=9;t=1"),
-    ] {
-        assert_eq!(answer.header(name), Some(value));
-    }
-    assert!(answer.header("x-ratelimit-reset").is_some_and(|reset| reset.len() == 10), "{answer:?}");
-    assert_eq!(answer.header("retry-after"), None);
-    assert_eq!(answer.header("x-ratelimit-degraded"), None);
-}
-
-#[test]
-fn a_key_that_does_not_exist_is_401_and_takes_from_nobody() {
-    let server = Server::start(&[]);
-    let gateway = server.address("gateway");
-    for header in ["x-api-key: wrong", "x-api-key:", "x-api-key: demo-key\r\nx-api-key: demo-key"] {
-        for _ in 0..5 {
-            let answer = ask_with(gateway, "GET", "/api/ping", header);
-            assert_eq!(answer.status, 401, "{header}");
-            assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-            assert!(answer.header("www-authenticate").is_some());
-        }
-    }
-    assert_eq!(ask(gateway, "GET", "/api/ping").header("x-ratelimit-remaining"), Some("9"), "by address");
-    assert_eq!(ping(&server).header("x-ratelimit-remaining"), Some("9"), "by key");
-}
-
-#[test]
-fn head_is_answered_as_get_without_a_body() {
-    let server = Server::start(&[]);
-    let head = ask_with(server.address("gateway"), "HEAD", "/api/ping", DEMO_KEY);
-    assert_eq!((head.status, head.body.as_str()), (200, ""));
-    assert_eq!(head.header("content-length"), Some("18"));
-    assert_eq!(head.header("x-ratelimit-remaining"), Some("9"));
-}
-
-#[test]
-fn unknown_paths_are_404_and_not_charged() {
-    let server = Server::start(&[]);
-    let gateway = server.address("gateway");
-    for _ in 0..20 {
-        let missing = ask_with(gateway, "GET", "/api/pong", DEMO_KEY);
-        assert_eq!((missing.status, missing.header("x-ratelimit-limit")), (404, None));
-        assert_eq!(missing.header("content-type"), Some("application/problem+json"));
-    }
-    assert!(ask(gateway, "GET", "/").body.contains("/api/ping"));
-    assert_eq!(ping(&server).header("x-ratelimit-remaining"), Some("9"));
+/// A request that closes its connection.
+fn get(path: &str, headers: &[&str]) -> String {
+    let lines: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+    format!("GET {path} HTTP/1.1\r\nhost: t\r\n{lines}connection: close\r\n\r\n")
 }

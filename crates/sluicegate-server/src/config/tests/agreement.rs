@@ -1,6 +1,7 @@
 //! Reader and schema agree: on the keys there are, and on whether a file is good.
 
 use super::*;
+use crate::config::gateway::{CORS_KEYS, GATEWAY_KEYS, ROUTE_KEYS, TLS_KEYS};
 use crate::config::identity::{API_KEY_KEYS, IP_KEYS, JWT_KEYS, KEY_KEYS, SOURCE_KEYS};
 use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
@@ -25,6 +26,10 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     IP_KEYS,
     RESP_KEYS,
     HEADERS_KEYS,
+    GATEWAY_KEYS,
+    ROUTE_KEYS,
+    TLS_KEYS,
+    CORS_KEYS,
     RULE_KEYS,
     MATCH_KEYS,
     OVERRIDE_KEYS,
@@ -118,6 +123,10 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         IP_KEYS,
         RESP_KEYS,
         HEADERS_KEYS,
+        GATEWAY_KEYS,
+        ROUTE_KEYS,
+        TLS_KEYS,
+        CORS_KEYS,
         RULE_KEYS,
         MATCH_KEYS,
         OVERRIDE_KEYS,
@@ -138,6 +147,17 @@ redis: { prefix: sg, keys: hashed, key_secret: s, max_connections: 2, connect_ti
 listen: { gateway: 127.0.0.1:8080, api: off, admin: "[::1]:0", resp: off }
 resp: { password: s3cret, deadline: 15ms }
 headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
+gateway:
+  routes:
+    - { host: "*.example.com", path: /api/**, upstream: [https://a.internal, "https://[::1]:8443"], timeout: 30s,
+        connect_timeout: 5s, idle_timeout: 60s, keep_alive: 4s, concurrency: 64, max_body_bytes: 1048576, http2: true,
+        preserve_host: false, strip_prefix: /api, retry: false, tls: { ca_file: ca.pem, server_name: app.internal,
+        certificate_file: c.pem, key_file: k.pem } }
+    - { host: api.example.com, path: /**, upstream: http://127.0.0.1:9000 }
+  exempt: [/healthz, /assets/**]
+  preflights: exempt
+  identity_headers: true
+  cors: { allow_origins: [https://app.example.com, "*"], allow_credentials: true }
 trusted_proxies: [10.0.0.0/8, "2001:db8::1"]
 trusted_header: either
 identity:
@@ -239,6 +259,14 @@ fn replacements() -> Vec<Value> {
         "1/1m",
         "-1/s",
         "localhost:80",
+        "http://app:80",
+        "https://app",
+        "http://app/x",
+        "http://169.254.1.1",
+        "/x/**",
+        "/x/",
+        "*.example.com",
+        "[::1]",
         "[::1]:80",
         ":80",
         "h:65536",
@@ -313,6 +341,12 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "${ without }",
     "(value \"${",
     "(value \"$${",
+    "a second route for this host and path",
+    "an upstream without encryption",
+    "an address of the local link",
+    "a URL with a port that is none",
+    "matches no path",
+    "** within a segment",
 ];
 
 #[test]

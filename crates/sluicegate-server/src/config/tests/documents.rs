@@ -97,11 +97,9 @@ redis: { keys: hashed }
 
 #[test]
 fn the_sample_tells_everything_that_is_not_there_yet() {
-    let top = "the keys here are: store, memory, redis, listen, resp, headers, tiers, unmatched, rules";
+    let top = "the keys here are: store, memory, redis, listen, resp, headers, trusted_proxies, trusted_header, \
+               identity, gateway, tiers, unmatched, rules";
     let expected = [
-        format!("2:1: trusted_proxies: unknown key: {top}"),
-        format!("4:1: identity: unknown key: {top}"),
-        format!("7:1: gateway: unknown key: {top}"),
         "20:51: rules[0].overrides[0].limits[0]: not a mapping (value …): write `key: value` pairs".to_owned(),
         format!("25:1: database: unknown key: {top}"),
     ];
@@ -111,7 +109,7 @@ fn the_sample_tells_everything_that_is_not_there_yet() {
 
 #[test]
 fn the_sample_without_what_is_not_there_yet_is_good() {
-    let later = ["trusted_proxies", "identity", "  - jwt", "  - ip", "gateway", "  routes", "database"];
+    let later = ["database"];
     let sample: String = SAMPLE
         .lines()
         .filter(|line| !later.iter().any(|start| line.starts_with(start)))

@@ -1,0 +1,169 @@
+//! HTTP/2 on either side, and on both.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, Request, Response, Version};
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::Gateway;
+use super::upstream::{Upstream, header, headers};
+
+/// A connection that speaks HTTP/2 from its first byte.
+pub(super) async fn connect(address: SocketAddr) -> SendRequest<Body> {
+    let stream = TcpStream::connect(address).await.expect("the listener accepts");
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (sender, connection) = handshake.await.expect("HTTP/2");
+    tokio::spawn(async move { drop(connection.await) });
+    sender
+}
+
+/// A body with trailers.
+struct WithTrailers(Vec<Frame<Bytes>>);
+
+impl WithTrailers {
+    fn new(text: &'static str, trailer: &'static str) -> Body {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", HeaderValue::from_static(trailer));
+        Body::new(Self(vec![Frame::trailers(trailers), Frame::data(Bytes::from_static(text.as_bytes()))]))
+    }
+}
+
+impl http_body::Body for WithTrailers {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop().map(Ok))
+    }
+}
+
+/// Answers with what it saw of the request, and with trailers.
+async fn describe(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let (head, body) = request.into_parts();
+    let sent = body.collect().await.expect("a whole body").to_bytes();
+    let seen = |name: &str| head.headers.get(name).cloned().unwrap_or_else(|| HeaderValue::from_static("none"));
+    let response = Response::builder()
+        .header("x-version", if head.version == Version::HTTP_2 { "2" } else { "1.1" })
+        .header("x-uri", head.uri.to_string())
+        .header("x-host", seen("host"))
+        .header("x-te", seen("te"))
+        .header("x-forwarded", seen("x-forwarded-for"))
+        .header("x-length", sent.len());
+    Ok(response.body(WithTrailers::new("answer", "7")).expect("a response"))
+}
+
+/// Serves one connection with HTTP/2 only.
+pub(super) async fn serve(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    drop(builder.serve_connection(TokioIo::new(io), service_fn(describe)).await);
+}
+
+/// An upstream that speaks HTTP/2 from the first byte.
+async fn upstream() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream));
+        }
+    });
+    address
+}
+
+fn seen<'r>(response: &'r Response<Incoming>, name: &str) -> &'r str {
+    response.headers().get(name).map_or("", |value| value.to_str().expect("text"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_http2_client_is_served_by_an_http1_upstream() {
+    let upstream = Upstream::echo("");
+    let gateway = Gateway::to("two-to-one", upstream.address, "");
+    let mut sender = connect(gateway.address()).await;
+    let request = Request::post("http://api.example.com/a/../b?x=1")
+        .header("cookie", "a=1")
+        .header("cookie", "b=2")
+        .header("te", "trailers")
+        .header("x-forwarded-for", "1.2.3.4")
+        .body(Body::from("hello"));
+    let response = sender.send_request(request.expect("a request")).await.expect("an answer");
+    assert_eq!((response.status().as_u16(), response.version()), (200, Version::HTTP_2));
+    let body = response.into_body().collect().await.expect("whole").to_bytes();
+    let head = std::str::from_utf8(&body).expect("text");
+    assert!(head.starts_with("POST /b?x=1 HTTP/1.1\r\n") && head.ends_with("\r\n\r\nhello"), "{head}");
+    assert_eq!(header(head, "host"), Some("api.example.com"));
+    assert_eq!(headers(head, "cookie").collect::<Vec<_>>(), ["a=1; b=2"]);
+    assert_eq!((header(head, "te"), header(head, "x-forwarded-for")), (None, Some("127.0.0.1")));
+
+    let two_hosts = Request::get("http://real/a").header("host", "other").body(Body::empty());
+    let refused = sender.send_request(two_hosts.expect("a request")).await.expect("an answer");
+    assert_eq!(refused.status(), 400);
+    let connect = Request::connect("a:443").body(Body::empty()).expect("a request");
+    assert_eq!(sender.send_request(connect).await.expect("an answer").status(), 405);
+    assert_eq!(upstream.heads().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_http1_client_is_served_by_an_http2_upstream() {
+    let gateway = Gateway::to("one-to-two", upstream().await, ", http2: true");
+    for _ in 0..3 {
+        let request =
+            "POST /a?b HTTP/1.1\r\nhost: shop.example\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello";
+        let answer = tokio::task::block_in_place(|| gateway.send(request));
+        assert_eq!((answer.status, answer.header("x-version")), (200, Some("2")));
+        assert_eq!(answer.header("x-uri"), Some("http://shop.example/a?b"), "the host is kept");
+        assert_eq!((answer.header("x-host"), answer.header("x-te")), (Some("none"), Some("none")));
+        assert_eq!((answer.header("x-length"), answer.header("x-forwarded")), (Some("5"), Some("127.0.0.1")));
+        assert!(answer.body.contains("answer"));
+    }
+}
+
+/// What gRPC needs: HTTP/2 from end to end, `te: trailers`, and the trailers of answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_trailers_of_an_answer_arrive() {
+    let gateway = Gateway::to("grpc", upstream().await, ", http2: true");
+    let mut sender = connect(gateway.address()).await;
+    let request = Request::post("http://t/grpc.Service/Call")
+        .header("te", "trailers")
+        .header("content-type", "application/grpc")
+        .body(Body::from("question"));
+    let response = sender.send_request(request.expect("a request")).await.expect("an answer");
+    assert_eq!((seen(&response, "x-te"), seen(&response, "x-length")), ("trailers", "8"));
+    assert!(response.headers().contains_key("ratelimit"));
+    let collected = response.into_body().collect().await.expect("whole");
+    assert_eq!(collected.trailers().expect("trailers")["grpc-status"], "7");
+    assert_eq!(collected.to_bytes(), "answer");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_off_resets_the_stream() {
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let may_go_on = std::sync::Mutex::new(may_go_on);
+    let upstream = Upstream::start(move |caller, _| {
+        caller.read_head();
+        caller.send("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello");
+        may_go_on.lock().expect("no panic").recv().expect("the client has seen it");
+    });
+    let gateway = Gateway::to("reset", upstream.address, "");
+    let mut sender = connect(gateway.address()).await;
+    let request = Request::get("http://t/a").body(Body::empty()).expect("a request");
+    let mut body = sender.send_request(request).await.expect("a head").into_body();
+    let first = body.frame().await.expect("a piece").expect("whole");
+    assert_eq!(first.into_data().expect("data"), "hello");
+    go_on.send(()).expect("the upstream waits");
+    assert!(body.collect().await.is_err());
+}
