@@ -31,7 +31,7 @@ pub enum TokenErrorKind {
     Claim,
     /// The key is not for the algorithm that the token names.
     Algorithm,
-    /// It names a key that its issuer does not have, or none where several would fit.
+    /// It names a key that its issuer does not have, or none where many would fit.
     UnknownKey,
     /// The signature is not the issuer's.
     Signature,

@@ -238,7 +238,7 @@ pub(super) enum NoCandidate {
     Unknown,
     /// The keys of that name are not for that algorithm.
     Algorithm,
-    /// The token names no key, and too many would have to be tried.
+    /// More keys fit than are tried: the token names none of many, or several have the name.
     TooMany,
 }
 
@@ -317,10 +317,9 @@ impl From<NoCandidate> for TokenError {
             NoCandidate::Algorithm => {
                 Self::new(TokenErrorKind::Algorithm, "the issuer's key is not for the algorithm of the header")
             }
-            NoCandidate::TooMany => Self::new(
-                TokenErrorKind::UnknownKey,
-                "the token names no key, and the issuer has too many to try them all",
-            ),
+            NoCandidate::TooMany => {
+                Self::new(TokenErrorKind::UnknownKey, "more of the issuer's keys fit the token than are tried")
+            }
         }
     }
 }

@@ -253,6 +253,21 @@ async fn a_flood_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unknown_key_during_a_regular_fetch_waits_for_that_one_and_leaves_the_next_to_others() {
+    let keyring = Keyring::get();
+    let world = World::with(&[&keyring.p256]).await;
+    world.pass(REFRESH).await;
+    while world.publisher.fetches() < 2 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(world.verify(&unknown(0)).await.unwrap_err(), TokenErrorKind::UnknownKey);
+    assert_eq!(world.publisher.fetches(), 2);
+    world.publisher.publish(&[&keyring.p384]);
+    assert!(world.verify(&token(&keyring.p384)).await.is_ok());
+    assert_eq!(world.publisher.fetches(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_who_goes_away_does_not_stop_the_fetch_he_caused() {
     let keyring = Keyring::get();
     let world = World::with(&[&keyring.p256]).await;
