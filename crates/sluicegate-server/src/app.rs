@@ -87,6 +87,11 @@ impl App {
         &self.0.gate
     }
 
+    /// Fetches the keys of issuers, for ever, if there are any to fetch.
+    pub(crate) async fn keep_keys_fresh(&self) {
+        self.0.gate.identify().keep_keys_fresh(self.limiter().clock()).await;
+    }
+
     /// How rate-limit headers are written.
     pub(crate) fn headers(&self) -> HeaderOptions {
         self.0.headers

@@ -4,6 +4,7 @@
 //! are fetched are no reason not to start: until they are there, their tokens are answered with 503.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use sluicegate::identify::address::TrustedProxies;
 use sluicegate::identify::api_key::ApiKeys;
@@ -12,6 +13,7 @@ use sluicegate::identify::{Identify, Source};
 use sluicegate::rules::file::Environment;
 
 use crate::config::identity::{IdentitySettings, JwtSettings, KeysFrom, SourceSettings};
+use crate::jwks::HttpKeySource;
 
 /// Why callers cannot be known as the settings say.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +110,12 @@ fn read_keys(issuer: &str, from: KeysFrom, environment: &Environment) -> Result<
         KeysFrom::PublicKeyFile(path) => {
             Keys::public_key(&read(&path)?).map_err(unusable(&path.display().to_string()))
         }
-        KeysFrom::JwksUrl { url, .. } => Err(IdentifyError::Issuers(format!("cannot fetch {url} yet"))),
+        KeysFrom::JwksUrl { url, refresh, keep, ca_file } => {
+            let shown = url.to_string();
+            let authorities = ca_file.map(|path| read(&path)).transpose()?;
+            let source = HttpKeySource::new(url, authorities.as_deref()).map_err(unusable(&shown))?;
+            Ok(Keys::remote(Arc::new(source), refresh, keep))
+        }
     }
 }
 

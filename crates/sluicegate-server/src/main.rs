@@ -11,6 +11,7 @@ mod config;
 mod fleet;
 mod http;
 mod identify;
+mod jwks;
 mod metrics;
 mod net;
 mod problem;

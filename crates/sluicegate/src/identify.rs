@@ -26,6 +26,8 @@ pub use self::caller::{Caller, Principal};
 #[cfg(feature = "jwt")]
 use self::token::Tokens;
 pub use self::unauthorized::{Reason, Unauthorized};
+#[cfg(feature = "jwt")]
+use crate::clock::Clock;
 
 /// One way to know who asks.
 #[derive(Debug)]
@@ -49,7 +51,8 @@ pub enum Source {
 /// use sluicegate::identify::{Identify, Looked, Source};
 ///
 /// let identify = Identify::new(vec![Source::Address]);
-/// let looked = identify.look(&HeaderMap::new(), "192.0.2.7".parse()?, Timestamp::now(0))?;
+/// let headers = HeaderMap::new();
+/// let looked = identify.look(&headers, "192.0.2.7".parse()?, Timestamp::now(0))?;
 /// let Looked::Known(caller) = looked else { unreachable!("an address needs no verification") };
 /// assert_eq!(caller.identity(), Identity::Address("192.0.2.7".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -117,6 +120,17 @@ impl Identify {
         &self.sources
     }
 
+    /// Fetches the keys of all issuers whose keys are fetched, for ever; returns at once if there are none. One task runs
+    /// this beside those that decide.
+    #[cfg(feature = "jwt")]
+    pub async fn keep_keys_fresh(&self, clock: &dyn Clock) {
+        let tokens = self.sources.iter().filter_map(|source| match source {
+            Source::Tokens(tokens) => Some(tokens.keep_keys_fresh(clock)),
+            Source::ApiKeys(_) | Source::Address => None,
+        });
+        futures_util::future::join_all(tokens).await;
+    }
+
     /// Looks at a request that came from `peer`.
     ///
     /// # Errors
@@ -134,15 +148,14 @@ impl Identify {
         for source in &self.sources {
             match source {
                 #[cfg(feature = "jwt")]
-                Source::Tokens(tokens) => match bearer(headers)? {
-                    Some(token) => {
+                Source::Tokens(tokens) => {
+                    if let Some(token) = bearer(headers)? {
                         return match tokens.known(token, now) {
                             Some(claims) => known(Who::Token(claims)),
                             None => unverified(Credential::Token(tokens, token)),
                         };
                     }
-                    None => {}
-                },
+                }
                 Source::ApiKeys(keys) => match keys.look(headers)? {
                     KeyLooked::Absent => {}
                     KeyLooked::Owner(owner) => return known(Who::Key(owner)),

@@ -4,6 +4,7 @@
 //! 0 says that rules match, or that what none matches passes; 1 that no rule matches and such requests are denied; 2 that
 //! there is nothing to explain, because the arguments or the settings are wrong.
 
+mod question;
 mod report;
 mod words;
 
@@ -15,11 +16,11 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Error;
-use super::selectors::Selectors;
 use crate::config::Config;
 use crate::config::load::{self, LoadError};
 use crate::config::redis::INSTANCES_MAX;
 use crate::settings::{self, Env, Flags};
+use question::Selectors;
 use report::{Outcome, Report};
 
 /// The exit code when no rule matches and such requests are denied.
@@ -69,7 +70,8 @@ fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, Outcome), Error> {
     };
     let store = settings::store(&flags, env, &config.settings)?;
     let instances = args.instances.and_then(NonZeroU32::new).unwrap_or(config.redis.min_instances);
-    let report = Report::new(&config, &store, instances, &args.selectors.request())?;
+    let question = args.selectors.question(&config, env).map_err(Box::new)?;
+    let report = Report::new(&config, &store, instances, &question.request())?;
     let text =
         if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { words::text(&report) };
     Ok((text, report.outcome))

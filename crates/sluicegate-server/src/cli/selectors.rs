@@ -1,8 +1,6 @@
 //! Which request a command is about.
 
 use clap::Args;
-use sluicegate::Request;
-use sluicegate::core::Cost;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct Selectors {
@@ -21,17 +19,4 @@ pub(super) struct Selectors {
     /// The tier of the identity
     #[arg(long, value_name = "X")]
     pub(super) tier: Option<String>,
-}
-
-impl Selectors {
-    /// The request.
-    pub(super) fn request(&self) -> Request<'_> {
-        let request = Request::new(&self.resource, &self.identifier);
-        Request {
-            tenant: self.tenant.as_deref().unwrap_or(request.tenant),
-            tier: self.tier.as_deref(),
-            cost: self.cost.map(Cost::new),
-            ..request
-        }
-    }
 }

@@ -81,6 +81,8 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
     let outcome = runtime.block_on(async {
         tokio::spawn(signals.forward(shutdown.clone(), health.clone()));
+        let keys_of = app.clone();
+        tokio::spawn(async move { keys_of.keep_keys_fresh().await });
         let fleet = tokio::select! {
             fleet = Fleet::join(&app, &settings.store) => fleet,
             () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),

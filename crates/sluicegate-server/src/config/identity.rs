@@ -13,6 +13,8 @@ use sluicegate::identify::api_key::{KEYS_MAX, KeyHash};
 use sluicegate::identity::{IDENTIFIER_BYTES_MAX, NAME_BYTES_MAX};
 use sluicegate::rules::file::{Place, Reader, Section, Wrong};
 
+use crate::jwks::{JwksUrl, UrlProblem};
+
 /// The kinds of identity.
 pub(crate) const SOURCE_KEYS: &[&str] = &["jwt", "api_key", "ip"];
 /// The keys of `jwt`.
@@ -53,7 +55,7 @@ pub(crate) const SOURCES_MAX: usize = 64;
 pub(crate) const IPV6_PREFIXES: (u64, u64) = (32, 128);
 
 /// How callers are known.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct IdentitySettings {
     /// In order.
     pub(crate) sources: Vec<SourceSettings>,
@@ -62,7 +64,7 @@ pub(crate) struct IdentitySettings {
 }
 
 /// One way to know a caller.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum SourceSettings {
     Jwt(Box<JwtSettings>),
     ApiKey(ApiKeySettings),
@@ -70,7 +72,7 @@ pub(crate) enum SourceSettings {
 }
 
 /// An issuer of tokens.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct JwtSettings {
     pub(crate) issuer: String,
     pub(crate) audience: Vec<String>,
@@ -82,16 +84,16 @@ pub(crate) struct JwtSettings {
 }
 
 /// Where the keys of an issuer are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum KeysFrom {
-    JwksUrl { url: String, refresh: Duration, keep: Duration, ca_file: Option<PathBuf> },
+    JwksUrl { url: JwksUrl, refresh: Duration, keep: Duration, ca_file: Option<PathBuf> },
     JwksFile(PathBuf),
     SecretEnv(String),
     PublicKeyFile(PathBuf),
 }
 
 /// Keys in a header field.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ApiKeySettings {
     pub(crate) header: HeaderName,
     pub(crate) keys: Vec<(KeyHash, Principal)>,
@@ -233,7 +235,7 @@ fn read_keys_from(section: &Section<'_>) -> Option<KeysFrom> {
     let keep = section.optional("keep", Duration::from_secs(86_400), |each| length(each, 10, 7 * 86_400));
     let file = |key| section.optional(key, None, |path| path.text_as(some_text).map(|path| Some(path.into())));
     let (ca_file, jwks_file, public_key_file) = (file("ca_file"), file("jwks_file"), file("public_key_file"));
-    let url = section.optional("jwks_url", None, |url| url.text_as(jwks_url).map(Some));
+    let url = section.optional("jwks_url", None, |url| jwks_url(url).map(Some));
     let variable = section.optional("secret_env", None, |name| name.text_as(some_text).map(Some));
     let given: Vec<&str> = KEYS_FROM.iter().copied().filter(|key| section.get(key).is_some()).collect();
     if given.len() != 1 {
@@ -255,19 +257,21 @@ fn read_keys_from(section: &Section<'_>) -> Option<KeysFrom> {
     url.or(jwks_file).or(public_key_file).or(variable?.map(KeysFrom::SecretEnv))
 }
 
-/// Keys that come unencrypted could be anybody's, except from this machine.
-fn jwks_url(text: &str) -> Result<String, Wrong> {
+fn jwks_url(reader: &Reader<'_>) -> Option<JwksUrl> {
+    let text = reader.text()?;
+    let problem = match JwksUrl::parse(&text) {
+        Ok(url) => return Some(url),
+        Err(problem) => problem,
+    };
     let remedy = "write an https:// URL; http:// is for 127.0.0.1, [::1] and localhost only";
-    let wrong = |message: &str| Err(Wrong::new(message, remedy));
-    let Ok(uri) = text.parse::<axum::http::Uri>() else { return wrong("not a URL") };
-    let host = uri.host().unwrap_or_default();
-    let is_here = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
-    match uri.scheme_str() {
-        Some("https") if !host.is_empty() => Ok(text.to_owned()),
-        Some("http") if is_here => Ok(text.to_owned()),
-        Some("http") => wrong("not encrypted"),
-        _ => wrong("not a URL"),
+    let wrong = Wrong::new(problem.to_string(), remedy);
+    // Whoever writes a password by mistake does not want to see it in a log.
+    if problem == UrlProblem::Credentials {
+        reader.report_as(wrong, None)
+    } else {
+        reader.report(wrong)
     }
+    None
 }
 
 fn read_api_key(reader: &Reader<'_>) -> Option<ApiKeySettings> {

@@ -27,3 +27,4 @@ mod server;
 mod start;
 mod stop;
 mod storms;
+mod tokens;

@@ -121,7 +121,7 @@ fn patterns_match_as_documented() {
         ("/a/**/b/**/c", "/a/b/c", true),
         ("/a/**/b/**/c", "/a/c/b", false),
         ("/a/**/b/**/b", "/a/b", false),
-        ("/café", "/caf%c3%a9", true),
+        ("/ünï", "/%c3%bcn%c3%af", true),
         ("/**/**", "/", true),
     ];
     for (pattern, path, expected) in cases {

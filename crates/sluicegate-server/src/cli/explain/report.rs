@@ -1,5 +1,6 @@
 //! What is explained, as it is printed with `--json`. Names and meanings of fields stay; new ones may come.
 
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use serde::Serialize;
@@ -48,6 +49,12 @@ pub(super) struct Asked {
     pub(super) identifier: String,
     pub(super) tier: Option<String>,
     pub(super) cost: Option<u32>,
+    /// Of an HTTP request.
+    pub(super) method: Option<String>,
+    /// Of an HTTP request, as rules see it.
+    pub(super) path: Option<String>,
+    /// Of an HTTP request: the client's, as rules count it.
+    pub(super) address: Option<IpAddr>,
 }
 
 /// One rule.
@@ -200,6 +207,9 @@ impl Asked {
             },
             tier: request.tier.map(str::to_owned),
             cost: request.cost.map(|cost| cost.get()),
+            method: request.target.map(|target| target.method.to_owned()),
+            path: request.target.map(|target| target.path.to_owned()),
+            address: request.address,
         }
     }
 }

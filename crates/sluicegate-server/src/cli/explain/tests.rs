@@ -43,7 +43,8 @@ fn report(yaml: &str, store: &str, arguments: &[&str]) -> Result<Report, String>
     let Some(Command::Explain(args)) = cli.command else { panic!("not explain") };
     let instances = config.redis.min_instances;
     let store = StoreUrl::parse(store).expect("a store");
-    Report::new(&config, &store, instances, &args.selectors.request()).map_err(|error| error.to_string())
+    let question = args.selectors.question(&config, &Env::default()).map_err(|error| error.to_string())?;
+    Report::new(&config, &store, instances, &question.request()).map_err(|error| error.to_string())
 }
 
 fn asking<'a>(resource: &'a str, identifier: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -153,8 +154,10 @@ fn a_lease_says_its_bound_for_so_many_servers() {
 fn json_has_the_same_numbers() {
     let shared = report(RULES, REDIS, &asking("api.search", "alice", &["--cost", "2"])).expect("explained");
     let value = serde_json::to_value(&shared).expect("JSON");
-    let request =
-        json!({ "tenant": "default", "resource": "api.search", "identifier": "alice", "tier": null, "cost": 2 });
+    let request = json!({
+        "tenant": "default", "resource": "api.search", "identifier": "alice", "tier": null, "cost": 2,
+        "method": null, "path": null, "address": null,
+    });
     assert_eq!(value["request"], request);
     assert_eq!(
         (&value["store"], &value["instances"], &value["outcome"]),
@@ -191,4 +194,59 @@ fn what_no_server_would_take_is_refused() {
         let error = report(RULES, MEMORY, &arguments).expect_err("refused");
         assert!(error.contains(expected), "{error}");
     }
+}
+
+const HTTP: &str = r#"
+tiers: [pro]
+identity:
+  - api_key: { keys: [ { sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo, tier: pro, tenant: shop } ] }
+  - ip: {}
+rules:
+  - name: pay
+    match: { path: /pay/**, method: [POST] }
+    limits: [ { algorithm: fixed_window, limit: 5, window: 1d } ]
+  - name: guard
+    match: { credential: unverified }
+    per: ip
+    limits: [ { algorithm: fixed_window, limit: 5, window: 1d } ]
+  - name: addresses
+    per: ip
+    limits: [ { algorithm: fixed_window, limit: 5, window: 1d } ]
+"#;
+
+#[test]
+fn an_http_request_is_explained_as_the_gateway_would_see_it() {
+    let key = "X-API-Key: demo-key";
+    let report = report(HTTP, MEMORY, &["--path", "//Pay/./x;v=1", "--method", "POST", "--header", key]).unwrap();
+    let asked = &report.request;
+    assert_eq!((&*asked.tenant, &*asked.identifier, asked.tier.as_deref()), ("shop", "demo", Some("pro")));
+    assert_eq!((asked.method.as_deref(), asked.path.as_deref()), (Some("POST"), Some("/pay/x")));
+    assert!(block(&report, "pay").starts_with("pay  matches"));
+    let guard = block(&report, "guard");
+    assert!(guard.contains("it is for credentials that are not verified yet"), "{guard}");
+    assert!(block(&report, "addresses").contains("127.0.0.1"));
+    let first = words::text(&report).lines().nth(1).unwrap_or_default().to_owned();
+    assert_eq!(first, "tenant shop, resource pay.x, identifier demo, tier pro, POST /pay/x, from 127.0.0.1");
+}
+
+#[test]
+fn an_http_request_without_a_credential_is_its_addresss() {
+    let report = report(HTTP, MEMORY, &["--path", "/pay", "--from", "2001:db8:1:2::3"]).unwrap();
+    assert_eq!(report.request.identifier, "2001:db8:1:2::");
+    let pay = block(&report, "pay");
+    assert!(pay.contains("method GET is not one of POST"), "{pay}");
+}
+
+#[test]
+fn what_the_gateway_would_refuse_is_told_with_the_reason() {
+    let refused = |arguments: &[&str]| report(HTTP, MEMORY, arguments).unwrap_err();
+    assert_eq!(
+        refused(&["--path", "/pay", "--header", "X-API-Key: wrong"]),
+        "the request would be answered with 401: the API key is not known: send `x-api-key` with a key that exists"
+    );
+    assert!(refused(&["--path", "/a%2fb"]).contains("percent-encoded slash"));
+    let remote = HTTP
+        .replace("  - ip: {}", "  - jwt: { issuer: i, audience: a, jwks_url: 'https://id.example/' }\n  - ip: {}");
+    let error = report(&remote, MEMORY, &["--path", "/", "--header", "Authorization: Bearer x"]).unwrap_err();
+    assert!(error.starts_with("the keys of i are at a URL, and nobody is asked here"), "{error}");
 }

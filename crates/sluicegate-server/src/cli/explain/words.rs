@@ -41,6 +41,10 @@ fn asked(asked: &Asked) -> String {
     // Writing to a string cannot fail, here and below.
     let _ = asked.tier.as_ref().map(|tier| write!(text, ", tier {tier}"));
     let _ = asked.cost.map(|cost| write!(text, ", cost {cost}"));
+    if let (Some(method), Some(path)) = (&asked.method, &asked.path) {
+        let _ = write!(text, ", {method} {path}");
+    }
+    let _ = asked.address.map(|address| write!(text, ", from {address}"));
     text
 }
 
