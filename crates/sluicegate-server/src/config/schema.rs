@@ -26,6 +26,8 @@ mod identity;
 mod listeners;
 mod redis;
 
+use gateway::{boolean, path_pattern};
+
 /// The schema, draft 2020-12.
 pub(crate) fn json_schema() -> Value {
     let keys = [KEYS, file::KEYS].concat();
@@ -92,25 +94,6 @@ fn integer(description: &str, low: u64, high: u64, examples: &[u64]) -> Value {
 /// A text of this form, or one with a variable in it.
 fn text(description: &str, form: &Value) -> Value {
     json!({ "description": description, "type": "string", "anyOf": [form, reference("variable")] })
-}
-
-/// Yes or no.
-fn boolean(description: &str, default: bool) -> Value {
-    json!({
-        "description": description,
-        "anyOf": [{ "enum": [true, false, "true", "false"] }, reference("variable")],
-        "default": default,
-    })
-}
-
-/// A pattern of paths.
-fn path_pattern(description: &str, example: &str) -> Value {
-    json!({
-        "description": format!("{description} * is any run of characters within a segment, ** any run of segments."),
-        "type": "string",
-        "anyOf": [{ "pattern": "^/[^?\\\\]*$", "maxLength": 1024 }, reference("variable")],
-        "examples": [example],
-    })
 }
 
 /// No key of a list may come here: a test sees to that.

@@ -230,7 +230,7 @@ fn an_http_request_is_explained_as_the_gateway_would_see_it() {
 }
 
 #[test]
-fn an_http_request_without_a_credential_is_its_addresss() {
+fn an_http_request_without_a_credential_is_known_by_its_address() {
     let report = report(HTTP, MEMORY, &["--path", "/pay", "--from", "2001:db8:1:2::3"]).unwrap();
     assert_eq!(report.request.identifier, "2001:db8:1:2::");
     let pay = block(&report, "pay");

@@ -4,7 +4,7 @@ use super::super::gateway::{
     CONCURRENCY_MAX, CORS_KEYS, EXEMPT_MAX, GATEWAY_KEYS, MAX_BODY_BYTES_MAX, ORIGIN_BYTES_MAX, ORIGINS_MAX,
     PREFLIGHTS, ROUTE_KEYS, ROUTES_MAX, TLS_KEYS, UPSTREAMS_MAX,
 };
-use super::{boolean, described, integer, object, path_pattern, reference, text, unknown, words};
+use super::{described, integer, object, reference, text, unknown, words};
 use crate::http::gateway::host::HOST_BYTES_MAX;
 use serde_json::{Value, json};
 use sluicegate::rules::file::value::PATTERN_BYTES_MAX;
@@ -120,4 +120,23 @@ fn cors_property(key: &str) -> Value {
         "allow_credentials" => boolean("Whether they may read answers to requests with cookies.", false),
         _ => unknown(),
     }
+}
+
+/// Yes or no.
+pub(super) fn boolean(description: &str, default: bool) -> Value {
+    json!({
+        "description": description,
+        "anyOf": [{ "enum": [true, false, "true", "false"] }, reference("variable")],
+        "default": default,
+    })
+}
+
+/// A pattern of paths.
+pub(super) fn path_pattern(description: &str, example: &str) -> Value {
+    json!({
+        "description": format!("{description} * is any run of characters within a segment, ** any run of segments."),
+        "type": "string",
+        "anyOf": [{ "pattern": "^/[^?\\\\]*$", "maxLength": 1024 }, reference("variable")],
+        "examples": [example],
+    })
 }

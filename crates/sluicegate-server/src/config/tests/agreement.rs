@@ -157,17 +157,6 @@ listen:
   resp: off
 resp: { password: s3cret, deadline: 15ms }
 headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
-gateway:
-  routes:
-    - { host: "*.example.com", path: /api/**, upstream: [https://a.internal, "https://[::1]:8443"], timeout: 30s,
-        connect_timeout: 5s, idle_timeout: 60s, keep_alive: 4s, concurrency: 64, max_body_bytes: 1048576, http2: true,
-        preserve_host: false, strip_prefix: /api, retry: false, tls: { ca_file: ca.pem, server_name: app.internal,
-        certificate_file: c.pem, key_file: k.pem } }
-    - { host: api.example.com, path: /**, upstream: http://127.0.0.1:9000 }
-  exempt: [/healthz, /assets/**]
-  preflights: exempt
-  identity_headers: true
-  cors: { allow_origins: [https://app.example.com, "*"], allow_credentials: true }
 trusted_proxies: [10.0.0.0/8, "2001:db8::1"]
 trusted_header: either
 identity:
@@ -195,6 +184,22 @@ rules:
     deadline: 15ms
     cost: 1
   - { name: other, per: ip, limits: unlimited, lease: { ttl: 100ms, mode: strict } }
+"#;
+
+/// A file with every key of the gateway, apart from the other so that neither becomes much larger by the other's changes.
+const FULL_GATEWAY: &str = r#"
+gateway:
+  routes:
+    - { host: "*.example.com", path: /api/**, upstream: [https://a.internal, "https://[::1]:8443"], timeout: 30s,
+        connect_timeout: 5s, idle_timeout: 60s, keep_alive: 4s, concurrency: 64, max_body_bytes: 1048576, http2: true,
+        preserve_host: false, strip_prefix: /api, retry: false, tls: { ca_file: ca.pem, server_name: app.internal,
+        certificate_file: c.pem, key_file: k.pem } }
+    - { host: api.example.com, path: /**, upstream: http://127.0.0.1:9000 }
+  exempt: [/healthz, /assets/**]
+  preflights: exempt
+  identity_headers: true
+  cors: { allow_origins: [https://app.example.com, "*"], allow_credentials: true }
+rules: []
 "#;
 
 /// The pointers to all values.
@@ -292,9 +297,13 @@ fn replacements() -> Vec<Value> {
     values
 }
 
-/// The file changed in one place, in every way.
+/// Both files changed in one place, in every way.
 fn changes() -> Vec<Value> {
-    let full = json(FULL);
+    [FULL, FULL_GATEWAY].into_iter().flat_map(changes_of).collect()
+}
+
+fn changes_of(full: &str) -> Vec<Value> {
+    let full = json(full);
     let mut all = Vec::new();
     pointers(&full, "", &mut all);
     let mut changed = Vec::new();

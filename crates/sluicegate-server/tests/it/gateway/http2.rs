@@ -33,7 +33,7 @@ pub(super) async fn connect(address: SocketAddr) -> SendRequest<Body> {
 struct WithTrailers(Vec<Frame<Bytes>>);
 
 impl WithTrailers {
-    fn new(text: &'static str, trailer: &'static str) -> Body {
+    fn body(text: &'static str, trailer: &'static str) -> Body {
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", HeaderValue::from_static(trailer));
         Body::new(Self(vec![Frame::trailers(trailers), Frame::data(Bytes::from_static(text.as_bytes()))]))
@@ -64,7 +64,7 @@ async fn describe(request: Request<Incoming>) -> Result<Response<Body>, Infallib
         .header("x-te", seen("te"))
         .header("x-forwarded", seen("x-forwarded-for"))
         .header("x-length", sent.len());
-    Ok(response.body(WithTrailers::new("answer", "7")).expect("a response"))
+    Ok(response.body(WithTrailers::body("answer", "7")).expect("a response"))
 }
 
 /// Serves one connection with HTTP/2 only.
