@@ -117,10 +117,10 @@ fn a_server_decides_by_its_file() {
 
 #[test]
 fn a_server_refuses_a_bad_file_with_every_problem() {
-    let file = ConfigFile::new("refused", "store: mysql://cache\nrules: [ { name: '' } ]\nidentity: []\n");
+    let file = ConfigFile::new("refused", "store: mysql://cache\nrules: [ { name: '' } ]\nidentities: []\n");
     let (code, _, stderr) = run(&["--config", file.path(), "--api", "127.0.0.1:0"]);
     assert_eq!(code, 1);
-    for problem in [":1:8: store: ", "rules[0].name", "rules[0].limits", ":3:1: identity: unknown key"] {
+    for problem in [":1:8: store: ", "rules[0].name", "rules[0].limits", ":3:1: identities: unknown key"] {
         assert!(stderr.contains(problem), "{problem} in {stderr}");
     }
     assert!(!stderr.lines().any(|line| line == "ready"));

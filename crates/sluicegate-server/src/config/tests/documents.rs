@@ -56,16 +56,6 @@ fn every_file_on_the_pages_is_good_and_every_key_is_explained() {
     }
 }
 
-#[test]
-fn every_file_on_the_page_about_identity_is_good() {
-    let page = std::fs::read_to_string(docs().join("identity.md")).unwrap();
-    let files = yaml_of(&page);
-    assert!(files.len() >= 3);
-    for file in files {
-        check_good("identity.md", file);
-    }
-}
-
 /// The sample of the specification: much of it belongs to later work and is refused until then, all at once.
 const SAMPLE: &str = r#"store: memory
 trusted_proxies: []
