@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::command::Invocation;
 use crate::failure::Failure;
@@ -146,9 +147,9 @@ fn search(
         .word(found)
         .word(printable(&workspace.root.join("fuzz/corpus").join(target))?)
         .run_and_keep_errors();
-    let new: Vec<String> = files(Path::new(&artifacts)).difference(&before).cloned().collect();
-    match (printed, new.last()) {
-        (Err(failure), Some(file)) => Err(Failure::step(broken(target, file, &failure))),
+    let new = files(Path::new(&artifacts)).difference(&before).last().map(|(name, _)| name.clone());
+    match (printed, new) {
+        (Err(failure), Some(file)) => Err(Failure::step(broken(target, &file, &failure))),
         (Err(failure), None) => Err(failure),
         (Ok(printed), _) => Tried::read(&printed),
     }
@@ -224,9 +225,12 @@ fn folder(path: PathBuf) -> Result<String, Failure> {
     printable(&path)
 }
 
-fn files(folder: &Path) -> BTreeSet<String> {
+/// The files of a folder and when each was written: an input that breaks a target again is written again, under the
+/// same name.
+fn files(folder: &Path) -> BTreeSet<(String, Option<SystemTime>)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    let written = |entry: &fs::DirEntry| entry.metadata().and_then(|about| about.modified()).ok();
+    entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), written(&entry))).collect()
 }
 
 #[cfg(test)]
