@@ -6,7 +6,7 @@
 //! routes.rs    which upstreams: 404
 //! names.rs, forwarded.rs, request_id.rs    what the upstream is told, and by whom
 //! route.rs ──> upstream.rs    whose turn it is, connections: 502, 503, 504
-//! download.rs, tunnel.rs      the way back, piece by piece
+//! download.rs, reader.rs, tunnel.rs    the way back, piece by piece
 //! ```
 //!
 //! Whatever has a host and a path is decided, also if no route is for it: looking for what is not there costs as much
@@ -20,6 +20,7 @@ mod forwarded;
 pub(crate) mod host;
 mod names;
 mod outgoing;
+mod reader;
 mod request_id;
 mod route;
 mod routes;
@@ -212,7 +213,11 @@ impl Shared {
             }
             watch.answered();
         }
-        sent.map(returned).map_err(Problem::from)
+        let sent = sent.map_err(Problem::from)?;
+        if head.version >= Version::HTTP_2 {
+            return Ok(returned(sent).map(|body| reader::watched(body, route.idle_timeout)));
+        }
+        Ok(returned(sent))
     }
 }
 
