@@ -56,7 +56,8 @@ impl Target {
     /// What an upstream is asked for: `path`, without `prefix` if it begins with that, and the query as it came.
     pub(super) fn sent(&self, path: &Path<'_>, prefix: Option<&str>) -> Result<PathAndQuery, Problem> {
         let path = prefix.map_or(path.sent(), |prefix| without(path, prefix));
-        if path == self.asked.path() {
+        // `http://host?query` has no slash of its own, and an upstream that speaks HTTP/2 would be sent none.
+        if path == self.asked.path() && self.asked.as_str().starts_with('/') {
             return Ok(self.asked.clone());
         }
         let joined = self.asked.query().map(|query| format!("{path}?{query}"));
@@ -209,6 +210,8 @@ mod tests {
             ("/a?b=//%2f&c", "/a?b=//%2f&c", "/a"),
             ("//a/./B/../C;x/?%2e=..", "/a/C;x/?%2e=..", "/a/c"),
             ("/%61?", "/a?", "/a"),
+            ("http://t?x=1", "/?x=1", "/"),
+            ("http://t", "/", "/"),
         ] {
             let target = target(Version::HTTP_11, uri, &["t"]).expect("a target");
             let path = target.path().expect("a path");
