@@ -185,6 +185,17 @@ fn an_answer_keeps_its_own_headers_and_gets_the_decisions() {
     assert_eq!(headers(head, "ratelimit").count(), 1);
 }
 
+/// A cache in front would give what one client brought about to all the others.
+#[test]
+fn nobody_may_keep_what_the_gateway_itself_answers() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a port");
+    let gateway = Gateway::start("kept", &format!("routes: [{{ path: /a, upstream: 'http://{gone}' }}]"));
+    for (path, status) in [("/a", 502), ("/b", 404), ("/a%2fb", 400)] {
+        let answer = gateway.get(path, &[]);
+        assert_eq!((answer.status, answer.headers("cache-control")), (status, vec!["no-store"]), "{path}");
+    }
+}
+
 #[test]
 fn a_denied_request_does_not_reach_the_upstream() {
     let upstream = Upstream::echo("");
