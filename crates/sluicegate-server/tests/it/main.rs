@@ -24,6 +24,7 @@ mod metrics;
 mod proxy_protocol;
 mod redis;
 mod resp;
+mod same_answer;
 mod server;
 mod start;
 mod stop;
