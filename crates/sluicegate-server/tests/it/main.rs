@@ -22,6 +22,7 @@ mod hostile;
 mod limits;
 mod metrics;
 mod proxy_protocol;
+mod readme;
 mod redis;
 mod resp;
 mod same_answer;
