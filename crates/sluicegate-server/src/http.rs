@@ -25,6 +25,7 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
@@ -84,6 +85,22 @@ impl Routers {
 /// Among the extensions of a request that came over TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OverTls;
+
+/// Among the extensions of a request that asks for another protocol: whether its connection can be handed over.
+#[derive(Clone)]
+pub(crate) struct Handover(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Handover {
+    pub(crate) fn new(agree: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(agree))
+    }
+
+    /// Hands the connection over, and must be asked before anybody takes it: hyper gives it away even if the answer is
+    /// not 101. False if the client did not wait for the answer; what it sent by then is nobody's.
+    pub(crate) fn agree(&self) -> bool {
+        (self.0)()
+    }
+}
 
 /// What one listener serves.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! A [`tower::Layer`](tower_layer::Layer) that decides about every request before the service behind it: for axum, hyper,
 //! tonic, and whatever else is a service of HTTP requests.
 //!
-//! It goes the way of [`Gate`] and answers by the table of [`answer`](crate::answer), so it decides as the gateway and
-//! forward-auth of the server do. What passes carries its [`Caller`] among the extensions of the request, and its
+//! It goes the way of [`Gate`] and answers by the table of [`answer`], so it decides as the gateway and
+//! forward-auth of the server do. What passes carries its [`Caller`](crate::identify::Caller) among the extensions of the request, and its
 //! answer the rate-limit fields; what does not is answered here and never reaches the service. To gRPC a denial is
 //! `RESOURCE_EXHAUSTED`.
 //!

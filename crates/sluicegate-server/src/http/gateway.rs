@@ -47,7 +47,7 @@ use crate::admit;
 use crate::app::App;
 use crate::body::{self, RequestBody, RequestLimits};
 use crate::config::gateway::GatewaySettings;
-use crate::http::OverTls;
+use crate::http::{Handover, OverTls};
 use crate::problem::{Problem, echo};
 use crate::respond;
 pub(crate) use cors::{Cors, Origins};
@@ -191,7 +191,7 @@ impl Shared {
         tell(&mut head.headers, target, client, head.extensions.get::<OverTls>().is_some());
 
         let (body, watch) = body::watch_body(body, &limits);
-        let upgrade = head.extensions.remove::<OnUpgrade>();
+        let upgrade = head.extensions.remove::<OnUpgrade>().zip(head.extensions.remove::<Handover>());
         let outgoing = Outgoing {
             method: head.method,
             headers: head.headers,
@@ -276,6 +276,11 @@ impl From<Failure> for Problem {
             }
             Failure::NotAsked => {
                 Self::new(StatusCode::BAD_GATEWAY, "the upstream agreed to an upgrade that nobody asked for")
+            }
+            Failure::TooEarly => {
+                let detail = "bytes of the new protocol came before it was agreed on; wait for the answer 101";
+                Self::new(StatusCode::BAD_REQUEST, detail)
+                    .header(header::CONNECTION, HeaderValue::from_static("close"))
             }
             Failure::Late => Self::new(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
             Failure::Busy => {

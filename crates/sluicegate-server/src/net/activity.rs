@@ -62,6 +62,7 @@ struct State {
     answers: u64,
     /// An answer has handed the connection over to another protocol.
     is_upgraded: bool,
+    is_spoiled: bool,
     is_http2: bool,
     /// Part of a request's body was never read, so the peer may still be sending it.
     is_body_unread: bool,
@@ -81,6 +82,7 @@ impl Activity {
             requests_in_flight: 0,
             answers: 0,
             is_upgraded: false,
+            is_spoiled: false,
             is_http2: false,
             is_body_unread: false,
             draining_since: None,
@@ -105,9 +107,17 @@ impl Activity {
         Standing { answers: state.answers, is_upgraded: state.is_upgraded }
     }
 
-    /// An answer hands the connection over to another protocol.
-    pub(super) fn upgraded(&self) {
-        self.lock().is_upgraded = true;
+    /// Bytes have arrived that belong to no request, and are no longer what they were.
+    pub(super) fn bytes_spoiled(&self) {
+        self.lock().is_spoiled = true;
+    }
+
+    /// An answer would hand the connection over to another protocol. False if it cannot: bytes of it came before anybody
+    /// had agreed to it, so nobody can be given them.
+    pub(super) fn upgrade(&self) -> bool {
+        let mut state = self.lock();
+        state.is_upgraded = !state.is_spoiled;
+        state.is_upgraded
     }
 
     /// The bytes so far are the whole HTTP/2 preface.

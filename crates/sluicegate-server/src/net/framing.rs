@@ -93,8 +93,8 @@ impl Framing {
         self.state != State::Off
     }
 
-    /// Looks at bytes on their way in, and spoils those that make a request ambiguous.
-    pub(super) fn pass(&mut self, bytes: &mut [u8], standing: Standing) {
+    /// Looks at bytes on their way in, and spoils those that make a request ambiguous. True if it did.
+    pub(super) fn pass(&mut self, bytes: &mut [u8], standing: Standing) -> bool {
         if standing.is_upgraded {
             self.stop();
         }
@@ -108,9 +108,11 @@ impl Framing {
                 ControlFlow::Break(spoiled) => {
                     bytes[at + spoiled] = POISON;
                     self.stop();
+                    return true;
                 }
             }
         }
+        false
     }
 
     /// Takes some of `bytes`, which are not empty, or says which of them to spoil.

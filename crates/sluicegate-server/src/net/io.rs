@@ -72,7 +72,11 @@ impl<T, S> WatchedIo<T, S> {
                 }
             }
             // Harmless to look at while it may still be the preface: there is nothing in it to spoil.
-            Preface::Matched(_) | Preface::Absent => self.framing.pass(bytes, standing),
+            Preface::Matched(_) | Preface::Absent => {
+                if self.framing.pass(bytes, standing) {
+                    self.activity.bytes_spoiled();
+                }
+            }
         }
     }
 

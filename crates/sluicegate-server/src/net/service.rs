@@ -21,7 +21,7 @@ use hyper::body::Incoming;
 use super::activity::{Activity, InFlight};
 use super::head;
 
-use crate::http::{self, OverTls, Site};
+use crate::http::{self, Handover, OverTls, Site};
 
 /// What all requests of one connection share.
 pub(super) struct Served {
@@ -48,6 +48,10 @@ impl Served {
         if self.is_over_tls {
             request.extensions_mut().insert(OverTls);
         }
+        if is_http1 && request.headers().contains_key(header::UPGRADE) {
+            let activity = Arc::clone(&self.activity);
+            request.extensions_mut().insert(Handover::new(move || activity.upgrade()));
+        }
         let (mut response, is_refused) = match head::check(&request) {
             Ok(()) => (http::answer(&self.site, request, self.peer).await, false),
             Err(problem) => (problem.into_response(), true),
@@ -59,9 +63,6 @@ impl Served {
         let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if is_http1 && !is_upgrade && (is_refused || self.activity.is_last_answer()) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            self.activity.upgraded();
         }
         in_flight.answered();
         Ok(response.map(|inner| AnswerBody { inner, _in_flight: in_flight }))

@@ -62,7 +62,7 @@ fn what_is_wrong_is_2_and_stdout_is_empty() {
         (&["--config", good.path(), "--tier", "gold"], "`tier` is \"gold\": no tiers are configured"),
         (&["--config", good.path(), "--store", "mysql://x"], "--store: "),
         (&["--config", good.path(), "--instances", "0"], "--instances"),
-        (&["--config", good.path(), "--method", "GET"], "unexpected argument"),
+        (&["--config", good.path(), "--method", "GET"], "give its --path, too"),
     ] {
         let (code, stdout, stderr) = run(&[&who, arguments].concat(), &[]);
         assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}: {stderr}");

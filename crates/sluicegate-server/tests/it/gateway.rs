@@ -16,6 +16,12 @@ use std::net::SocketAddr;
 use crate::client::{Answer, Connection};
 use crate::server::{ConfigFile, Server};
 
+/// Callers are known by the key `demo-key`, or else by their address.
+const IDENTITY: &str = "identity:
+  - api_key:
+      keys: [{ sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo }]
+  - ip: {}";
+
 /// A rule that nobody reaches.
 const AMPLE: &str = "rules:
   - name: ample
@@ -34,7 +40,10 @@ impl Gateway {
     }
 
     fn with_rules(test: &str, section: &str, rules: &str) -> Self {
-        let file = ConfigFile::new(&format!("gateway-{test}"), format!("gateway: {{ {section} }}\n{rules}\n"));
+        let file = ConfigFile::new(
+            &format!("gateway-{test}"),
+            format!("gateway: {{ {section} }}\n{IDENTITY}\n{rules}\n"),
+        );
         let server = Server::start(&["--config", file.path()]);
         Self { server, _file: file }
     }

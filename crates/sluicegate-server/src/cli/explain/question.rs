@@ -38,20 +38,22 @@ pub(super) struct Selectors {
     /// The path of an HTTP request, as the gateway sees it
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
-    /// The method of an HTTP request
-    #[arg(long, value_name = "METHOD", default_value = "GET", requires = "path")]
-    method: String,
+    /// The method of an HTTP request (default: GET)
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
     /// A header field of an HTTP request; may be repeated
-    #[arg(long, value_name = "NAME: VALUE", requires = "path", value_parser = header)]
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     header: Vec<(HeaderName, HeaderValue)>,
-    /// The address an HTTP request comes from
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "path")]
-    from: IpAddr,
+    /// The address an HTTP request comes from (default: 127.0.0.1)
+    #[arg(long, value_name = "IP")]
+    from: Option<IpAddr>,
 }
 
 /// Why there is nothing to explain.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum QuestionError {
+    #[error("--method, --header and --from are of an HTTP request; give its --path, too")]
+    NoPath,
     #[error("--path: {0}")]
     Path(#[from] sluicegate::path::PathError),
     #[error(transparent)]
@@ -80,6 +82,10 @@ pub(super) struct Question<'s> {
 impl Selectors {
     /// The request, as a server with this configuration would take it.
     pub(super) fn question(&self, config: &Config, env: &Env) -> Result<Question<'_>, QuestionError> {
+        let is_http = self.method.is_some() || self.from.is_some() || !self.header.is_empty();
+        if is_http && self.path.is_none() {
+            return Err(QuestionError::NoPath);
+        }
         let path = self.path.as_deref().map(|path| Path::parse(path, EncodedSlashes::Refuse)).transpose()?;
         let resource = match &path {
             Some(path) => path.resource(),
@@ -96,6 +102,10 @@ impl Selectors {
         Ok(Question { selectors: self, caller, path, resource, tier })
     }
 
+    fn from(&self) -> IpAddr {
+        self.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
     /// Who sends the request, by its header fields and its address.
     fn caller(&self, config: &Config, env: &Env) -> Result<Caller, QuestionError> {
         let headers: HeaderMap = self.header.iter().cloned().collect();
@@ -110,7 +120,7 @@ impl Selectors {
         }
         let identify = identify(settings, config.proxies.clone(), env.variables())?;
         let now = SystemClock::new().now();
-        match identify.look(&headers, self.from, now)? {
+        match identify.look(&headers, self.from(), now)? {
             Looked::Known(caller) => Ok(caller),
             // Keys that are here are not waited for.
             Looked::Unverified(unverified) => {
@@ -131,10 +141,16 @@ impl Question<'_> {
             tenant: self.caller.as_ref().map_or(by_flag, Caller::tenant),
             resource: &self.resource,
             identity: self.caller.as_ref().map_or_else(named, Caller::identity),
-            address: self.path.as_ref().map(|_| self.caller.as_ref().map_or(selectors.from, Caller::counted)),
+            address: self
+                .path
+                .as_ref()
+                .map(|_| self.caller.as_ref().map_or_else(|| selectors.from(), Caller::counted)),
             tier: self.tier.as_deref(),
             cost: selectors.cost.map(Cost::new),
-            target: self.path.as_ref().map(|path| Target { method: &selectors.method, path: path.matched() }),
+            target: self
+                .path
+                .as_ref()
+                .map(|path| Target { method: selectors.method.as_deref().unwrap_or("GET"), path: path.matched() }),
             stage: Stage::Request,
         }
     }

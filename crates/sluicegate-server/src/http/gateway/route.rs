@@ -22,6 +22,7 @@ use super::tunnel;
 use super::upstream::{Link, NoLink, Permit, TlsFault, Upstream};
 use crate::body::BodyWatch;
 use crate::config::gateway::RouteSettings;
+use crate::http::Handover;
 
 /// A route.
 #[derive(Debug)]
@@ -54,6 +55,8 @@ pub(super) enum Failure {
     Broken(hyper::Error),
     /// The upstream agreed to something that nobody asked for.
     NotAsked,
+    /// The client did not wait for the agreement.
+    TooEarly,
 }
 
 impl From<NoLink> for Failure {
@@ -156,7 +159,7 @@ impl Route {
     pub(super) async fn tunnel(
         &self,
         outgoing: Outgoing,
-        client: hyper::upgrade::OnUpgrade,
+        (client, handover): (hyper::upgrade::OnUpgrade, Handover),
     ) -> Result<Response<Body>, Failure> {
         let mut failure = Failure::Unreachable;
         for upstream in self.turns() {
@@ -177,6 +180,9 @@ impl Route {
             }
             if !super::names::agrees_to_websocket(response.headers()) {
                 return Err(Failure::NotAsked);
+            }
+            if !handover.agree() {
+                return Err(Failure::TooEarly);
             }
             let agreed = hyper::upgrade::on(&mut response);
             tunnel::spawn(client, agreed, self.idle_timeout, (permit, task));
