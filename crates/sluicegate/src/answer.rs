@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use bytes::BytesMut;
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
 use crate::decision::Decision;
 use crate::gate::Refusal;
@@ -132,12 +133,34 @@ pub fn rate_limit_headers(decision: &Decision, options: HeaderOptions, headers: 
     });
 }
 
-/// Takes every rate-limit field out, so that nobody else's are seen beside or instead of ours. `Retry-After` stays:
-/// an application may have a reason of its own to let clients wait.
+/// Takes out all that an application says about limits, also in older dialects, so that nobody else's fields are seen
+/// beside or instead of ours. `Retry-After` stays: an application may have a reason of its own to let clients wait.
+///
+/// ```
+/// use http::HeaderMap;
+///
+/// let mut headers = HeaderMap::new();
+/// for name in ["ratelimit", "ratelimit-reset", "x-ratelimit-limit", "x_ratelimit_used", "retry-after", "etag"] {
+///     headers.insert(name, "7".parse()?);
+/// }
+/// sluicegate::answer::remove_rate_limit_headers(&mut headers);
+/// assert_eq!(headers.keys().collect::<Vec<_>>(), ["retry-after", "etag"]);
+/// # Ok::<(), http::header::InvalidHeaderValue>(())
+/// ```
 pub fn remove_rate_limit_headers(headers: &mut HeaderMap) {
-    for field in [Field::Degraded, Field::Limit, Field::Remaining, Field::Reset, Field::Policy, Field::RateLimit] {
-        headers.remove(header_name(field));
+    let about_limits = headers.keys().filter(|name| is_about_limits(name.as_str()));
+    // All of them, in the usual dialects, without an allocation.
+    let names: SmallVec<[HeaderName; 8]> = about_limits.cloned().collect();
+    for name in names {
+        headers.remove(name);
     }
+}
+
+/// Some clients cannot tell `_` from `-`.
+fn is_about_limits(name: &str) -> bool {
+    let same = |(one, other): (u8, u8)| one == other || (one == b'_' && other == b'-');
+    let starts = |known: &str| name.len() >= known.len() && name.bytes().zip(known.bytes()).all(same);
+    starts("x-ratelimit-") || starts("ratelimit-") || name == Field::RateLimit.name()
 }
 
 /// The names are made while this is compiled: at run time each would be looked at letter by letter.

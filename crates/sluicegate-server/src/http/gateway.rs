@@ -38,6 +38,7 @@ use axum::http::request::Parts;
 use axum::http::{Request, StatusCode, Version};
 use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
+use sluicegate::answer::remove_rate_limit_headers;
 use sluicegate::clock::Clock as _;
 use sluicegate::gate::Admission;
 use sluicegate::identify::Caller;
@@ -167,7 +168,7 @@ impl Shared {
         let options = self.app.headers();
         match self.forward(head, body, &target, &path, client, limits).await {
             Ok(mut response) => {
-                names::drop_rate_limits(response.headers_mut());
+                remove_rate_limit_headers(response.headers_mut());
                 respond::rate_limit_headers(&decision, options, response.headers_mut());
                 Ok(response)
             }

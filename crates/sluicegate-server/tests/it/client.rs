@@ -29,6 +29,12 @@ impl Answer {
         self.headers.iter().filter(|(header, _)| header == name).map(|(_, value)| value.as_str()).collect()
     }
 
+    /// The names of all fields, each once.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.headers.iter().map(|(name, _)| name.as_str());
+        names.collect::<std::collections::BTreeSet<_>>().into_iter()
+    }
+
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))

@@ -91,6 +91,13 @@ impl Server {
         Self::start_command(command)
     }
 
+    /// Starts a server on free ports that sees these variables.
+    pub(crate) fn start_with(variables: &[(&str, &str)], arguments: &[&str]) -> Self {
+        let mut command = sluicegate(&[&FREE_PORTS, arguments].concat());
+        command.envs(variables.iter().copied());
+        Self::start_command(command)
+    }
+
     /// Starts a server on free ports under another program, which becomes it: `faketime -f +1h`, for example.
     pub(crate) fn start_under(wrapper: &[&str], arguments: &[&str]) -> Self {
         let inner = sluicegate(&[&FREE_PORTS, arguments].concat());

@@ -3,6 +3,8 @@
 
 mod allocations;
 mod conformance;
+#[cfg(all(feature = "tower", feature = "file"))]
+mod examples;
 mod failure_properties;
 mod failures;
 #[cfg(all(feature = "http", feature = "file"))]

@@ -57,14 +57,6 @@ pub(super) fn say_websocket(headers: &mut HeaderMap) {
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-/// Takes out of an answer all that an upstream says about limits.
-pub(super) fn drop_rate_limits(headers: &mut HeaderMap) {
-    let is_about_limits =
-        |name: &str| starts(name, "x-ratelimit-") || starts(name, "ratelimit-") || name == "ratelimit";
-    let gone = headers.keys().filter(|name| is_about_limits(name.as_str())).cloned().collect();
-    remove(headers, gone);
-}
-
 /// A length that stands beside a transfer coding says nothing (RFC 9112 §6.3), and must not be believed once the
 /// coding is gone.
 fn length_beside_coding(headers: &HeaderMap) -> Option<HeaderName> {
@@ -261,24 +253,17 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_loses_what_is_about_its_connection_and_the_limits_of_others() {
+    fn an_answer_loses_what_is_about_its_connection() {
         let mut answer = headers(&[
             ("connection", "close, x-hop"),
             ("x-hop", "1"),
             ("keep-alive", "timeout=5"),
             ("transfer-encoding", "chunked"),
             ("proxy-authenticate", "Basic"),
-            ("x-ratelimit-limit", "1"),
-            ("x-ratelimit-limit", "2"),
-            ("ratelimit", "x"),
-            ("ratelimit-policy", "x"),
-            ("ratelimit-reset", "x"),
             ("retry-after", "3"),
             ("etag", "x"),
         ]);
         clean_answer(&mut answer);
-        assert_eq!(left(&answer).len(), 6);
-        drop_rate_limits(&mut answer);
         assert_eq!(left(&answer), ["etag", "retry-after"]);
     }
 }

@@ -1,0 +1,198 @@
+//! Gateway, forward-auth, middleware, demo application and API give the same answer to the same request.
+//!
+//! Each way has a store of its own and is asked every request once, in lockstep, so all of them are in the same state
+//! whenever they are asked. Requests are drawn at random: methods, paths in many spellings, credentials good and bad,
+//! addresses true and forged. Status, rate-limit fields, challenge and problem document must be the same; only times may
+//! differ, by as long as the ways were asked one after the other. The seed is printed; `SLUICEGATE_SAME_ANSWER_SEED`
+//! repeats a run.
+
+mod asks;
+mod shown;
+mod ways;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use serde_json::Value;
+
+use self::asks::Ask;
+use self::shown::{Shown, assert_same};
+use self::ways::{Ways, check};
+use crate::client::Answer;
+
+/// Enough for every limit below to be reached by somebody.
+const ASKS: usize = 400;
+
+/// Windows are days, and buckets refill once a day: nothing comes back while the test runs.
+const RULES: &str = "
+tiers: [free, pro]
+rules:
+  - name: guesses
+    match: { credential: unverified }
+    per: ip
+    limits: [{ algorithm: token_bucket, capacity: 6, refill: 1/d }]
+  - name: client
+    per: ip
+    limits: [{ algorithm: sliding_window, limit: 60, window: 1d }]
+  - name: writes
+    match: { path: /api/**, method: [POST, DELETE] }
+    limits:
+      - { algorithm: token_bucket, capacity: 4, refill: 1/d, name: few }
+      - { algorithm: fixed_window, limit: 9, window: 3650d }
+    tiers: { pro: [{ algorithm: token_bucket, capacity: 7, refill: 1/d }] }
+    overrides:
+      - { identifier: alice, limits: [{ algorithm: sliding_window, limit: 5, window: 7d }] }
+      - { identifier: 'vip-*', limits: unlimited }
+  - name: items
+    match: { path: /api/*/items, method: GET }
+    per: [tenant, identifier]
+    limits: [{ algorithm: token_bucket, capacity: 12, refill: 1/d, credits: 3 }]
+  - name: shop
+    match: { tenant: shop }
+    per: tenant
+    limits: [{ algorithm: sliding_window, limit: 70, window: 1d }]
+  - name: export
+    match: { resource: api.export }
+    cost: 3
+    limits: [{ algorithm: token_bucket, capacity: 10, refill: 1/d }]
+  - name: never
+    match: { path: /never }
+    cost: 5
+    limits: [{ algorithm: token_bucket, capacity: 2, refill: 1/d }]
+  - name: watched
+    match: { path: /api/** }
+    mode: shadow
+    limits: [{ algorithm: fixed_window, limit: 1, window: 3650d }]
+";
+
+/// Rules that need neither path nor address, and so have a say about checks, too.
+const RULES_OF_RESOURCES: &str = "
+tiers: [free, pro]
+unmatched: deny
+rules:
+  - name: items
+    match: { resource: 'api.*.items' }
+    limits:
+      - { algorithm: token_bucket, capacity: 4, refill: 1/d }
+      - { algorithm: sliding_window, limit: 50, window: 1d }
+    tiers: { pro: [{ algorithm: token_bucket, capacity: 7, refill: 1/d }] }
+    overrides:
+      - { identifier: alice, limits: [{ algorithm: fixed_window, limit: 5, window: 3650d }] }
+      - { identifier: 'vip-*', limits: unlimited }
+  - name: export
+    match: { resource: api.export }
+    per: tenant
+    cost: 3
+    limits: [{ algorithm: token_bucket, capacity: 20, refill: 1/d }]
+  - name: ping
+    match: { tenant: shop, resource: api.ping }
+    per: global
+    limits: [{ algorithm: sliding_window, limit: 8, window: 1d }]
+  - name: about
+    match: { resource: about }
+    cost: 5
+    limits: [{ algorithm: token_bucket, capacity: 2, refill: 1/d }]
+";
+
+/// The longest time in which all ways were asked one request so far. States and waits may differ by as much.
+#[derive(Default)]
+struct Gap(Duration);
+
+impl Gap {
+    fn of<T>(&mut self, round: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let answers = round();
+        self.0 = self.0.max(started.elapsed());
+        answers
+    }
+
+    /// When something was charged and when it is looked at may each differ by a round; and seconds are rounded.
+    fn seconds(&self) -> u64 {
+        2 * self.0.as_secs() + 3
+    }
+}
+
+fn rng() -> Rng {
+    let given = std::env::var("SLUICEGATE_SAME_ANSWER_SEED").ok();
+    let seed = given.map_or_else(|| fastrand::u64(..), |seed| seed.parse().expect("a number"));
+    println!("SLUICEGATE_SAME_ANSWER_SEED={seed}");
+    Rng::with_seed(seed)
+}
+
+#[test]
+fn gateway_forward_auth_and_middleware_answer_alike() {
+    let (ways, mut rng, mut gap) = (Ways::start("same-answer", RULES), rng(), Gap::default());
+    let (mut statuses, mut passed) = (BTreeMap::new(), 0);
+    for count in 0..ASKS {
+        let ask = Ask::random(&mut rng);
+        let [gateway, auth, middleware] =
+            gap.of(|| [ways.gateway(&ask), ways.forward_auth(&ask), ways.middleware(&ask)]);
+        if gateway.status == 200 {
+            assert_eq!(gateway.body, middleware.body, "{ask:?}");
+        }
+        let shown = [&gateway, &auth, &middleware].map(|answer| Shown::of(answer, &ask));
+        assert_same(&shown[0], &shown[1], gap.seconds(), &format!("forward-auth, ask {count}: {ask:?}"));
+        assert_same(&shown[0], &shown[2], gap.seconds(), &format!("middleware, ask {count}: {ask:?}"));
+        *statuses.entry(gateway.status).or_insert(0) += 1;
+        passed += usize::from(gateway.status == 200);
+        assert_eq!(ways.upstream_requests(), passed, "{ask:?}");
+    }
+    println!("{statuses:?}");
+    for status in [200, 400, 401, 429] {
+        assert!(statuses.get(&status).is_some_and(|count| *count >= 5), "{status} hardly came: {statuses:?}");
+    }
+}
+
+#[test]
+fn the_demo_application_answers_as_the_gateway() {
+    let (ways, mut rng, mut gap) = (Ways::start("same-demo", RULES), rng(), Gap::default());
+    let demo = ways.demo("same-demo-own", RULES);
+    for count in 0..ASKS / 2 {
+        let ask = Ask {
+            path: "/api/ping",
+            method: *rng.choice(&["GET", "HEAD"]).expect("two"),
+            ..Ask::random(&mut rng)
+        };
+        let [gateway, demo] = gap.of(|| [ways.gateway(&ask), ask.send(demo.address("gateway"))]);
+        let shown = [&gateway, &demo].map(|answer| Shown::of(answer, &ask));
+        assert_same(&shown[0], &shown[1], gap.seconds(), &format!("demo, ask {count}: {ask:?}"));
+    }
+}
+
+#[test]
+fn a_check_decides_as_the_gateway_does_by_rules_of_resources() {
+    let (ways, mut rng, mut gap) = (Ways::start("same-check", RULES_OF_RESOURCES), rng(), Gap::default());
+    let api = ways.demo("same-check-own", RULES_OF_RESOURCES);
+    let mut statuses = BTreeMap::new();
+    for count in 0..ASKS {
+        let ask = Ask::random(&mut rng);
+        let Some(body) = ask.as_check() else { continue };
+        let [gateway, auth, middleware, checked] = gap.of(|| {
+            let checked = check(api.address("api"), &body);
+            [ways.gateway(&ask), ways.forward_auth(&ask), ways.middleware(&ask), checked]
+        });
+        let shown = [&gateway, &auth, &middleware].map(|answer| Shown::of(answer, &ask));
+        assert_same(&shown[0], &shown[1], gap.seconds(), &format!("forward-auth, ask {count}: {ask:?}"));
+        assert_same(&shown[0], &shown[2], gap.seconds(), &format!("middleware, ask {count}: {ask:?}"));
+        let limits = [&gateway, &checked].map(Shown::limits_of);
+        assert_same(&limits[0], &limits[1], gap.seconds(), &format!("check, ask {count}: {ask:?}"));
+        says_in_json_what_it_says_in_fields(&checked);
+        *statuses.entry(gateway.status).or_insert(0) += 1;
+    }
+    println!("{statuses:?}");
+    for status in [200, 429] {
+        assert!(statuses.get(&status).is_some_and(|count| *count >= 5), "{status} hardly came: {statuses:?}");
+    }
+}
+
+#[track_caller]
+fn says_in_json_what_it_says_in_fields(checked: &Answer) {
+    let json = checked.json();
+    assert_eq!(json["allowed"], checked.status == 200, "{checked:?}");
+    for (member, field) in [("limit", "x-ratelimit-limit"), ("remaining", "x-ratelimit-remaining")] {
+        let value =
+            checked.header(field).map_or(Value::Null, |text| serde_json::from_str(text).expect("a number"));
+        assert_eq!(json[member], value, "{checked:?}");
+    }
+}
