@@ -91,7 +91,7 @@ fn every_problem_with_a_route_is_told() {
         check(
             &format!("gateway: {{ routes: [{{ path: /**, upstream: 'http://a', strip_prefix: '{prefix}' }}] }}"),
             &[&format!(
-                "1:73: gateway.routes[0].strip_prefix: not the beginning of a path (value \"{prefix}\"): write it \
+                "1:70: gateway.routes[0].strip_prefix: not the beginning of a path (value \"{prefix}\"): write it \
                  without a slash at the end, for example /api"
             )],
         );
