@@ -8,6 +8,7 @@ mod contender;
 mod core_bench;
 mod cores;
 mod expiry;
+mod gateway_bench;
 mod goal;
 mod growth;
 mod plot;
@@ -28,6 +29,7 @@ const USAGE: &str = "usage: sluicegate-bench NAME [options]
   core       decisions of our embedded store beside governor and throttlecrab, and bytes per key
   redis      decisions through Redis, what they cost and how long they take: our store and the usual scripts
   protocols  our whole server beside a bare hyper server and beside Redis' own GET
+  gateway    our gateway beside nginx with and without `limit_req`, and beside no proxy
   rules      what a decision costs as rules grow
   growth     decisions per second and their tail as keys and instances grow
   peers      whole servers of others beside ours
@@ -36,7 +38,7 @@ const USAGE: &str = "usage: sluicegate-bench NAME [options]
   --rounds N           interleaved rounds, the median counts (default 5)
   --quick              a tenth of the work, for a first look
   --json FILE          also write the raw numbers
-  --ours FILE          our server, for protocols and peers
+  --ours FILE          our server, for protocols, gateway and peers
   --throttlecrab FILE  throttlecrab's server, for peers
   --limitador FILE     limitador's library behind hyper, for peers";
 
@@ -93,6 +95,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ("core", _) => core_bench::run(&parse(rest)?),
         ("redis", _) => redis_bench::run(&parse(rest)?),
         ("protocols", _) => wire_bench::protocols::run(&parse(rest)?),
+        ("gateway", _) => gateway_bench::run(&parse(rest)?),
         ("rules", _) => rules_bench::run(&parse(rest)?),
         ("growth", _) => growth::run(&parse(rest)?),
         ("peers", _) => wire_bench::peers::run(&parse(rest)?),

@@ -6,7 +6,7 @@
 use crate::command::Invocation;
 use crate::failure::Failure;
 use crate::workspace::Workspace;
-use crate::{peers, tools};
+use crate::{peers, servers, tools};
 
 /// A benchmark of the `sluicegate-bench` package.
 struct Benchmark {
@@ -19,6 +19,8 @@ struct Benchmark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Ours,
+    /// Which the benchmark finds where it is installed.
+    Nginx,
     Throttlecrab,
     Limitador,
 }
@@ -38,6 +40,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "protocols",
         about: "the whole server beside a bare hyper server and Redis' own GET",
         needs: &[Need::Ours],
+    },
+    Benchmark {
+        name: "gateway",
+        about: "our gateway beside nginx, with and without a limit, and beside no proxy",
+        needs: &[Need::Ours, Need::Nginx],
     },
     Benchmark { name: "rules", about: "what a decision costs as rules grow", needs: &[] },
     Benchmark { name: "growth", about: "decisions and their tail as keys and instances grow", needs: &[] },
@@ -74,7 +81,8 @@ fn run_one(benchmark: &Benchmark, words: &[String]) -> Result<(), Failure> {
     let workspace = Workspace::find()?;
     let mut programs = Vec::new();
     for need in benchmark.needs {
-        programs.push((need.option(), need.program(&workspace)?));
+        let program = need.program(&workspace)?;
+        programs.extend(need.option().map(|option| (option, program)));
     }
     let file = words.iter().any(|word| word == KEEP).then(|| kept(&workspace, benchmark.name)).transpose()?;
     invocation(benchmark.name, &programs, file, words).within(&workspace.root).run()
@@ -112,21 +120,24 @@ fn invocation(name: &str, programs: &[(&str, String)], file: Option<String>, wor
 }
 
 impl Need {
-    fn option(self) -> &'static str {
+    /// The option by which a benchmark is told the path, if it has to be told.
+    fn option(self) -> Option<&'static str> {
         match self {
-            Self::Ours => "--ours",
-            Self::Throttlecrab => "--throttlecrab",
-            Self::Limitador => "--limitador",
+            Self::Ours => Some("--ours"),
+            Self::Nginx => None,
+            Self::Throttlecrab => Some("--throttlecrab"),
+            Self::Limitador => Some("--limitador"),
         }
     }
 
-    /// The path of the program, which is built if need be.
+    /// The path of the program, which is built or installed if need be.
     fn program(self, workspace: &Workspace) -> Result<String, Failure> {
         match self {
             Self::Ours => {
                 Invocation::cargo().words("build --release --locked --package sluicegate-server").run()?;
                 tools::printable(&workspace.target.join("release/sluicegate"))
             }
+            Self::Nginx => servers::nginx(),
             Self::Throttlecrab => peers::throttlecrab(workspace),
             Self::Limitador => peers::limitador(workspace),
         }
@@ -197,7 +208,7 @@ mod tests {
         assert!(unknown.starts_with("there is no benchmark `cor`\nThe benchmarks are:\n  core "), "{unknown}");
         let missing = text(&[]);
         assert!(missing.starts_with("which benchmark?\nThe benchmarks are:\n  core "), "{missing}");
-        for name in ["redis", "protocols", "rules", "growth", "peers", "all", "plot"] {
+        for name in ["redis", "protocols", "gateway", "rules", "growth", "peers", "all", "plot"] {
             assert!(missing.contains(&format!("\n  {name} ")), "{name}");
         }
         assert!(text(&words(&["plot", "--quick"])).contains("takes no options"));

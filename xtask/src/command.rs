@@ -62,11 +62,24 @@ impl Invocation {
 
     /// Shows the command and runs it, passing its standard output on line by line and keeping it.
     pub(crate) fn run_and_keep(&self) -> Result<String, Failure> {
+        self.run_and_keep_stream(|command| command.stdout(Stdio::piped()), |child| child.stdout.take())
+    }
+
+    /// The same for a command that tells what it does on standard error.
+    pub(crate) fn run_and_keep_errors(&self) -> Result<String, Failure> {
+        self.run_and_keep_stream(|command| command.stderr(Stdio::piped()), |child| child.stderr.take())
+    }
+
+    fn run_and_keep_stream<S: io::Read>(
+        &self,
+        piped: impl Fn(&mut Command) -> &mut Command,
+        stream: impl Fn(&mut Child) -> Option<S>,
+    ) -> Result<String, Failure> {
         println!("$ {self}");
         let mut text = String::new();
         let (status, took) = timed(|| {
-            let mut child = self.command().stdout(Stdio::piped()).spawn()?;
-            pass_on(&mut child, &mut text)?;
+            let mut child = piped(&mut self.command()).spawn()?;
+            pass_on(stream(&mut child), &mut text)?;
             child.wait()
         });
         self.judge(status, took)?;
@@ -105,11 +118,11 @@ impl Invocation {
     }
 }
 
-fn pass_on(child: &mut Child, text: &mut String) -> io::Result<()> {
-    let Some(stdout) = child.stdout.take() else {
+fn pass_on(stream: Option<impl io::Read>, text: &mut String) -> io::Result<()> {
+    let Some(stream) = stream else {
         return Ok(());
     };
-    for line in BufReader::new(stdout).split(b'\n') {
+    for line in BufReader::new(stream).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
@@ -169,6 +182,9 @@ mod tests {
     fn what_is_passed_on_is_also_kept() {
         let printed = Invocation::new("sh").word("-c").word("echo one; echo two").run_and_keep().unwrap();
         assert_eq!(printed, "one\ntwo\n");
+        let printed =
+            Invocation::new("sh").word("-c").word("echo one >&2; echo two").run_and_keep_errors().unwrap();
+        assert_eq!(printed, "one\n");
     }
 
     #[test]

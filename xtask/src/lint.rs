@@ -6,7 +6,7 @@ use crate::command::Invocation;
 use crate::failure::Failure;
 use crate::plan::Step;
 use crate::workspace::Workspace;
-use crate::{tidy, tools};
+use crate::{fuzz, tidy, tools};
 
 pub(crate) const STEPS: &[Step] = &[
     Step { name: "tidy", about: "the house rules no other tool knows", run: tidy::run },
@@ -23,13 +23,16 @@ const LIBRARY: &str = "sluicegate";
 /// The package of the program, which is called as the library is.
 const SERVER: &str = "sluicegate-server";
 
-fn format(_: &Workspace) -> Result<String, Failure> {
+fn format(workspace: &Workspace) -> Result<String, Failure> {
     Invocation::cargo().words("fmt --all --check").run()?;
+    Invocation::cargo().words("fmt --check --manifest-path fuzz/Cargo.toml").within(&workspace.root).run()?;
     Ok("nothing to change".to_owned())
 }
 
-fn clippy(_: &Workspace) -> Result<String, Failure> {
+/// The fuzz targets are a workspace of their own, compiled here as they are run, so that the tests find it done.
+fn clippy(workspace: &Workspace) -> Result<String, Failure> {
     Invocation::cargo().words("clippy --workspace --all-targets --all-features --locked -- -D warnings").run()?;
+    fuzz::cargo(workspace, "clippy")?.words("-- -D warnings").run()?;
     Ok("no warnings".to_owned())
 }
 
@@ -77,10 +80,15 @@ fn typos(workspace: &Workspace) -> Result<String, Failure> {
 /// Advisories are not asked for: their database cannot be fetched everywhere, and a new entry would turn
 /// an old commit red.
 fn deny(workspace: &Workspace) -> Result<String, Failure> {
-    Invocation::new(tools::cargo_deny(workspace)?)
-        .words("--locked --workspace check bans licenses sources")
-        .within(&workspace.root)
-        .run()?;
+    let program = tools::cargo_deny(workspace)?;
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+        Invocation::new(&program)
+            .words("--locked --workspace --manifest-path")
+            .word(manifest)
+            .words("--config deny.toml check bans licenses sources")
+            .within(&workspace.root)
+            .run()?;
+    }
     Ok("every dependency is allowed".to_owned())
 }
 

@@ -12,6 +12,7 @@ mod command;
 mod counts;
 mod explore;
 mod failure;
+mod fuzz;
 mod lint;
 mod peers;
 mod plan;
@@ -37,6 +38,8 @@ Tasks:
   bench <name> ...  a benchmark, or `all`, or `plot`; further words go to it unchanged
   counts            instructions of the core paths beside the accepted ones, a part of `test`;
                     `--accept` accepts what is counted now
+  fuzz [target ...] mutated input for everything that reads what strangers send, `--seconds N` for each target;
+                    `--replay FILE` tries one input again
   explore           every state of the model of leases, which takes hours and gigabytes
 
 Options of lint and test:
@@ -72,6 +75,7 @@ fn run(words: &[String]) -> Result<(), Failure> {
         "test" => plan::run("test", test::STEPS, &Selection::parse(rest)?, &Workspace::find()?),
         "bench" => bench::run(rest),
         "counts" => counts::run(rest, &Workspace::find()?),
+        "fuzz" => fuzz::run(rest, &Workspace::find()?),
         "explore" => explore::run(rest),
         "tidy" if rest.is_empty() => tidy::run(&Workspace::find()?).map(|seen| println!("tidy: {seen}")),
         "tidy" => Err(Failure::usage(format!("`tidy` takes no options, not `{}`", rest.join(" ")))),

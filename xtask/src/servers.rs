@@ -35,11 +35,17 @@ const PROMTOOL_REMEDY: &str = "Install it yourself: the server's metrics are che
 /// The proxies of the distribution that forward-auth is tested behind; the packages have the same names.
 const NGINX: &str = "nginx";
 const HAPROXY: &str = "haproxy";
-const PROXY_REMEDY: &str = "Install it yourself: forward-auth is tested behind the real proxies";
+const PROXY_REMEDY: &str =
+    "Install it yourself: forward-auth is tested behind real proxies, and the gateway is measured beside one";
+
+/// The path of nginx, which is installed if need be.
+pub(crate) fn nginx() -> Result<String, Failure> {
+    of_debian(NGINX, NGINX, PROXY_REMEDY)
+}
 
 /// Finds or installs the proxies that forward-auth is tested behind.
 pub(crate) fn front_proxies(workspace: &Workspace) -> Result<String, Failure> {
-    of_debian(NGINX, NGINX, PROXY_REMEDY)?;
+    nginx()?;
     of_debian(HAPROXY, HAPROXY, PROXY_REMEDY)?;
     Ok(format!("nginx, HAProxy, {}, {}", tools::caddy(workspace)?, tools::traefik(workspace)?))
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: every test there is, the instructions of the core paths, then the loom models of the concurrent
-//! parts.
+//! `cargo xtask test`: every test there is, the instructions of the core paths, mutated input, then the loom models of
+//! the concurrent parts.
 //!
 //! What the tests need and Cargo does not bring is installed first.
 //! A step fails when a test fails, and also when a test was skipped or, for loom, when none ran: a green
@@ -8,6 +8,7 @@
 use crate::command::Invocation;
 use crate::counts;
 use crate::failure::Failure;
+use crate::fuzz;
 use crate::plan::Step;
 use crate::servers::{self, Servers};
 use crate::tools;
@@ -27,6 +28,7 @@ pub(crate) const STEPS: &[Step] = &[
         run: workspace_tests,
     },
     Step { name: "counts", about: "no core path takes notably more instructions than before", run: counts::check },
+    Step { name: "fuzz", about: "mutated input for some seconds, and what must hold then", run: fuzz::check },
     Step { name: "loom", about: "every interleaving of the small concurrent parts", run: loom_tests },
 ];
 

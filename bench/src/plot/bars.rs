@@ -17,10 +17,11 @@ const SCALE: (f64, f64) = (0.25, 64.0);
 const MARKS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
 /// What the headings call the benchmarks.
-const HEADINGS: [(&str, &str); 6] = [
+const HEADINGS: [(&str, &str); 7] = [
     ("core", "Embedded store, time per decision"),
     ("redis", "On Redis"),
     ("protocols", "Protocols of the server"),
+    ("gateway", "In front of an application"),
     ("rules", "Rules"),
     ("growth", "Growth"),
     ("peers", "Whole servers"),

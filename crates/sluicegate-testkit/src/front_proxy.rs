@@ -60,6 +60,11 @@ impl FrontProxy {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
+    /// The id of its one process.
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// What it has printed so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default()

@@ -51,7 +51,6 @@ pub fn denied(decision: &Decision, options: HeaderOptions) -> Problem {
     };
     let mut headers = HeaderMap::new();
     rate_limit_headers(decision, options, &mut headers);
-    headers.extend([NO_STORE]);
     let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).headers(headers);
     if labels.is_empty() { problem } else { problem.quota_exceeded(labels, wait) }
 }
@@ -103,7 +102,7 @@ fn unauthorized(error: &Unauthorized) -> Problem {
             (StatusCode::UNAUTHORIZED, header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
         }
     };
-    Problem::new(status, error.to_string()).header(name, value).headers(HeaderMap::from_iter([NO_STORE]))
+    Problem::new(status, error.to_string()).header(name, value)
 }
 
 /// Nothing of the reason is told: it may name hosts. The limiter's observer hears of every one.

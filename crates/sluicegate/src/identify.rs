@@ -226,12 +226,13 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Unauthorized> {
     const SCHEME: &[u8] = b"bearer";
     let Some(value) = only(headers, &AUTHORIZATION)? else { return Ok(None) };
     let bytes = value.as_bytes();
-    let (scheme, rest) = bytes.split_at(bytes.iter().position(|byte| *byte == b' ').unwrap_or(bytes.len()));
+    let (scheme, rest) =
+        bytes.split_at(bytes.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(bytes.len()));
     if !scheme.eq_ignore_ascii_case(SCHEME) {
         return Ok(None);
     }
     let malformed = || Unauthorized::new(Reason::Token, Some(AUTHORIZATION));
-    std::str::from_utf8(rest).map(|token| Some(token.trim_matches(' '))).map_err(|_| malformed())
+    std::str::from_utf8(rest).map(|token| Some(token.trim_matches([' ', '\t']))).map_err(|_| malformed())
 }
 
 #[cfg(test)]

@@ -136,13 +136,15 @@ impl Problem {
     }
 
     /// The answer: status, header fields and the document. To a caller that speaks gRPC it is an answer of that
-    /// protocol, whose status is in a header field and which has no body.
+    /// protocol, whose status is in a header field and which has no body. Nobody may keep it.
     #[must_use]
     pub fn answer<B: From<Vec<u8>>>(self, is_grpc: bool) -> http::Response<B> {
         let body = if is_grpc { Vec::new() } else { self.body() };
         let Parts { status, detail, headers, .. } = *self.0;
         let mut response = http::Response::new(B::from(body));
         *response.headers_mut() = headers;
+        // A cache that keeps the answer to one bad request would give it to everybody who asks for the same path.
+        response.headers_mut().entry(http::header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         if is_grpc {
             let message = HeaderValue::from_str(&escaped(&detail)).unwrap_or(HeaderValue::from_static(""));
             response

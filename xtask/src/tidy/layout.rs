@@ -37,7 +37,9 @@ pub(super) fn files_are_compiled(tree: &Tree<'_>) -> Vec<Problem> {
 }
 
 fn is_source(path: &str) -> bool {
-    path.starts_with("xtask/") || (path.starts_with("crates/") && path.contains("/src/"))
+    path.starts_with("xtask/")
+        || path.starts_with("fuzz/")
+        || (path.starts_with("crates/") && path.contains("/src/"))
 }
 
 fn is_test(path: &str) -> bool {

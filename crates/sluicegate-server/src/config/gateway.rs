@@ -78,7 +78,8 @@ fn read_routes(reader: &Reader<'_>) -> Option<Vec<RouteSettings>> {
     let mut is_good = true;
     for (item, route) in items.iter().zip(&routes) {
         let Some(route) = route else { continue };
-        let key = (route.host.clone(), route.path.text().to_owned());
+        // As requests are compared with it: capitals and a slash at the end are no difference.
+        let key = (route.host.clone(), route.path.text().trim_end_matches('/').to_ascii_lowercase());
         if let Some(place) = first.get(&key) {
             let message = format!("a second route for this host and path, first at {place}");
             item.report_as(Wrong::new(message, "remove one, or list several upstreams in one route"), None);

@@ -4,9 +4,9 @@
 //! target.rs    host and normalised path, or 400
 //! admit.rs     who asks, and may they: 401, 429, 503
 //! routes.rs    which upstreams: 404
-//! names.rs, forwarded.rs, request_id.rs    what the upstream is told, and by whom
+//! names.rs, forwarded.rs, request_id.rs, loops.rs    what the upstream is told, and by whom
 //! route.rs ──> upstream.rs    whose turn it is, connections: 502, 503, 504
-//! download.rs, tunnel.rs      the way back, piece by piece
+//! download.rs, reader.rs, tunnel.rs    the way back, piece by piece
 //! ```
 //!
 //! Whatever has a host and a path is decided, also if no route is for it: looking for what is not there costs as much
@@ -18,8 +18,10 @@ pub(super) mod demo;
 mod download;
 mod forwarded;
 pub(crate) mod host;
+mod loops;
 mod names;
 mod outgoing;
+mod reader;
 mod request_id;
 mod route;
 mod routes;
@@ -52,6 +54,7 @@ use crate::problem::{Problem, echo};
 use crate::respond;
 pub(crate) use cors::{Cors, Origins};
 use forwarded::Hop;
+use loops::Mark;
 use names::{Sender, Wishes};
 use outgoing::Outgoing;
 use request_id::REQUEST_ID;
@@ -73,6 +76,7 @@ struct Shared {
     routes: RouteTable<Route>,
     cors: Option<Cors>,
     identity_headers: bool,
+    mark: Mark,
 }
 
 impl Gateway {
@@ -90,6 +94,7 @@ impl Gateway {
             routes: RouteTable::new(routes.collect::<Result<Vec<_>, TlsFault>>()?),
             cors: settings.cors.clone(),
             identity_headers: settings.identity_headers,
+            mark: Mark::new(),
         };
         Ok(Some(Self(Arc::new(shared))))
     }
@@ -151,6 +156,7 @@ impl Shared {
         client: Client,
         limits: &RequestLimits,
     ) -> Result<Response, Problem> {
+        self.mark.check(&head.headers)?;
         let target = Target::of(&head)?;
         let path = target.path()?;
         let admitted =
@@ -189,6 +195,7 @@ impl Shared {
         body::check_length(&head.headers, &limits)?;
         let wishes = names::clean_request(&mut head.headers, client.sender);
         tell(&mut head.headers, target, client, head.extensions.get::<OverTls>().is_some());
+        self.mark.put(&mut head.headers);
 
         let (body, watch) = body::watch_body(body, &limits);
         let upgrade = head.extensions.remove::<OnUpgrade>().zip(head.extensions.remove::<Handover>());
@@ -213,7 +220,11 @@ impl Shared {
             }
             watch.answered();
         }
-        sent.map(returned).map_err(Problem::from)
+        let sent = sent.map_err(Problem::from)?;
+        if head.version >= Version::HTTP_2 {
+            return Ok(returned(sent).map(|body| reader::watched(body, route.idle_timeout)));
+        }
+        Ok(returned(sent))
     }
 }
 

@@ -109,6 +109,9 @@ impl ApiKeys {
     }
 
     pub(super) fn look(&self, headers: &HeaderMap) -> Result<KeyLooked, Unauthorized> {
+        if self.is_spelled_otherwise(headers) {
+            return Err(Unauthorized::new(Reason::Repeated, Some(self.header.clone())));
+        }
         let Some(key) = only(headers, &self.header)? else { return Ok(KeyLooked::Absent) };
         if let Some(owner) = self.owner(key.as_bytes()) {
             return Ok(KeyLooked::Owner(owner));
@@ -122,9 +125,26 @@ impl ApiKeys {
             .ok_or_else(|| Unauthorized::new(Reason::UnknownKey, Some(self.header.clone())))
     }
 
+    /// Whether the field is there with `_` for `-`. Many applications cannot tell the two apart, so a key that is sent like
+    /// this would count with them and not with us.
+    fn is_spelled_otherwise(&self, headers: &HeaderMap) -> bool {
+        let header = self.header.as_str();
+        let is_same =
+            |name: &str| name.bytes().zip(header.bytes()).all(|(one, other)| one == other || is_twin(one, other));
+        headers
+            .keys()
+            .map(HeaderName::as_str)
+            .any(|name| name.len() == header.len() && name != header && is_same(name))
+    }
+
     fn owner(&self, key: &[u8]) -> Option<Arc<Principal>> {
         let hash = KeyHash::of(key);
         let (known, owner) = self.owners.get_key_value(&hash)?;
         bool::from(known.0.ct_eq(&hash.0)).then(|| Arc::clone(owner))
     }
+}
+
+/// Whether two letters of names are one where names become variables.
+const fn is_twin(one: u8, other: u8) -> bool {
+    matches!((one, other), (b'-', b'_') | (b'_', b'-'))
 }

@@ -41,6 +41,21 @@ fn a_key_that_is_wrong_never_falls_back_to_the_address() {
     assert_eq!(look(&identify, &[(KEY, b"demo-key"), (KEY, b"demo-key")]), Err(Reason::Repeated));
 }
 
+/// An application that makes variables of header fields would take such a key, and the address would pay for it.
+#[test]
+fn a_key_in_a_field_that_looks_the_same_is_refused() {
+    let identify = Identify::new(vec![Source::ApiKeys(keys()), Source::Address]);
+    for name in ["x_api_key", "x-api_key", "x_api-key"] {
+        let twin = HeaderName::from_static(name);
+        assert_eq!(look(&identify, &[(twin.clone(), b"demo-key")]), Err(Reason::Repeated), "{name}");
+        assert_eq!(look(&identify, &[(KEY, b"demo-key"), (twin, b"other")]), Err(Reason::Repeated), "{name}");
+    }
+    for name in ["x.api.key", "x_api_keys", "xaapiakey"] {
+        let other = HeaderName::from_static(name);
+        assert_eq!(look(&identify, &[(other, b"x")]), Ok("Address(192.0.2.7) default None".to_owned()), "{name}");
+    }
+}
+
 #[test]
 fn without_a_source_that_applies_nobody_is_known() {
     let identify = Identify::new(vec![Source::ApiKeys(keys())]);
@@ -84,4 +99,21 @@ fn hashes_are_read_from_hexadecimal_digits_only() {
         assert_eq!(KeyHash::from_hex(wrong), None, "{wrong}");
     }
     assert_eq!(format!("{:?}", KeyHash::of(b"demo-key")), "KeyHash(…)");
+}
+
+#[cfg(feature = "jwt")]
+#[test]
+fn a_bearer_is_a_bearer_however_it_is_spaced() {
+    let token = |value: &'static str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::AUTHORIZATION, HeaderValue::from_static(value));
+        bearer(&headers).map(|token| token.map(str::to_owned)).map_err(|error| error.reason())
+    };
+    for value in ["Bearer a.b.c", "bearer   a.b.c", "BEARER\ta.b.c", "Bearer \t a.b.c\t"] {
+        assert_eq!(token(value), Ok(Some("a.b.c".to_owned())), "{value:?}");
+    }
+    assert_eq!(token("Bearer"), Ok(Some(String::new())), "an empty token, which is no good");
+    for value in ["Basic eDp5", "Bearers a.b.c", ""] {
+        assert_eq!(token(value), Ok(None), "{value:?}");
+    }
 }

@@ -22,7 +22,7 @@ pub struct Unauthorized {
 pub enum Reason {
     /// There is no credential.
     Missing,
-    /// There are several where one may be.
+    /// There are several where one may be, or one whose name is spelled with `_` for `-`.
     Repeated,
     /// Nobody has such a key.
     UnknownKey,
@@ -94,7 +94,12 @@ impl fmt::Display for Unauthorized {
         let header = self.header.as_ref().map_or("a credential", HeaderName::as_str);
         match self.reason {
             Reason::Missing => write!(formatter, "the request does not say who sends it: send `{header}`"),
-            Reason::Repeated => write!(formatter, "`{header}` is there more than once: send it once"),
+            Reason::Repeated => {
+                write!(
+                    formatter,
+                    "`{header}` is there more than once, or with `_` for `-`: send it once, as it is"
+                )
+            }
             Reason::UnknownKey => {
                 write!(formatter, "the API key is not known: send `{header}` with a key that exists")
             }

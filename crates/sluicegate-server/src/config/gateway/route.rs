@@ -1,6 +1,6 @@
 //! One route: for which requests it is, where they go, and how long that may take.
 
-use sluicegate::path::PathPattern;
+use sluicegate::path::{EncodedSlashes, Path, PathPattern};
 use sluicegate::rules::file::tree::Kind;
 use sluicegate::rules::file::{Reader, Section, Wrong, value};
 use std::ops::RangeInclusive;
@@ -186,12 +186,13 @@ fn read_upstream(reader: &Reader<'_>) -> Option<UpstreamUrl> {
     None
 }
 
-/// The beginning of a path, without a slash at its end: the rest begins with one.
+/// The beginning of a path, without a slash at its end: the rest begins with one. It is kept as routes see paths.
 fn prefix_of_paths(text: &str) -> Result<Box<str>, Wrong> {
-    let is_path_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()+,;=:@%".contains(&byte);
-    let is_prefix = text.starts_with('/') && !text.ends_with('/') && text.bytes().all(is_path_byte);
-    if is_prefix && text.len() <= value::PATTERN_BYTES_MAX {
-        return Ok(text.into());
+    let is_path_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()+,=:@%".contains(&byte);
+    let is_prefix = !text.ends_with('/') && text.bytes().all(is_path_byte);
+    let path = Path::parse(text, EncodedSlashes::Refuse).ok().filter(|path| path.sent() == text);
+    if let Some(path) = path.filter(|_| is_prefix && text.len() <= value::PATTERN_BYTES_MAX) {
+        return Ok(path.matched().into());
     }
     Err(Wrong::new("not the beginning of a path", "write it without a slash at the end, for example /api"))
 }

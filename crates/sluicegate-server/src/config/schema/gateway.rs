@@ -74,7 +74,7 @@ fn route_property(key: &str) -> Value {
         "preserve_host" => boolean("Whether the upstream is told the host that the client asked for.", true),
         "strip_prefix" => text(
             "What is taken off the path.",
-            &json!({ "pattern": "^/([A-Za-z0-9/._~!$&'()+,;=:@%-]*[A-Za-z0-9._~!$&'()+,;=:@%-])$", "maxLength": PATTERN_BYTES_MAX }),
+            &json!({ "pattern": "^/([A-Za-z0-9/._~!$&'()+,=:@%-]*[A-Za-z0-9._~!$&'()+,=:@%-])$", "maxLength": PATTERN_BYTES_MAX }),
         ),
         "retry" => boolean("Whether a safe request is sent again when a kept connection broke.", true),
         "tls" => {

@@ -83,6 +83,20 @@ fn every_problem_with_a_route_is_told() {
            remove one, or list several upstreams in one route"],
     );
     check(
+        "gateway: { routes: [{ path: /a/**, upstream: 'http://a' }, { path: /A/**/, upstream: 'http://b' }] }",
+        &["1:60: gateway.routes[1]: a second route for this host and path, first at 1:21: \
+           remove one, or list several upstreams in one route"],
+    );
+    for prefix in ["api", "/", "/api/", "/a//b", "/a/../b", "/%61", "/a%2fb", "/a;b"] {
+        check(
+            &format!("gateway: {{ routes: [{{ path: /**, upstream: 'http://a', strip_prefix: '{prefix}' }}] }}"),
+            &[&format!(
+                "1:73: gateway.routes[0].strip_prefix: not the beginning of a path (value \"{prefix}\"): write it \
+                 without a slash at the end, for example /api"
+            )],
+        );
+    }
+    check(
         "gateway: { routes: [{ path: /a, upstream: 'http://a', tls: { key_file: k } }] }",
         &[
             "1:60: gateway.routes[0].tls: one of two files: write `certificate_file` and `key_file`: \

@@ -1,6 +1,6 @@
 //! A request as it is sent on, in the form that the upstream's protocol wants.
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::http::header::{self, HeaderMap, HeaderValue};
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{Method, Request, Uri, Version};
@@ -42,6 +42,10 @@ impl Outgoing {
     /// For HTTP/1.1.
     pub(super) fn into_http1(mut self, upstream: &Upstream) -> Request<Body> {
         join_cookies(&mut self.headers);
+        if self.frame_length() == Length::Unknown {
+            // hyper would take a `GET` for one without a body, and leave it out.
+            self.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         let host = self.host.take().unwrap_or_else(|| upstream.authority.clone());
         self.headers.insert(header::HOST, host);
         let uri = Uri::from(self.path_and_query);
@@ -58,6 +62,7 @@ impl Outgoing {
     /// For HTTP/2. Hosts are checked before, so there always is one.
     pub(super) fn into_http2(mut self, upstream: &Upstream) -> Option<Request<Body>> {
         self.headers.remove(header::HOST);
+        self.frame_length();
         if self.wants_trailers {
             self.headers.insert(header::TE, HeaderValue::from_static("trailers"));
         }
@@ -68,6 +73,27 @@ impl Outgoing {
             Uri::builder().scheme(scheme).authority(authority).path_and_query(self.path_and_query).build().ok()?;
         Some(request(self.method, uri, Version::HTTP_2, self.headers, self.body))
     }
+
+    /// Says the length that the body has, once, in place of whatever the client wrote about it.
+    fn frame_length(&mut self) -> Length {
+        let was_said = self.headers.remove(header::CONTENT_LENGTH).is_some();
+        match self.body.size_hint().exact() {
+            // What nobody asked about is not said: most requests have no body.
+            Some(0) if !was_said => Length::Known,
+            Some(length) => {
+                self.headers.insert(header::CONTENT_LENGTH, length.into());
+                Length::Known
+            }
+            None => Length::Unknown,
+        }
+    }
+}
+
+/// Whether the length of a body is known before it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Known,
+    Unknown,
 }
 
 fn request(method: Method, uri: Uri, version: Version, headers: HeaderMap, body: Body) -> Request<Body> {

@@ -55,8 +55,9 @@ impl Target {
 
     /// What an upstream is asked for: `path`, without `prefix` if it begins with that, and the query as it came.
     pub(super) fn sent(&self, path: &Path<'_>, prefix: Option<&str>) -> Result<PathAndQuery, Problem> {
-        let path = prefix.map_or(path.sent(), |prefix| without(path.sent(), prefix));
-        if path == self.asked.path() {
+        let path = prefix.map_or(path.sent(), |prefix| without(path, prefix));
+        // `http://host?query` has no slash of its own, and an upstream that speaks HTTP/2 would be sent none.
+        if path == self.asked.path() && self.asked.as_str().starts_with('/') {
             return Ok(self.asked.clone());
         }
         let joined = self.asked.query().map(|query| format!("{path}?{query}"));
@@ -70,13 +71,16 @@ fn bad(detail: &'static str) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, detail)
 }
 
-/// The path without its beginning, of which whole segments are taken: `/api` is none of `/apis`.
-fn without<'p>(path: &'p str, prefix: &str) -> &'p str {
-    match path.strip_prefix(prefix) {
-        Some("") => "/",
-        Some(rest) if rest.starts_with('/') => rest,
-        _ => path,
+/// The path without its beginning, of which whole segments are taken: `/api` is none of `/apis`. The beginning is
+/// looked for as routes look for theirs, so that a path which is written otherwise does not keep it.
+fn without<'p>(path: &'p Path<'_>, prefix: &str) -> &'p str {
+    let rest = path.matched().strip_prefix(prefix);
+    if !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        return path.sent();
     }
+    // Both forms of a path have the same segments, each of which begins with a slash.
+    let mut slashes = path.sent().match_indices('/');
+    slashes.nth(prefix.matches('/').count()).map_or("/", |(at, _)| &path.sent()[at..])
 }
 
 /// The one host of a request. In the URI it wins (RFC 9112 §3.2.2); on HTTP/2 both must be the same.
@@ -206,6 +210,8 @@ mod tests {
             ("/a?b=//%2f&c", "/a?b=//%2f&c", "/a"),
             ("//a/./B/../C;x/?%2e=..", "/a/C;x/?%2e=..", "/a/c"),
             ("/%61?", "/a?", "/a"),
+            ("http://t?x=1", "/?x=1", "/"),
+            ("http://t", "/", "/"),
         ] {
             let target = target(Version::HTTP_11, uri, &["t"]).expect("a target");
             let path = target.path().expect("a path");
@@ -229,6 +235,10 @@ mod tests {
             ("/api/", "/"),
             ("/apis", "/apis"),
             ("/x/api", "/x/api"),
+            ("/API/X?y", "/X?y"),
+            ("/api;v=1/x", "/x"),
+            ("/%61pi./x/", "/x/"),
+            ("/API", "/"),
         ] {
             let target = target(Version::HTTP_11, uri, &["t"]).expect("a target");
             let path = target.path().expect("a path");

@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::Gateway;
 use super::upstream::{Upstream, header, headers};
+use crate::server::PATIENCE;
 
 /// A connection that speaks HTTP/2 from its first byte.
 pub(super) async fn connect(address: SocketAddr) -> SendRequest<Body> {
@@ -115,6 +116,47 @@ async fn an_http2_client_is_served_by_an_http1_upstream() {
     let connect = Request::connect("a:443").body(Body::empty()).expect("a request");
     assert_eq!(sender.send_request(connect).await.expect("an answer").status(), 400);
     assert_eq!(upstream.heads().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_length_that_is_said_twice_is_told_once() {
+    let upstream = Upstream::echo("");
+    let gateway = Gateway::to("two-lengths", upstream.address, "");
+    let mut sender = connect(gateway.address()).await;
+    let request = Request::post("http://t/a").header("content-length", "5").header("content-length", "5");
+    let request = request.body(Body::from("hello")).expect("a request");
+    let response = sender.send_request(request).await.expect("an answer");
+    let body = response.into_body().collect().await.expect("whole").to_bytes();
+    let head = std::str::from_utf8(&body).expect("text");
+    assert_eq!(headers(head, "content-length").collect::<Vec<_>>(), ["5"], "{head}");
+}
+
+/// The window of the client is shut, so not a byte of any answer can be sent to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stops_reading_holds_no_upstream() {
+    let (gone, is_gone) = std::sync::mpsc::channel();
+    let upstream = Upstream::start(move |caller, _| {
+        caller.read_head();
+        caller.send("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello");
+        assert!(caller.read_to_end().is_empty());
+        gone.send(()).expect("the test waits");
+    });
+    let gateway = Gateway::to("shut-window", upstream.address, ", idle_timeout: 100ms, concurrency: 2");
+    let stream = TcpStream::connect(gateway.address()).await.expect("the listener accepts");
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let handshake = builder.initial_stream_window_size(0).handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.expect("HTTP/2");
+    tokio::spawn(async move { drop(connection.await) });
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        let request = Request::get("http://t/a").body(Body::empty()).expect("a request");
+        answers.push(sender.send_request(request).await.expect("a head"));
+    }
+    tokio::task::block_in_place(|| {
+        for _ in 0..2 {
+            is_gone.recv_timeout(PATIENCE).expect("the gateway lets go of the upstream");
+        }
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

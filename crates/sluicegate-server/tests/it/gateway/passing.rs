@@ -42,6 +42,39 @@ fn a_body_arrives_whatever_its_length() {
     }
 }
 
+/// A `GET` seldom has a body, and some programs forget that it may.
+#[test]
+fn a_body_in_pieces_arrives_whatever_the_method() {
+    let upstream = Upstream::start(|caller, _| {
+        let head = caller.read_head().expect("a request");
+        assert_eq!((header(&head, "transfer-encoding"), header(&head, "content-length")), (Some("chunked"), None));
+        let pieces = std::iter::from_fn(|| Some(caller.read_chunk()).filter(|piece| !piece.is_empty()));
+        let body = pieces.flatten().collect();
+        caller.answer("", &String::from_utf8(body).expect("text"));
+    });
+    let gateway = Gateway::to("pieces", upstream.address, "");
+    for method in ["GET", "DELETE", "POST"] {
+        let lines = "transfer-encoding: chunked\r\nconnection: close";
+        let body = "5\r\nhello\r\n0\r\n\r\n";
+        let answer = gateway.send(&format!("{method} /a HTTP/1.1\r\nhost: t\r\n{lines}\r\n\r\n{body}"));
+        assert_eq!((answer.status, &*answer.body), (200, "hello"), "{method}");
+    }
+}
+
+#[test]
+fn a_length_is_told_once_and_plainly() {
+    let upstream = Upstream::echo("");
+    let gateway = Gateway::to("plain-length", upstream.address, "");
+    for (said, told) in [("005", "5"), ("5", "5")] {
+        let lines = format!("content-length: {said}\r\nconnection: close");
+        let answer = gateway.send(&format!("POST /a HTTP/1.1\r\nhost: t\r\n{lines}\r\n\r\nhello"));
+        assert_eq!(header(&answer.body, "content-length"), Some(told), "{}", answer.body);
+    }
+    let answer = gateway.send("POST /a HTTP/1.1\r\nhost: t\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    assert_eq!(header(&answer.body, "content-length"), Some("0"), "an upstream may insist on one");
+    assert_eq!(header(&gateway.get("/a", &[]).body, "content-length"), None);
+}
+
 #[test]
 fn what_only_the_gateway_may_say_is_not_taken_from_clients() {
     let upstream = Upstream::echo("");
@@ -150,6 +183,17 @@ fn an_answer_keeps_its_own_headers_and_gets_the_decisions() {
         assert_eq!(headers(head, name).collect::<Vec<_>>(), values, "{name} in {head}");
     }
     assert_eq!(headers(head, "ratelimit").count(), 1);
+}
+
+/// A cache in front would give what one client brought about to all the others.
+#[test]
+fn nobody_may_keep_what_the_gateway_itself_answers() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a port");
+    let gateway = Gateway::start("kept", &format!("routes: [{{ path: /a, upstream: 'http://{gone}' }}]"));
+    for (path, status) in [("/a", 502), ("/b", 404), ("/a%2fb", 400)] {
+        let answer = gateway.get(path, &[]);
+        assert_eq!((answer.status, answer.headers("cache-control")), (status, vec!["no-store"]), "{path}");
+    }
 }
 
 #[test]

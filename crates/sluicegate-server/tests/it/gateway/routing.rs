@@ -2,6 +2,7 @@
 
 use super::Gateway;
 use super::upstream::{Upstream, header};
+use crate::client::Connection;
 
 #[test]
 fn host_and_path_choose_the_upstream() {
@@ -61,6 +62,38 @@ fn the_upstream_is_asked_for_the_path_that_was_decided() {
     }
     assert!(upstream.heads().is_empty());
     assert!(gateway.get("/a//b/./c/%7Ed?//x=%2e", &[]).body.starts_with("GET /a/b/c/~d?//x=%2e HTTP/1.1\r\n"));
+}
+
+#[test]
+fn what_is_taken_off_a_path_is_found_as_its_route_is() {
+    let upstream = Upstream::echo("");
+    let section = format!(
+        "routes: [{{ path: /public/**, upstream: 'http://{}', strip_prefix: /Public }}]",
+        upstream.address
+    );
+    let gateway = Gateway::start("spelled-otherwise", &section);
+    for path in ["/public/a", "/PUBLIC/a", "/public;x/a", "/%70ublic./a"] {
+        let answer = gateway.get(path, &[]);
+        assert!(answer.body.starts_with("GET /a HTTP/1.1\r\n"), "{path}: {answer:?}");
+    }
+}
+
+/// The upstream sends what it gets to the gateway, as one does whose name resolves to it.
+#[test]
+fn a_request_that_comes_back_is_refused() {
+    let (tell, told) = std::sync::mpsc::channel::<std::net::SocketAddr>();
+    let told = std::sync::Mutex::new(told);
+    let upstream = Upstream::start(move |caller, _| {
+        let head = caller.read_head().expect("a request");
+        let gateway = told.lock().expect("no panic").recv().expect("the gateway is up");
+        let mut connection = Connection::open(gateway);
+        connection.send(head.replacen("\r\n", "\r\nconnection: close\r\n", 1));
+        caller.answer("", &connection.answer().status.to_string());
+    });
+    let gateway = Gateway::to("loop", upstream.address, "");
+    tell.send(gateway.address()).expect("the upstream waits");
+    assert_eq!(gateway.get("/a", &[]).body, "508");
+    assert_eq!(upstream.heads().len(), 1);
 }
 
 #[test]

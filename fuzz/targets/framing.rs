@@ -1,0 +1,143 @@
+//! Where HTTP/1 requests begin and end on a connection. The first byte says in what pieces the rest arrives.
+//!
+//! What must hold: it makes no difference in which pieces the bytes come; at most one byte is spoiled, and nothing is
+//! looked at after it; and what is let through is framed alike by a reader that has all of it before its eyes.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[rustfmt::skip]
+#[path = "../../crates/sluicegate-server/src/net/framing.rs"]
+mod framing;
+
+use framing::{Framing, Standing};
+
+/// Lines up to here are kept whole however they arrive; longer ones may be refused in pieces only.
+const LINE_BYTES: usize = 256;
+
+/// Nothing is answered while all of it arrives.
+const STANDING: Standing = Standing { answers: 0, is_upgraded: false };
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((size, input)) = bytes.split_first() else { return };
+    let whole = passed(input, input.len().max(1));
+    let has_long_lines = input.split(|byte| *byte == b'\n').any(|line| line.len() >= LINE_BYTES);
+    if !has_long_lines {
+        assert_eq!(passed(input, usize::from(*size).max(1)), whole);
+        assert_eq!(passed(input, 1), whole);
+    }
+    let spoiled: Vec<usize> = (0..input.len()).filter(|&at| input[at] != whole[at]).collect();
+    assert!(spoiled.len() <= 1, "{spoiled:?}");
+    let expected = ambiguous_at(input);
+    match (spoiled.first(), expected) {
+        (Some(&at), _) => assert_eq!(whole[at], 0),
+        // A byte that was a NUL already looks as it did.
+        (None, Some(at)) => assert_eq!(input[at], 0),
+        (None, None) => {}
+    }
+    assert_eq!(spoiled.first().copied().or(expected), expected, "{}", input.escape_ascii());
+});
+
+fn passed(input: &[u8], size: usize) -> Vec<u8> {
+    let mut framing = Framing::new();
+    let mut bytes = input.to_vec();
+    bytes.chunks_mut(size).for_each(|piece| framing.pass(piece, STANDING));
+    bytes
+}
+
+/// Where the first ambiguous thing ends, by a reader that goes through the requests one after the other.
+fn ambiguous_at(input: &[u8]) -> Option<usize> {
+    let mut reader = Reader { input, at: 0 };
+    loop {
+        if let Err(end) = reader.request() {
+            return end;
+        }
+    }
+}
+
+struct Reader<'a> {
+    input: &'a [u8],
+    at: usize,
+}
+
+/// `Err(None)` is the end of the input, `Err(Some(at))` something ambiguous.
+type Read<T> = Result<T, Option<usize>>;
+
+impl<'a> Reader<'a> {
+    /// The next line without its end, which must be CR LF, and where its LF is.
+    fn line(&mut self) -> Read<(&'a [u8], usize)> {
+        let rest = &self.input[self.at..];
+        let length = rest.iter().position(|byte| *byte == b'\n').ok_or(None)?;
+        let end = self.at + length;
+        self.at = end + 1;
+        Ok((rest[..length].strip_suffix(b"\r").ok_or(Some(end))?, end))
+    }
+
+    fn skip(&mut self, bytes: u64) -> Read<()> {
+        let bytes = usize::try_from(bytes).map_err(|_| None)?;
+        if bytes > self.input.len() - self.at {
+            return Err(None);
+        }
+        self.at += bytes;
+        Ok(())
+    }
+
+    fn request(&mut self) -> Read<()> {
+        let mut start = self.line()?.0;
+        while start.is_empty() {
+            start = self.line()?.0;
+        }
+        let (mut length, mut is_chunked, mut is_last) = (None, false, start.starts_with(b"CONNECT "));
+        let end = loop {
+            let (line, end) = self.line()?;
+            if line.is_empty() {
+                break end;
+            }
+            let line = String::from_utf8_lossy(line).to_ascii_lowercase();
+            let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+            match name {
+                "content-length" if line.contains(':') => {
+                    if length.is_some() {
+                        return Err(Some(end));
+                    }
+                    length = Some(number(value.trim_ascii(), 10).ok_or(Some(end))?);
+                }
+                "transfer-encoding" if line.contains(':') => is_chunked = true,
+                "upgrade" if line.contains(':') => is_last = true,
+                _ => {}
+            }
+            if is_chunked && length.is_some() {
+                return Err(Some(end));
+            }
+        };
+        match length {
+            _ if is_chunked && is_last => return Err(Some(end)),
+            _ if is_chunked => self.chunks()?,
+            _ => self.skip(length.unwrap_or(0))?,
+        }
+        // Whatever follows a request for another protocol is spoiled, whatever it is.
+        if is_last && self.at < self.input.len() { Err(Some(self.at)) } else { Ok(()) }
+    }
+
+    fn chunks(&mut self) -> Read<()> {
+        loop {
+            let (line, end) = self.line()?;
+            match number(str::from_utf8(line).map_err(|_| Some(end))?, 16).ok_or(Some(end))? {
+                0 => break,
+                bytes => self.skip(bytes)?,
+            }
+            let (line, end) = self.line()?;
+            if !line.is_empty() {
+                return Err(Some(end));
+            }
+        }
+        while !self.line()?.0.is_empty() {}
+        Ok(())
+    }
+}
+
+fn number(digits: &str, radix: u32) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
+    is_number.then(|| u64::from_str_radix(digits, radix).ok()).flatten()
+}

@@ -1,0 +1,69 @@
+//! Files of rules: whatever somebody writes in one.
+//!
+//! What must hold: problems are in the file and say what to do; a set that was read is read alike again, and for every
+//! request its explanation says what it charges.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sluicegate::Request;
+use sluicegate::identity::{Stage, Target};
+use sluicegate::rules::RuleSet;
+use sluicegate::rules::explain::Says;
+use sluicegate::rules::file::Environment;
+
+fuzz_target!(|bytes: &[u8]| {
+    let environment = Environment::new();
+    match RuleSet::from_yaml(bytes, "rules.yaml", &environment) {
+        Ok(rules) => {
+            let again = RuleSet::from_yaml(bytes, "rules.yaml", &environment).expect("as before");
+            assert_eq!(format!("{rules:?}"), format!("{again:?}"));
+            requests().iter().for_each(|request| says_what_it_charges(&rules, request));
+        }
+        Err(problems) => {
+            let lines = bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() + 1;
+            for line in problems.to_string().lines().filter(|line| line.starts_with("rules.yaml:")) {
+                let number = line.split(':').nth(1).and_then(|number| number.parse::<usize>().ok());
+                assert!(number.is_none_or(|number| number <= lines), "{line} of {lines}");
+            }
+            assert!(!problems.to_string().is_empty());
+        }
+    }
+});
+
+fn requests() -> [Request<'static>; 4] {
+    let plain = Request::new("api.payment.create", "alice");
+    let target = Target { method: "POST", path: "/api/payments/7" };
+    let from = "198.51.100.7".parse().ok();
+    [
+        plain,
+        plain.tenant("shop").tier("pro"),
+        Request { target: Some(target), address: from, ..plain },
+        Request { target: Some(target), address: from, stage: Stage::Credential, ..plain },
+    ]
+}
+
+fn says_what_it_charges(rules: &RuleSet, request: &Request<'_>) {
+    let (explained, charged) = (rules.explain(request), rules.charges(request));
+    let (Ok(explained), Ok(charged)) = (&explained, &charged) else {
+        assert!(explained.is_err() && charged.is_err(), "only one of them knows the tier");
+        return;
+    };
+    assert_eq!(explained.len(), rules.rules().len());
+    let mut limited = 0;
+    for each in explained {
+        assert_eq!(each.rule.matches(request), !matches!(each.says, Says::Nothing(_)));
+        match &each.says {
+            Says::Nothing(reasons) => {
+                assert!(!reasons.is_empty());
+                assert!(reasons.iter().all(|reason| !reason.reason(request).is_empty()));
+            }
+            Says::Unlimited(source) => assert!(each.rule.limits_of(*source).quotas().is_empty()),
+            Says::Limited(source, _) => {
+                assert!(!each.rule.limits_of(*source).quotas().is_empty());
+                limited += 1;
+            }
+        }
+    }
+    assert_eq!(charged.charges.len(), limited);
+}
