@@ -113,6 +113,7 @@ impl Gap {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "a failure shows it")]
 fn rng() -> Rng {
     let given = std::env::var("SLUICEGATE_SAME_ANSWER_SEED").ok();
     let seed = given.map_or_else(|| fastrand::u64(..), |seed| seed.parse().expect("a number"));
@@ -149,11 +150,8 @@ fn the_demo_application_answers_as_the_gateway() {
     let (ways, mut rng, mut gap) = (Ways::start("same-demo", RULES), rng(), Gap::default());
     let demo = ways.demo("same-demo-own", RULES);
     for count in 0..ASKS / 2 {
-        let ask = Ask {
-            path: "/api/ping",
-            method: *rng.choice(&["GET", "HEAD"]).expect("two"),
-            ..Ask::random(&mut rng)
-        };
+        let ask =
+            Ask { path: "/api/ping", method: rng.choice(&["GET", "HEAD"]).expect("two"), ..Ask::random(&mut rng) };
         let [gateway, demo] = gap.of(|| [ways.gateway(&ask), ask.send(demo.address("gateway"))]);
         let shown = [&gateway, &demo].map(|answer| Shown::of(answer, &ask));
         assert_same(&shown[0], &shown[1], gap.seconds(), &format!("demo, ask {count}: {ask:?}"));
