@@ -6,6 +6,7 @@
 pub mod explain;
 #[cfg(feature = "file")]
 pub mod file;
+mod index;
 mod lease;
 pub mod matching;
 pub mod pattern;
@@ -13,6 +14,7 @@ pub mod pattern;
 use crate::identity::Stage;
 use crate::path::PathPattern;
 use crate::store::{KeySpace, Lease};
+use index::Index;
 pub use lease::LeaseBounds;
 use pattern::Pattern;
 use sluicegate_core::{Cost, Quota};
@@ -37,6 +39,7 @@ pub struct RuleSet {
     rules: Vec<Rule>,
     tiers: Vec<Box<str>>,
     unmatched: Unmatched,
+    index: Index,
     /// Whether strict rules have the smaller limits that charging ahead takes.
     is_charged_ahead: bool,
 }
@@ -302,7 +305,8 @@ impl RuleSet {
                 return Err(RuleSetError(format!("rule {name:?}: {misfit}")));
             }
         }
-        Ok(Self { rules, tiers, unmatched, is_charged_ahead: false })
+        let index = Index::new(&rules);
+        Ok(Self { rules, tiers, unmatched, index, is_charged_ahead: false })
     }
 
     /// The rules, in order.

@@ -15,6 +15,7 @@ const PATTERN_BYTES_MAX: usize = 1_024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     text: Box<str>,
+    start: Box<str>,
     /// The segments between two `**`: one run means that there is none.
     runs: Box<[Box<[Pattern]>]>,
 }
@@ -77,7 +78,11 @@ impl PathPattern {
                 (_, None) => {}
             }
         }
-        Ok(Self { text: text.into(), runs: runs.into_iter().map(Vec::into_boxed_slice).collect() })
+        Ok(Self {
+            text: text.into(),
+            start: start(matched),
+            runs: runs.into_iter().map(Vec::into_boxed_slice).collect(),
+        })
     }
 
     /// The pattern as it was written.
@@ -113,6 +118,11 @@ impl PathPattern {
         true
     }
 
+    /// What every path begins with that the pattern stands for: all up to the first star, in the form of paths.
+    pub(crate) fn start(&self) -> &str {
+        &self.start
+    }
+
     /// How much the pattern says, for choosing among several that match: the segments before the first `**`, whether
     /// it is all, and the characters that are not stars.
     #[must_use]
@@ -120,6 +130,12 @@ impl PathPattern {
         let first = self.runs.first().map_or(0, |run| run.len());
         (first, self.runs.len() == 1, self.text.chars().filter(|each| *each != '*').count())
     }
+}
+
+/// What stands before the first star, without the slash that `**` can do without.
+fn start(matched: &str) -> Box<str> {
+    let start = matched.split('*').next().unwrap_or_default();
+    start.strip_suffix('/').filter(|_| matched.contains('*')).unwrap_or(start).into()
 }
 
 /// Text beyond ASCII, and what people write as it is, in the form that a request has.

@@ -81,6 +81,25 @@ impl Matched<'_> {
     }
 }
 
+impl<'a> Matched<'a> {
+    /// Adds what a rule says, if it has a say.
+    #[inline]
+    fn consider(&mut self, rules: &'a RuleSet, index: usize, request: &Request<'a>) {
+        let rule = &rules.rules()[index];
+        if !rule.matches(request) {
+            return;
+        }
+        self.any = true;
+        let (source, charge) = rule.terms(request, index);
+        if let Some(charge) = charge {
+            self.charges.push(charge);
+            self.applied.push(Applied { rule: index, source });
+            self.any_local |= rule.on_store_failure == OnStoreFailure::Local;
+            self.deadline = self.deadline.min(rule.deadline);
+        }
+    }
+}
+
 impl RuleSet {
     /// The charges of all rules that match `request`.
     ///
@@ -89,17 +108,10 @@ impl RuleSet {
     pub fn charges<'a>(&'a self, request: &Request<'a>) -> Result<Matched<'a>, UnknownTier> {
         self.check_tier(request.tier)?;
         let mut matched = Matched::nothing();
-        for (index, rule) in self.rules().iter().enumerate() {
-            if !rule.matches(request) {
-                continue;
-            }
-            matched.any = true;
-            let (source, charge) = rule.terms(request, index);
-            if let Some(charge) = charge {
-                matched.charges.push(charge);
-                matched.applied.push(Applied { rule: index, source });
-                matched.any_local |= rule.on_store_failure == OnStoreFailure::Local;
-                matched.deadline = matched.deadline.min(rule.deadline);
+        match self.index.candidates(request) {
+            None => (0..self.rules().len()).for_each(|index| matched.consider(self, index, request)),
+            Some(places) => {
+                places.into_iter().for_each(|place| matched.consider(self, usize::from(place), request));
             }
         }
         Ok(matched)

@@ -23,6 +23,11 @@ impl Pattern {
         self.parts.len() == 1
     }
 
+    /// What every text begins with that the pattern stands for: all up to the first star.
+    pub(crate) fn start(&self) -> &str {
+        self.parts.first().map_or("", |first| first)
+    }
+
     /// The pattern as it was written.
     #[must_use]
     pub fn text(&self) -> String {
