@@ -144,7 +144,7 @@ pub fn rate_limit_headers(decision: &Decision, options: HeaderOptions, headers: 
 ///     headers.insert(name, "7".parse()?);
 /// }
 /// sluicegate::answer::remove_rate_limit_headers(&mut headers);
-/// assert_eq!(headers.keys().collect::<Vec<_>>(), ["retry-after", "etag"]);
+/// assert!(headers.len() == 2 && headers.contains_key("retry-after") && headers.contains_key("etag"));
 /// # Ok::<(), http::header::InvalidHeaderValue>(())
 /// ```
 pub fn remove_rate_limit_headers(headers: &mut HeaderMap) {
