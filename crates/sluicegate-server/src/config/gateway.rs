@@ -101,7 +101,12 @@ fn read_cors(reader: &Reader<'_>) -> Option<Cors> {
     let remedy = "list them, for example [https://app.example.com], or [\"*\"] for all";
     let origins = section.required("allow_origins", remedy).and_then(|origins| read_origins(origins, remedy));
     let credentials = section.optional("allow_credentials", false, Reader::boolean);
-    Some(Cors { origins: origins?, credentials: credentials? })
+    let cors = Cors { origins: origins?, credentials: credentials? };
+    if cors.origins == Origins::Any && cors.credentials {
+        let remedy = "list the origins, or leave `allow_credentials` out";
+        return reader.refuse(Wrong::new("all origins with cookies", remedy));
+    }
+    Some(cors)
 }
 
 fn read_origins(reader: &Reader<'_>, remedy: &str) -> Option<Origins> {

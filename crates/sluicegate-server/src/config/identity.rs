@@ -340,9 +340,31 @@ fn header(text: &str) -> Result<HeaderName, Wrong> {
         Ok(name) if name == AUTHORIZATION => {
             Err(Wrong::new("the field of tokens", "use a field of its own, for example X-API-Key"))
         }
+        Ok(name) if is_of_the_way(name.as_str()) => {
+            let message = "a field about the way of a request, not about its sender";
+            Err(Wrong::new(message, "use a field of its own, for example X-API-Key"))
+        }
         Ok(name) => Ok(name),
         Err(_) => Err(Wrong::new("not a header field", "write its name, for example X-API-Key")),
     }
+}
+
+/// What proxies write and take out as they like.
+fn is_of_the_way(name: &str) -> bool {
+    const NAMES: [&str; 10] = [
+        "connection",
+        "content-length",
+        "forwarded",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "via",
+    ];
+    NAMES.contains(&name)
+        || ["proxy-", "x-forwarded-", "x-sluicegate-"].iter().any(|start| name.starts_with(start))
 }
 
 fn some_text(text: &str) -> Result<String, Wrong> {

@@ -3,6 +3,7 @@
 mod agreement;
 mod documents;
 mod gateway;
+mod identity;
 
 use super::listeners::ListenerSettings;
 use super::*;

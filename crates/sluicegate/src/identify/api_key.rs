@@ -19,6 +19,9 @@ use crate::identity::IDENTIFIER_BYTES_MAX;
 /// The most keys of one list. More belong into a database.
 pub const KEYS_MAX: usize = 100_000;
 
+/// The longest key, in bytes. No real key is longer, and hashing what is would cost whoever is asked, not who sends it.
+pub const KEY_BYTES_MAX: usize = 1_024;
+
 /// The SHA-256 of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash([u8; 32]);
@@ -138,6 +141,9 @@ impl ApiKeys {
     }
 
     fn owner(&self, key: &[u8]) -> Option<Arc<Principal>> {
+        if key.len() > KEY_BYTES_MAX {
+            return None;
+        }
         let hash = KeyHash::of(key);
         let (known, owner) = self.owners.get_key_value(&hash)?;
         bool::from(known.0.ct_eq(&hash.0)).then(|| Arc::clone(owner))

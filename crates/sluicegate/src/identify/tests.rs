@@ -117,3 +117,14 @@ fn a_bearer_is_a_bearer_however_it_is_spaced() {
         assert_eq!(token(value), Ok(None), "{value:?}");
     }
 }
+
+#[test]
+fn a_key_that_is_too_long_to_be_one_is_nobodys() {
+    let longest = "k".repeat(api_key::KEY_BYTES_MAX);
+    let longer = format!("{longest}k");
+    let owner = Principal { identifier: "demo".into(), tier: None, tenant: None };
+    let hashes = [&longest, &longer].map(|key| (KeyHash::of(key.as_bytes()), owner.clone()));
+    let identify = Identify::new(vec![Source::ApiKeys(ApiKeys::new(KEY, hashes))]);
+    assert_eq!(look(&identify, &[(KEY, longest.as_bytes())]), Ok("Named(\"demo\") default None".to_owned()));
+    assert_eq!(look(&identify, &[(KEY, longer.as_bytes())]), Ok("unverified".to_owned()));
+}

@@ -351,6 +351,8 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "shorter than `refresh`",
     "nobody could ever be let in",
     "the field of tokens",
+    "a field about the way of a request",
+    "all origins with cookies",
     "not 64 hexadecimal digits",
     "not a network",
     "matches no path",

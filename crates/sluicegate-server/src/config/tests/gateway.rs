@@ -121,3 +121,11 @@ fn the_password_of_an_upstream_is_not_repeated() {
     let problems = problems.unwrap_err().to_string();
     assert!(problems.contains("a URL with a user") && !problems.contains("hunter2"), "{problems}");
 }
+
+#[test]
+fn all_origins_with_cookies_are_refused() {
+    check(
+        "gateway: { cors: { allow_origins: ['*'], allow_credentials: true } }",
+        &["1:18: gateway.cors: all origins with cookies: list the origins, or leave `allow_credentials` out"],
+    );
+}
