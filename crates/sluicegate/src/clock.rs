@@ -18,6 +18,9 @@ const TRUSTED_NANOS: u64 = 1_000_000;
 /// How long a look at the system's clock may take for its result to be trusted.
 const READING_NANOS_MAX: u64 = 5_000;
 
+/// How often the time of day is read to find a reading that nothing came in between of.
+const READINGS: usize = 16;
+
 /// The system's monotonic clock, set to the time of day once, when it is made: a time of day that is
 /// corrected later changes no decision.
 ///
@@ -44,12 +47,11 @@ struct Anchor {
 impl SystemClock {
     /// A clock that starts at the current time of day.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "this is the home of the clock")]
     pub fn new() -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let started_micros = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
+        // Its first use measures the counter's rate, which takes a while: that must not come between the two readings.
         let (counter, anchor) = (quanta::Clock::new(), Anchor::default());
-        let clock = Self { counter, anchor, started: Instant::now(), started_micros };
+        let (started, started_micros) = time_of_day();
+        let clock = Self { counter, anchor, started, started_micros };
         clock.set();
         clock
     }
@@ -67,6 +69,21 @@ impl SystemClock {
         }
         micros
     }
+}
+
+/// An instant and the time of day that it is. A thread that is put aside between two readings would be wrong about it
+/// from then on, so of several pairs the closest one counts.
+#[expect(clippy::disallowed_methods, reason = "this is the home of the clock")]
+fn time_of_day() -> (Instant, u64) {
+    let pair = || {
+        let (before, since_epoch) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH));
+        let micros = u64::try_from(since_epoch.unwrap_or_default().as_micros()).unwrap_or(u64::MAX);
+        (before.elapsed(), before, micros)
+    };
+    let first = pair();
+    let (_, instant, micros) =
+        (1..READINGS).map(|_| pair()).fold(first, |best, next| if next.0 < best.0 { next } else { best });
+    (instant, micros)
 }
 
 impl Default for SystemClock {
