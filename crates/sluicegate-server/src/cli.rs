@@ -52,10 +52,10 @@ struct ServeArgs {
     /// Configuration file; without one, the built-in demo [env: SLUICEGATE_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where state lives: memory (default: memory) [env: SLUICEGATE_STORE]
+    /// Where state lives: memory, or the URL of Redis or Valkey (default: memory) [env: SLUICEGATE_STORE]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Demo application (default: 127.0.0.1:8080) [env: SLUICEGATE_GATEWAY]
+    /// Reverse proxy, or the demo application without routes (default: 127.0.0.1:8080) [env: SLUICEGATE_GATEWAY]
     #[arg(long, value_name = "ADDR|off")]
     gateway: Option<String>,
     /// Decision API (default: 127.0.0.1:8081) [env: SLUICEGATE_API]

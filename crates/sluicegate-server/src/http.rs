@@ -1,10 +1,10 @@
-//! What the listeners serve: one router per listener, and the one way a request goes through any of
+//! What the listeners serve: one [`Site`] per listener, and the one way a request goes through any of
 //! them.
 //!
-//! [`answer`] is that way: bounds first, then the router, then the last word on the answer. The
-//! request that nearly all of a listener's are goes past the router, to the very handler that the
-//! router would find: see [`Shortcut`]. It promises that every request that reaches it gets exactly one answer, also when its handler
-//! panics or its body breaks a bound, and it needs no socket, so tests can call it directly.
+//! [`answer`] is that way: bounds first, then the [`gateway`] if the site has one, else the router, then the last word
+//! on the answer. The request that nearly all of a listener's are goes past the router, to the very handler that the
+//! router would find: see [`Shortcut`]. It promises that every request that reaches it gets exactly one answer, also
+//! when its handler panics or its body breaks a bound, and it needs no socket, so tests can call it directly.
 //!
 //! Handlers live in the modules below this one; each builds a [`Router`] from its state.
 

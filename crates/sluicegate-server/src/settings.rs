@@ -70,7 +70,7 @@ pub(crate) struct FileSettings {
 pub(crate) struct Settings {
     /// Where state lives.
     pub(crate) store: StoreUrl,
-    /// The demo application.
+    /// The reverse proxy, or the demo application.
     pub(crate) gateway: Listen,
     /// The decision API.
     pub(crate) api: Listen,
