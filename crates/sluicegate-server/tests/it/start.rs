@@ -154,7 +154,9 @@ fn help_names_every_flag_and_variable() {
         let variable = format!("[env: SLUICEGATE_{}]", name.to_ascii_uppercase());
         assert!(help.contains(&variable), "{help}");
     }
-    for listener in ["demo application without routes (default: 127.0.0.1:8080)", "Health (default: 127.0.0.1:8082)"] {
+    for listener in
+        ["demo application without routes (default: 127.0.0.1:8080)", "Health (default: 127.0.0.1:8082)"]
+    {
         assert!(help.contains(listener), "{help}");
     }
 }
