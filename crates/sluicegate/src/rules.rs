@@ -40,6 +40,8 @@ pub struct RuleSet {
     tiers: Vec<Box<str>>,
     unmatched: Unmatched,
     index: Index,
+    /// The slot of each rule.
+    slots: Box<[u32]>,
     /// Whether strict rules have the smaller limits that charging ahead takes.
     is_charged_ahead: bool,
 }
@@ -306,13 +308,27 @@ impl RuleSet {
             }
         }
         let index = Index::new(&rules);
-        Ok(Self { rules, tiers, unmatched, index, is_charged_ahead: false })
+        // Far fewer than 2³².
+        let slots = (0..rules.len() as u32).collect();
+        Ok(Self { rules, tiers, unmatched, index, slots, is_charged_ahead: false })
+    }
+
+    /// The same rules, each in the slot that stands in its place.
+    pub(crate) fn in_slots(self, slots: &[u32]) -> Self {
+        Self { slots: slots.into(), ..self }
     }
 
     /// The rules, in order.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// The slot of each rule, in the order of the rules: a small number to count by. A rule keeps it when a
+    /// [limiter's](crate::Limiter::replace_rules) rules are replaced and it is still among them.
+    #[must_use]
+    pub fn slots(&self) -> &[u32] {
+        &self.slots
     }
 
     /// The tiers that may be named.
