@@ -64,6 +64,12 @@ impl Health {
         self.0.fetch_max(readiness as u8, Ordering::AcqRel);
     }
 
+    /// Whether traffic should be sent here.
+    pub(crate) fn report(&self, app: &App) -> (StatusCode, Report) {
+        let limiter = app.limiter();
+        report(self.readiness(), limiter.store().health(), &limiter.rules())
+    }
+
     /// What holds now.
     pub(crate) fn readiness(&self) -> Readiness {
         Readiness::from_code(self.0.load(Ordering::Acquire))
@@ -79,8 +85,9 @@ pub(crate) fn router(health: Health, app: App) -> Router {
         .with_state((health, app))
 }
 
+/// What `/readyz` says.
 #[derive(Debug, PartialEq, Serialize)]
-struct Report {
+pub(crate) struct Report {
     status: &'static str,
     degraded: bool,
 }
@@ -94,8 +101,7 @@ async fn livez() -> Response {
 }
 
 async fn readyz(State((health, app)): State<(Health, App)>) -> Response {
-    let limiter = app.limiter();
-    let (status, report) = report(health.readiness(), limiter.store().health(), &limiter.rules());
+    let (status, report) = health.report(&app);
     uncached(status, report)
 }
 
