@@ -152,6 +152,8 @@ impl Question<'_> {
                 .as_ref()
                 .map(|path| Target { method: selectors.method.as_deref().unwrap_or("GET"), path: path.matched() }),
             stage: Stage::Request,
+            descriptor: None,
+            rule: None,
         }
     }
 }
