@@ -1,9 +1,11 @@
 //! Rules: what applies to whom. A [`RuleSet`] is immutable and valid by construction.
 //!
 //! [`matching`] turns a request into the charges of the rules that match it, [`explain`] tells why; `file`, behind the feature of that
-//! name, reads rules from text.
+//! name, reads rules from text, and so does `envoy` from the configuration of Envoy's rate limit service.
 
 mod check;
+#[cfg(feature = "file")]
+pub mod envoy;
 pub mod explain;
 #[cfg(feature = "file")]
 pub mod file;
@@ -46,6 +48,9 @@ pub struct RuleSet {
     slots: Box<[u32]>,
     /// Whether strict rules have the smaller limits that charging ahead takes.
     is_charged_ahead: bool,
+    /// Which descriptors are limited by which of the rules.
+    #[cfg(feature = "file")]
+    envoy: Option<std::sync::Arc<envoy::EnvoyRules>>,
 }
 
 /// What happens to a request that no rule matches.
@@ -347,7 +352,7 @@ impl RuleSet {
         let index = Index::new(&rules);
         // Far fewer than 2³².
         let slots = (0..rules.len() as u32).collect();
-        Ok(Self { rules, tiers, unmatched, index, slots, is_charged_ahead: false })
+        Ok(Self { rules, tiers, unmatched, index, slots, ..Self::default() })
     }
 
     /// The same rules, each in the slot that stands in its place.
