@@ -48,7 +48,6 @@ pub struct RuleSet {
     slots: Box<[u32]>,
     /// Whether strict rules have the smaller limits that charging ahead takes.
     is_charged_ahead: bool,
-    /// Which descriptors are limited by which of the rules.
     #[cfg(feature = "file")]
     envoy: Option<std::sync::Arc<envoy::EnvoyRules>>,
 }
