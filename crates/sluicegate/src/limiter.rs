@@ -8,24 +8,25 @@
 //! keeps this instance's share of the limits of those that are `local`. Refunds and resets have no such way: one
 //! that failed is an error.
 
+mod error;
 mod failure;
 mod fallback;
 mod live;
 
 use crate::clock::{Clock, SystemClock};
 use crate::decision::{Decision, Degradation};
-use crate::identity::{InvalidText, Request, Stage};
+use crate::identity::{Request, Stage};
 use crate::instances::Instances;
 use crate::observe::{Decided, NoObserver, Observer, Operation, Undecided};
 use crate::rules::RuleSet;
-use crate::rules::matching::{Matched, UnknownTier};
+use crate::rules::matching::Matched;
 use crate::store::memory::MemoryOptions;
 use crate::store::{Charge, MemoryStore, Reply, Store, StoreError, Verdicts};
+pub use error::CheckError;
 use failure::Answers;
 use fallback::Fallback;
 use live::LiveRules;
 use sluicegate_core::{Cost, Micros, Timestamp};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -360,58 +361,4 @@ fn matched<'a>(rules: &'a RuleSet, request: &Request<'a>) -> Result<Matched<'a>,
 /// True if the state is the identity's alone.
 fn is_own(charge: &Charge<'_>) -> bool {
     charge.key.subject.identity.is_some()
-}
-
-/// Why a request got no decision.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum CheckError {
-    /// The request names something that cannot be a name.
-    InvalidText(InvalidText),
-    /// The request names a tier that does not exist.
-    UnknownTier(UnknownTier),
-    /// The store could not decide, and no policy decided in its stead.
-    Store(StoreError),
-}
-
-impl CheckError {
-    /// The field of the request that is wrong, if it is the request's fault.
-    #[must_use]
-    pub fn field(&self) -> Option<&'static str> {
-        match self {
-            Self::InvalidText(error) => Some(error.field),
-            Self::UnknownTier(_) => Some("tier"),
-            Self::Store(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InvalidText(error) => error.fmt(formatter),
-            Self::UnknownTier(error) => error.fmt(formatter),
-            Self::Store(error) => error.fmt(formatter),
-        }
-    }
-}
-
-impl std::error::Error for CheckError {}
-
-impl From<InvalidText> for CheckError {
-    fn from(error: InvalidText) -> Self {
-        Self::InvalidText(error)
-    }
-}
-
-impl From<UnknownTier> for CheckError {
-    fn from(error: UnknownTier) -> Self {
-        Self::UnknownTier(error)
-    }
-}
-
-impl From<StoreError> for CheckError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
 }

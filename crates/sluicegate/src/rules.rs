@@ -3,6 +3,7 @@
 //! [`matching`] turns a request into the charges of the rules that match it, [`explain`] tells why; `file`, behind the feature of that
 //! name, reads rules from text.
 
+mod check;
 pub mod explain;
 #[cfg(feature = "file")]
 pub mod file;
@@ -14,6 +15,7 @@ pub mod pattern;
 use crate::identity::Stage;
 use crate::path::PathPattern;
 use crate::store::{KeySpace, Lease};
+pub use check::RuleSetError;
 use index::Index;
 pub use lease::LeaseBounds;
 use pattern::Pattern;
@@ -357,46 +359,3 @@ impl RuleSet {
         deciding.peek().is_some() && deciding.all(|rule| rule.on_store_failure == OnStoreFailure::Closed)
     }
 }
-
-impl Rule {
-    /// All its lists of limits: its own, those of tiers and those of overrides.
-    fn limit_lists(&self) -> impl Iterator<Item = &Limits> {
-        let tiers = self.tiers.iter().map(|(_, limits)| limits);
-        let overrides = self.overrides.iter().map(|each| &each.limits);
-        [&self.limits].into_iter().chain(tiers).chain(overrides)
-    }
-
-    fn check_deadline(&self) -> Result<(), RuleSetError> {
-        if DEADLINES.contains(&self.deadline) {
-            return Ok(());
-        }
-        let (name, deadline) = (self.space.name(), self.deadline);
-        Err(RuleSetError(format!("rule {name:?} has a deadline of {deadline:?}: use 1 ms to 10 s")))
-    }
-
-    fn check_limit_counts(&self) -> Result<(), RuleSetError> {
-        for limits in self.limit_lists() {
-            if let Limits::All { quotas, .. } = limits
-                && !(1..=LIMITS_PER_RULE_MAX).contains(&quotas.len())
-            {
-                let name = self.space.name();
-                let count = quotas.len();
-                let remedy = format!("use 1 to {LIMITS_PER_RULE_MAX}, or unlimited");
-                return Err(RuleSetError(format!("rule {name:?} has {count} limits in one list: {remedy}")));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Rules that do not go together; says which and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleSetError(String);
-
-impl std::fmt::Display for RuleSetError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for RuleSetError {}
