@@ -15,6 +15,7 @@ mod jwks;
 mod metrics;
 mod net;
 mod problem;
+mod reload;
 mod resp;
 mod respond;
 mod secret;
