@@ -82,6 +82,15 @@ impl Routers {
         self.gateway.gateway = gateway;
         self
     }
+
+    /// The same with the decision API and its health in place of the demo application: what `envoyproxy/ratelimit` has on its
+    /// HTTP port. A gateway stays what it is.
+    pub(crate) fn with_healthcheck(mut self, app: &App, health: &Health) -> Self {
+        let router = api::router(app.clone()).merge(health::healthcheck(health.clone(), app.clone()));
+        self.gateway.router = problem::with_fallbacks(router);
+        self.gateway.shortcut = Some(Shortcut::Check(app.clone()));
+        self
+    }
 }
 
 /// Among the extensions of a request that came over TLS.

@@ -8,6 +8,7 @@ mod app;
 mod body;
 mod cli;
 mod config;
+mod envoy_ratelimit;
 mod fleet;
 mod http;
 mod identify;

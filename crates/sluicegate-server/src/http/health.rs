@@ -82,6 +82,19 @@ pub(crate) fn router(health: Health, app: App) -> Router {
         .with_state((health, app))
 }
 
+/// `/healthcheck` as `envoyproxy/ratelimit` has it: 200 where [`router`] says ready, otherwise 500.
+pub(crate) fn healthcheck(health: Health, app: App) -> Router {
+    Router::new().route("/healthcheck", get(checked)).with_state((health, app))
+}
+
+async fn checked(state: State<(Health, App)>) -> Response {
+    let (status, text) = match readyz(state).await.status() {
+        StatusCode::OK => (StatusCode::OK, "OK"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "not ready"),
+    };
+    (status, text).into_response()
+}
+
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
