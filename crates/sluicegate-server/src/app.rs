@@ -17,6 +17,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::admit::Exemptions;
 use crate::metrics::Gauges;
+use crate::reload::Reload;
 use crate::resp;
 use crate::secret::Secret;
 use crate::store::ServerStore;
@@ -47,6 +48,8 @@ pub(crate) struct AppOptions {
     pub(crate) exemptions: Exemptions,
     /// Whether there is a listener on which requests may bring limits of their own.
     pub(crate) has_resp: bool,
+    /// How the rules are exchanged.
+    pub(crate) reload: Reload,
 }
 
 impl Default for AppOptions {
@@ -59,6 +62,7 @@ impl Default for AppOptions {
             identify: Identify::new(vec![Source::Address]),
             exemptions: Exemptions::default(),
             has_resp: false,
+            reload: Reload::default(),
         }
     }
 }
@@ -74,16 +78,18 @@ struct Shared {
     headers: HeaderOptions,
     admin_token: Option<Secret>,
     history: History,
+    reload: Reload,
 }
 
 impl App {
     /// An app with this store, which it shares with so many instances, and nothing counted yet.
     pub(crate) fn new(options: AppOptions, store: ServerStore, clock: SystemClock, instances: Instances) -> Self {
-        let AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp } = options;
+        let AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp, reload } = options;
+        reload.started(clock.now());
         let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now());
         let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
         let (gate, history) = (Gate::new(limiter, identify), History::default());
-        Self(Arc::new(Shared { gate, exemptions, headers, admin_token, history }))
+        Self(Arc::new(Shared { gate, exemptions, headers, admin_token, history, reload }))
     }
 
     /// Who decides.
@@ -114,6 +120,11 @@ impl App {
     /// What changes need.
     pub(crate) fn admin_token(&self) -> Option<&Secret> {
         self.0.admin_token.as_ref()
+    }
+
+    /// How the rules are exchanged, and how the last exchange went.
+    pub(crate) fn reload(&self) -> &Reload {
+        &self.0.reload
     }
 
     /// What was decided so far.
@@ -158,6 +169,7 @@ impl App {
             tracked_keys: self.tracked_keys(),
             savings: limiter.store().savings(),
             leases: lease_bounds(limiter),
+            reload: self.reload().status(),
             unauthorized: limiter.observer().callers().counts().collect(),
         };
         limiter.observer().metrics().text(&gauges)

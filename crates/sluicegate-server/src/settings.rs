@@ -28,6 +28,7 @@ pub(crate) struct Flags {
     pub(crate) api: Option<String>,
     pub(crate) admin: Option<String>,
     pub(crate) resp: Option<String>,
+    pub(crate) envoy_ratelimit: Option<PathBuf>,
 }
 
 /// Settings from the environment. An empty variable counts as unset, as compose files leave them

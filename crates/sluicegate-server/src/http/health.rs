@@ -8,6 +8,9 @@
 //! `degraded` is true while the store, or a part of it, is down. The server is ready all the same as
 //! long as a rule can answer without it; where every rule is closed and all of the store is down,
 //! traffic is better sent elsewhere, and it says `{"status":"unavailable","degraded":true}` with 503.
+//!
+//! `"staleConfiguration":true` is there as well while the configuration file says something that cannot be used: what was
+//! in force before still is, so the server is as ready as it was. `GET /admin/v1/reload` says what is wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -67,7 +70,8 @@ impl Health {
     /// Whether traffic should be sent here.
     pub(crate) fn report(&self, app: &App) -> (StatusCode, Report) {
         let limiter = app.limiter();
-        report(self.readiness(), limiter.store().health(), &limiter.rules())
+        let (status, report) = report(self.readiness(), limiter.store().health(), &limiter.rules());
+        (status, Report { stale_configuration: !app.reload().status().successful, ..report })
     }
 
     /// What holds now.
@@ -85,11 +89,27 @@ pub(crate) fn router(health: Health, app: App) -> Router {
         .with_state((health, app))
 }
 
+/// `/healthcheck` as `envoyproxy/ratelimit` has it: 200 where [`router`] says ready, otherwise 500.
+pub(crate) fn healthcheck(health: Health, app: App) -> Router {
+    Router::new().route("/healthcheck", get(checked)).with_state((health, app))
+}
+
+async fn checked(state: State<(Health, App)>) -> Response {
+    let (status, text) = match readyz(state).await.status() {
+        StatusCode::OK => (StatusCode::OK, "OK"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "not ready"),
+    };
+    (status, text).into_response()
+}
+
 /// What `/readyz` says.
 #[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     status: &'static str,
     degraded: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stale_configuration: bool,
 }
 
 async fn livez() -> Response {
@@ -115,7 +135,7 @@ fn report(readiness: Readiness, store: store::Health, rules: &RuleSet) -> (Statu
         Readiness::Ready => (StatusCode::OK, readiness.status()),
         Readiness::Starting | Readiness::Stopping => (StatusCode::SERVICE_UNAVAILABLE, readiness.status()),
     };
-    (code, Report { status, degraded })
+    (code, Report { status, degraded, stale_configuration: false })
 }
 
 /// A probe that is answered from a cache probes the cache.
@@ -171,9 +191,13 @@ mod tests {
         };
         use OnStoreFailure::{Closed, Local, Open};
         let degraded = true;
-        let ready = (StatusCode::OK, Report { status: "ready", degraded });
-        let unavailable = (StatusCode::SERVICE_UNAVAILABLE, Report { status: "unavailable", degraded });
-        let stopping = (StatusCode::SERVICE_UNAVAILABLE, Report { status: "stopping", degraded });
+        let ready = (StatusCode::OK, Report { status: "ready", degraded, stale_configuration: false });
+        let unavailable = (
+            StatusCode::SERVICE_UNAVAILABLE,
+            Report { status: "unavailable", degraded, stale_configuration: false },
+        );
+        let stopping =
+            (StatusCode::SERVICE_UNAVAILABLE, Report { status: "stopping", degraded, stale_configuration: false });
         let partial = store::Health::Partial { class: ErrorClass::Connection };
         for rules in [&[][..], &[Open], &[Local], &[Closed, Open], &[Closed, Local]] {
             assert_eq!(report(Readiness::Ready, down, &with(rules)), ready, "{rules:?}");
@@ -182,7 +206,7 @@ mod tests {
         for rules in [&[Closed][..], &[Closed, Closed]] {
             assert_eq!(report(Readiness::Ready, down, &with(rules)), unavailable, "{rules:?}");
             assert_eq!(report(Readiness::Ready, partial, &with(rules)), ready, "{rules:?}");
-            let up = (StatusCode::OK, Report { status: "ready", degraded: false });
+            let up = (StatusCode::OK, Report { status: "ready", degraded: false, stale_configuration: false });
             assert_eq!(report(Readiness::Ready, store::Health::Up, &with(rules)), up);
             assert_eq!(report(Readiness::Stopping, down, &with(rules)), stopping);
         }
