@@ -22,6 +22,7 @@ pub(crate) const STEPS: &[Step] = &[
         about: "nginx, HAProxy, Caddy and Traefik for the tests: found, or installed",
         run: servers::front_proxies,
     },
+    Step { name: "postgres", about: "PostgreSQL for the tests: found, or installed", run: servers::postgres },
     Step {
         name: "workspace",
         about: "unit, integration and documentation tests of every crate, all features on",

@@ -8,6 +8,8 @@ mod app;
 mod body;
 mod cli;
 mod config;
+mod content;
+mod database;
 mod fleet;
 mod http;
 mod identify;
