@@ -16,6 +16,7 @@ use sluicegate::{Instances, Limiter, MemoryStore};
 
 use crate::admit::Exemptions;
 use crate::metrics::Gauges;
+use crate::reload::Reload;
 use crate::resp;
 use crate::secret::Secret;
 use crate::store::ServerStore;
@@ -45,6 +46,8 @@ pub(crate) struct AppOptions {
     pub(crate) exemptions: Exemptions,
     /// Whether there is a listener on which requests may bring limits of their own.
     pub(crate) has_resp: bool,
+    /// How the rules are exchanged.
+    pub(crate) reload: Reload,
 }
 
 impl Default for AppOptions {
@@ -57,6 +60,7 @@ impl Default for AppOptions {
             identify: Identify::new(vec![Source::Address]),
             exemptions: Exemptions::default(),
             has_resp: false,
+            reload: Reload::default(),
         }
     }
 }
@@ -71,15 +75,17 @@ struct Shared {
     exemptions: Exemptions,
     headers: HeaderOptions,
     admin_token: Option<Secret>,
+    reload: Reload,
 }
 
 impl App {
     /// An app with this store, which it shares with so many instances, and nothing counted yet.
     pub(crate) fn new(options: AppOptions, store: ServerStore, clock: SystemClock, instances: Instances) -> Self {
-        let AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp } = options;
+        let AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp, reload } = options;
+        reload.started(clock.now());
         let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now());
         let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
-        Self(Arc::new(Shared { gate: Gate::new(limiter, identify), exemptions, headers, admin_token }))
+        Self(Arc::new(Shared { gate: Gate::new(limiter, identify), exemptions, headers, admin_token, reload }))
     }
 
     /// Who decides.
@@ -112,6 +118,11 @@ impl App {
         self.0.admin_token.as_ref()
     }
 
+    /// How the rules are exchanged, and how the last exchange went.
+    pub(crate) fn reload(&self) -> &Reload {
+        &self.0.reload
+    }
+
     /// What was decided so far.
     pub(crate) fn totals(&self) -> Totals {
         self.limiter().observer().tally().totals()
@@ -131,6 +142,7 @@ impl App {
             tracked_keys: limiter.store().tracked_keys().unwrap_or(0) + local_keys,
             savings: limiter.store().savings(),
             leases: lease_bounds(limiter),
+            reload: self.reload().status(),
             unauthorized: limiter.observer().callers().counts().collect(),
         };
         limiter.observer().metrics().text(&gauges)

@@ -17,6 +17,7 @@ pub(crate) mod gateway;
 pub(crate) mod health;
 mod json_body;
 mod metrics;
+mod reload;
 mod top;
 
 use std::any::Any;
@@ -69,6 +70,7 @@ impl Routers {
                 Router::new()
                     .merge(health::router(health.clone(), app.clone()))
                     .merge(metrics::router(app.clone()))
+                    .merge(reload::router(app.clone()))
                     .merge(top::router(app.clone())),
             )
             .into(),

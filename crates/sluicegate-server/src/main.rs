@@ -17,6 +17,7 @@ mod jwks;
 mod metrics;
 mod net;
 mod problem;
+mod reload;
 mod resp;
 mod respond;
 mod secret;

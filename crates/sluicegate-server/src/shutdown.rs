@@ -4,7 +4,7 @@
 //! cancelled. A second one cancels [`Shutdown::at_once`]: whoever sends it does not want to wait.
 //! Neither token is ever un-cancelled.
 //!
-//! SIGHUP stops nothing: it asks for a reload, which this build does not have, so it is only logged.
+//! SIGHUP stops nothing: it asks for a reload of the configuration.
 
 use std::io;
 
@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::http::health::{Health, Readiness};
+use crate::reload::Reload;
 
 /// The two steps of stopping. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -61,24 +62,29 @@ impl Signals {
         })
     }
 
-    /// Turns stop signals into steps of `shutdown` until there are no more steps.
-    pub(crate) async fn forward(mut self, shutdown: Shutdown, health: Health) {
+    /// Turns stop signals into steps of `shutdown` until there are no more steps, and hangups into reloads.
+    pub(crate) async fn forward(mut self, shutdown: Shutdown, health: Health, reload: Reload) {
         while !shutdown.at_once.is_cancelled() {
             let signal = tokio::select! {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
                 _ = self.hangup.recv() => {
-                    tracing::warn!(
-                        signal = "SIGHUP",
-                        "reloading is not part of this build; the configuration in use stays, \
-                         restart the server to change it"
-                    );
+                    // A stop signal does not wait for it.
+                    tokio::spawn(reload_logged(reload.clone()));
                     continue;
                 }
             };
             tracing::info!(signal, "stopping");
             shutdown.step(&health);
         }
+    }
+}
+
+/// What comes of a reload is in the log; only that there was none is left to tell.
+async fn reload_logged(reload: Reload) {
+    tracing::info!(signal = "SIGHUP", "reloading");
+    if let Err(no_reload) = reload.now().await {
+        tracing::warn!(signal = "SIGHUP", "{no_reload}");
     }
 }
 

@@ -26,7 +26,7 @@ use crate::app::{App, AppOptions};
 use crate::config::Config;
 use crate::config::identity::IdentitySettings;
 use crate::config::listeners::{ListenerSettings, Listeners};
-use crate::config::load::{self, LoadError};
+use crate::config::load::LoadError;
 use crate::config::redis::RedisSettings;
 use crate::fleet::Fleet;
 use crate::http::Routers;
@@ -35,6 +35,8 @@ use crate::http::health::{Health, Readiness};
 use crate::identify::identify;
 use crate::net::tls::{Speaks, Tls, TlsError};
 use crate::net::{self, Door, Drained, Listener, ListenerOptions, open_files};
+use crate::reload::file::ConfigFile;
+use crate::reload::{self, Reload, Reloader};
 use crate::resp::{self, RespOptions, Service};
 use crate::settings::{self, Env, Flags, Listen, Settings, StoreUrl};
 use crate::shutdown::{Shutdown, Signals};
@@ -60,9 +62,13 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     telemetry::init(env.log())?;
     let path = settings::config_path(flags, env);
     let is_demo = path.is_none();
-    let config = match path {
-        Some(path) => load::config(path, env.variables())?,
-        None => Config::demo().map_err(LoadError::Mistakes)?,
+    let (config, reload, followed) = match path {
+        Some(path) => {
+            let file = ConfigFile { path: path.to_owned(), flags: flags.clone(), env: env.clone() };
+            let (config, reload, followed) = reload::open(file)?;
+            (config, reload, Some(followed))
+        }
+        None => (Config::demo().map_err(LoadError::Mistakes)?, Reload::default(), None),
     };
     let settings = settings::merge(flags, env, &config.settings)?;
     let health = Health::default();
@@ -78,7 +84,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         // enough to be called off.
         let _runtime = runtime.enter();
         let (admin_token, has_resp) = (settings.admin_token.clone(), settings.resp != Listen::Off);
-        let options = AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp };
+        let options = AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp, reload };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
     let gateway = Gateway::open(&gateway, app.clone())?;
@@ -87,8 +93,9 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let doors = Doors { routers, resp: Service::new(app.clone(), resp), listeners, exempt };
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
+    let reloader = followed.map(|followed| Reloader::start(followed, app.clone())).transpose()?;
     let outcome = runtime.block_on(async {
-        tokio::spawn(signals.forward(shutdown.clone(), health.clone()));
+        tokio::spawn(signals.forward(shutdown.clone(), health.clone(), app.reload().clone()));
         let keys_of = app.clone();
         tokio::spawn(async move { keys_of.keep_keys_fresh().await });
         let fleet = tokio::select! {
@@ -99,7 +106,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         fleet.leave(&app).await;
         outcome
     });
-    drop(sweeper);
+    drop((reloader, sweeper));
     let Totals { allowed, denied, undecided, degraded, store_failures } = app.totals();
     tracing::info!(allowed, denied, undecided, degraded, store_failures, "stopped");
     // What is still running was cut on purpose; nothing waits for it.

@@ -8,6 +8,9 @@
 //! `degraded` is true while the store, or a part of it, is down. The server is ready all the same as
 //! long as a rule can answer without it; where every rule is closed and all of the store is down,
 //! traffic is better sent elsewhere, and it says `{"status":"unavailable","degraded":true}` with 503.
+//!
+//! `"staleConfiguration":true` is there as well while the configuration file says something that cannot be used: what was
+//! in force before still is, so the server is as ready as it was. `GET /admin/v1/reload` says what is wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -80,9 +83,12 @@ pub(crate) fn router(health: Health, app: App) -> Router {
 }
 
 #[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Report {
     status: &'static str,
     degraded: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stale_configuration: bool,
 }
 
 async fn livez() -> Response {
@@ -96,7 +102,7 @@ async fn livez() -> Response {
 async fn readyz(State((health, app)): State<(Health, App)>) -> Response {
     let limiter = app.limiter();
     let (status, report) = report(health.readiness(), limiter.store().health(), &limiter.rules());
-    uncached(status, report)
+    uncached(status, Report { stale_configuration: !app.reload().status().successful, ..report })
 }
 
 fn report(readiness: Readiness, store: store::Health, rules: &RuleSet) -> (StatusCode, Report) {
@@ -109,7 +115,7 @@ fn report(readiness: Readiness, store: store::Health, rules: &RuleSet) -> (Statu
         Readiness::Ready => (StatusCode::OK, readiness.status()),
         Readiness::Starting | Readiness::Stopping => (StatusCode::SERVICE_UNAVAILABLE, readiness.status()),
     };
-    (code, Report { status, degraded })
+    (code, Report { status, degraded, stale_configuration: false })
 }
 
 /// A probe that is answered from a cache probes the cache.
@@ -165,9 +171,13 @@ mod tests {
         };
         use OnStoreFailure::{Closed, Local, Open};
         let degraded = true;
-        let ready = (StatusCode::OK, Report { status: "ready", degraded });
-        let unavailable = (StatusCode::SERVICE_UNAVAILABLE, Report { status: "unavailable", degraded });
-        let stopping = (StatusCode::SERVICE_UNAVAILABLE, Report { status: "stopping", degraded });
+        let ready = (StatusCode::OK, Report { status: "ready", degraded, stale_configuration: false });
+        let unavailable = (
+            StatusCode::SERVICE_UNAVAILABLE,
+            Report { status: "unavailable", degraded, stale_configuration: false },
+        );
+        let stopping =
+            (StatusCode::SERVICE_UNAVAILABLE, Report { status: "stopping", degraded, stale_configuration: false });
         let partial = store::Health::Partial { class: ErrorClass::Connection };
         for rules in [&[][..], &[Open], &[Local], &[Closed, Open], &[Closed, Local]] {
             assert_eq!(report(Readiness::Ready, down, &with(rules)), ready, "{rules:?}");
@@ -176,7 +186,7 @@ mod tests {
         for rules in [&[Closed][..], &[Closed, Closed]] {
             assert_eq!(report(Readiness::Ready, down, &with(rules)), unavailable, "{rules:?}");
             assert_eq!(report(Readiness::Ready, partial, &with(rules)), ready, "{rules:?}");
-            let up = (StatusCode::OK, Report { status: "ready", degraded: false });
+            let up = (StatusCode::OK, Report { status: "ready", degraded: false, stale_configuration: false });
             assert_eq!(report(Readiness::Ready, store::Health::Up, &with(rules)), up);
             assert_eq!(report(Readiness::Stopping, down, &with(rules)), stopping);
         }

@@ -11,6 +11,7 @@ use sluicegate::{Limiter, MemoryStore, Request};
 use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
 
 use super::*;
+use crate::reload::status::Status;
 use crate::telemetry::watch::Watch;
 use crate::testing::hourly;
 
@@ -21,6 +22,7 @@ const GAUGES: Gauges = Gauges {
     tracked_keys: 0,
     savings: Savings { coalesced_requests: None, denied_from_cache: None, leased_tokens: Vec::new() },
     leases: Vec::new(),
+    reload: Status { successful: true, succeeded_at: 7_999, problems: Vec::new(), needs_restart: Vec::new() },
     unauthorized: Vec::new(),
 };
 
@@ -149,6 +151,7 @@ fn every_series_is_there_from_the_start() {
     }
     assert_eq!(value(&text, "sluicegate_decision_duration_seconds_count"), "0");
     assert_eq!(value(&text, "sluicegate_config_last_reload_successful"), "1");
+    assert_eq!(value(&text, "sluicegate_config_last_reload_success_timestamp_seconds"), "7");
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(value(&text, &format!("sluicegate_build_info{{version=\"{version}\"}}")), "1");
 }
@@ -163,8 +166,7 @@ fn what_a_store_saves_is_there_if_it_counts_it() {
     let bounds = |extra, stranded| LeaseBounds { extra, stranded };
     let leases = vec![("a".into(), bounds(20, 36)), ("b".into(), bounds(0, 30))];
     let savings = Savings { coalesced_requests: Some(5), denied_from_cache: Some(0), leased_tokens };
-    let text =
-        metrics.text(&Gauges { is_store_up: false, tracked_keys: 3, savings, leases, unauthorized: Vec::new() });
+    let text = metrics.text(&Gauges { is_store_up: false, tracked_keys: 3, savings, leases, ..GAUGES });
     for (series, expected) in [
         ("sluicegate_coalesced_requests_total", "5"),
         ("sluicegate_denied_from_cache_total", "0"),

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use super::cells::RuleTotals;
 use super::histogram::{Counted, DURATION_MICROS, RATIO_MILLIONTHS};
 use super::{Metrics, RuleLabels};
+use crate::reload::status::Status;
 
 /// The media type of the format.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -28,6 +29,8 @@ pub(crate) struct Gauges {
     pub(crate) savings: Savings,
     /// What charging ahead may cost, by the name of each rule that does.
     pub(crate) leases: Vec<(Box<str>, LeaseBounds)>,
+    /// How the last reload of the configuration went.
+    pub(crate) reload: Status,
     /// Requests whose sender is not known, by the reason.
     pub(crate) unauthorized: Vec<(&'static str, u64)>,
 }
@@ -47,7 +50,12 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
         one_gauge(
             "sluicegate_config_last_reload_successful",
             "Whether the configuration in force is the last that was read.",
-            1,
+            u64::from(gauges.reload.successful),
+        ),
+        one_gauge(
+            "sluicegate_config_last_reload_success_timestamp_seconds",
+            "When a configuration last took effect, in seconds since 1970.",
+            gauges.reload.succeeded_at / 1_000,
         ),
         family(
             "sluicegate_unauthorized_total",

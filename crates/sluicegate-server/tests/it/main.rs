@@ -24,6 +24,7 @@ mod metrics;
 mod proxy_protocol;
 mod readme;
 mod redis;
+mod reload;
 mod resp;
 mod same_answer;
 mod server;
