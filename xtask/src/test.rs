@@ -23,6 +23,7 @@ pub(crate) const STEPS: &[Step] = &[
         run: servers::front_proxies,
     },
     Step { name: "browser", about: "Chromium for the tests of pages: found, or installed", run: servers::browser },
+    Step { name: "postgres", about: "PostgreSQL for the tests: found, or installed", run: servers::postgres },
     Step {
         name: "workspace",
         about: "unit, integration and documentation tests of every crate, all features on",
