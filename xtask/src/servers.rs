@@ -38,6 +38,15 @@ const HAPROXY: &str = "haproxy";
 const PROXY_REMEDY: &str =
     "Install it yourself: forward-auth is tested behind real proxies, and the gateway is measured beside one";
 
+/// Shows the pages that are tested in a real browser; the package has the same name.
+const CHROMIUM: &str = "chromium";
+const CHROMIUM_REMEDY: &str = "Install it yourself: the pages that we write are tested in a real browser";
+
+/// Finds or installs the browser that pages are tested in.
+pub(crate) fn browser(_: &Workspace) -> Result<String, Failure> {
+    of_debian(CHROMIUM, CHROMIUM, CHROMIUM_REMEDY)
+}
+
 /// The path of nginx, which is installed if need be.
 pub(crate) fn nginx() -> Result<String, Failure> {
     of_debian(NGINX, NGINX, PROXY_REMEDY)

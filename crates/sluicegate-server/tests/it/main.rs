@@ -27,6 +27,7 @@ mod redis;
 mod resp;
 mod same_answer;
 mod server;
+mod simulate;
 mod start;
 mod stop;
 mod storms;
