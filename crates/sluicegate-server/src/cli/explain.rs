@@ -6,7 +6,7 @@
 
 mod question;
 mod report;
-mod words;
+pub(super) mod words;
 
 use std::io::Write as _;
 use std::num::NonZeroU32;

@@ -5,6 +5,7 @@
 //! whatever was denied and however many lines were no requests; 2 that it was not.
 
 mod batch;
+mod compare;
 mod faults;
 mod format;
 mod judge;
@@ -15,6 +16,7 @@ mod reader;
 mod replay;
 mod report;
 mod source;
+mod suggest;
 mod summary;
 mod tally;
 mod words;
@@ -31,12 +33,14 @@ use sluicegate::rules::file::value;
 use super::Error;
 use crate::config::Config;
 use crate::config::load::{self, LoadError};
-use crate::settings::{self, Env, Flags};
+use crate::settings::Env;
+use compare::Comparison;
 use format::Format;
 use format::fields::FieldMap;
 use judge::Judge;
 use reader::Logs;
-use replay::Replayed;
+use replay::{Judges, Replayed};
+use suggest::{Ladders, RuleTexts, Share, Targets, Watch};
 use summary::Summary;
 
 /// The exit code when the log was not read to its end.
@@ -67,6 +71,18 @@ pub(super) struct SimulateArgs {
     /// Also write a report with pictures to this file
     #[arg(long, value_name = "OUT.HTML")]
     report: Option<PathBuf>,
+    /// Try every limit in many sizes, and suggest one
+    #[arg(long)]
+    suggest: bool,
+    /// The most identities that a suggested limit may deny anything (default: 1%, unless --deny-requests is given)
+    #[arg(long, value_name = "PERCENT", requires = "suggest")]
+    deny_identities: Option<Share>,
+    /// The most requests that a suggested limit may deny
+    #[arg(long, value_name = "PERCENT", requires = "suggest")]
+    deny_requests: Option<Share>,
+    /// Another configuration file: say who changes sides
+    #[arg(long, value_name = "OTHER.YAML")]
+    compare: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -102,22 +118,55 @@ pub(super) fn run(args: &SimulateArgs, read_env: impl FnOnce() -> Result<Env, Er
 
 /// The result as it is printed.
 fn simulate(args: &SimulateArgs, env: &Env) -> Result<String, Error> {
-    let flags = Flags { config: args.config.clone(), ..Flags::default() };
-    let config = match settings::config_path(&flags, env) {
-        Some(path) => load::config(path, env.variables())?,
-        None => Config::demo().map_err(LoadError::Mistakes)?,
-    };
+    let first = Tried::load(args.config.as_deref().or(env.config_path()), env)?;
+    let other = args.compare.as_deref().map(|path| Tried::load(Some(path), env)).transpose()?;
     let (logs, is_named) = args.logs()?;
-    Judge::check(&config, is_named)?;
-    let Replayed { read, tally, faults } = replay::replay(&logs, |now| Judge::new(&config, env, is_named, now))?;
+    for tried in [Some(&first), other.as_ref()].into_iter().flatten() {
+        Judge::check(&tried.config, is_named)?;
+    }
+    let mut watch = Watch::default();
+    let judges_at = |now| {
+        if args.suggest {
+            watch = Watch::new(Ladders::new(&first.config.rules, &first.texts, env.variables(), now));
+        }
+        let judge = Judge::new(&first.config, env, is_named, now, watch.clone())?;
+        let other = other.as_ref().map(|other| Judge::new(&other.config, env, is_named, now, Watch::default()));
+        Ok(Judges { judge, comparison: other.transpose()?.map(Comparison::new) })
+    };
+    let Replayed { read, tally, comparison, faults } = replay::replay(&logs, judges_at)?;
     let faults = read.faults.and(faults);
     let names: Vec<String> = args.log.iter().map(|path| source::name(path)).collect();
-    let summary = Summary::new(&names, read.lines, read.late, &faults, &tally);
+    let mut summary = Summary::new(&names, read.lines, read.late, &faults, &tally);
+    let targets = Targets { identities: args.deny_identities, requests: args.deny_requests };
+    summary.suggestions = watch.suggestions(&first.texts, targets);
+    let named = comparison.as_ref().zip(other.as_ref());
+    summary.compare = named.map(|(comparison, other)| comparison.compared(other.name.clone()));
     if let Some(path) = &args.report {
-        let shown = settings::config_path(&flags, env).map_or_else(|| "built-in demo".to_owned(), load::shown);
-        write_report(path, &report::html(&summary, &tally, &shown, &names))?;
+        let changes = comparison.as_ref().map(|comparison| &comparison.timeline);
+        write_report(path, &report::html(&summary, &tally, changes, &first.name, &names))?;
     }
     Ok(if args.json { format!("{}\n", serde_json::to_string_pretty(&summary)?) } else { words::text(&summary) })
+}
+
+/// A configuration that is tried.
+#[derive(Debug)]
+struct Tried {
+    name: String,
+    config: Config,
+    texts: RuleTexts,
+}
+
+impl Tried {
+    /// Reads a file, or the built-in demo.
+    fn load(path: Option<&Path>, env: &Env) -> Result<Self, Error> {
+        let (name, text) = match path {
+            Some(path) => (load::shown(path), load::text(path)?),
+            None => ("the built-in demo".to_owned(), Config::demo_text().as_bytes().to_vec()),
+        };
+        let config = Config::parse(&text, &name, env.variables()).map_err(LoadError::Mistakes)?;
+        let texts = RuleTexts::read(&text, &name)?;
+        Ok(Self { name, config, texts })
+    }
 }
 
 impl SimulateArgs {

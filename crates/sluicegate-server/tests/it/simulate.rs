@@ -2,6 +2,7 @@
 //! those of an exact model and of a live server.
 
 mod browser;
+mod choices;
 mod hostile;
 mod live;
 mod model;

@@ -7,8 +7,9 @@ use sluicegate::path::PathError;
 
 use super::format::Fault;
 
-/// How many lines are shown: enough to see a pattern.
-const SAMPLES_MAX: usize = 10;
+/// How many lines are shown, and how many of them for one reason: enough to see a pattern.
+const SAMPLES_MAX: usize = 12;
+const SAMPLES_OF_A_REASON: u64 = 3;
 /// How much of a line is shown, in characters.
 const EXCERPT_CHARACTERS: usize = 120;
 
@@ -66,11 +67,11 @@ pub(super) struct Faults {
 impl Faults {
     pub(super) fn add(&mut self, log: usize, line: u64, reason: Reason, text: &[u8]) {
         let reason = reason.to_string();
-        if self.samples.len() < SAMPLES_MAX {
-            let (reason, excerpt) = (reason.clone(), excerpt(text));
-            self.samples.push(Sample { log, line, reason, excerpt });
+        let count = self.counts.entry(reason.clone()).or_default();
+        *count += 1;
+        if *count <= SAMPLES_OF_A_REASON && self.samples.len() < SAMPLES_MAX {
+            self.samples.push(Sample { log, line, reason, excerpt: excerpt(text) });
         }
-        *self.counts.entry(reason).or_default() += 1;
     }
 
     pub(super) fn total(&self) -> u64 {

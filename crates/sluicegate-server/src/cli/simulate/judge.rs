@@ -21,6 +21,7 @@ use sluicegate::{CheckError, Limiter, MemoryStore, Request};
 
 use super::batch::Logged;
 use super::faults::Reason;
+use super::suggest::Watch;
 use crate::cli::Error;
 use crate::config::Config;
 use crate::config::identity::{IdentitySettings, SourceSettings};
@@ -35,7 +36,7 @@ const STEPS_PER_SWEEP: usize = 32;
 /// Decides by one configuration.
 #[derive(Debug)]
 pub(super) struct Judge {
-    gate: Gate<MemoryStore, ManualClock>,
+    gate: Gate<MemoryStore, ManualClock, Watch>,
     clock: ManualClock,
     exempt: Box<[PathPattern]>,
     proxies: TrustedProxies,
@@ -48,6 +49,7 @@ pub(super) struct Judge {
 
 /// What came of a request.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for every line")]
 pub(super) enum Judged<'l> {
     Decided(Who<'l>, Decision),
     /// It passes without being asked.
@@ -88,14 +90,20 @@ impl Judge {
         }
     }
 
-    /// A judge by `config`, for a log that begins at `now`.
-    pub(super) fn new(config: &Config, env: &Env, is_named: bool, now: Timestamp) -> Result<Self, Error> {
+    /// A judge by `config`, for a log that begins at `now`; `watch` sees what is decided.
+    pub(super) fn new(
+        config: &Config,
+        env: &Env,
+        is_named: bool,
+        now: Timestamp,
+        watch: Watch,
+    ) -> Result<Self, Error> {
         let settings = settings(config);
         let ipv6_prefix = settings.ipv6_prefix;
         let identify = identify(settings, config.proxies.clone(), env.variables())?;
         let clock = ManualClock::at(now);
         let store = MemoryStore::new(config.memory, now);
-        let limiter = Limiter::new(config.rules.clone(), store, clock.clone());
+        let limiter = Limiter::new(config.rules.clone(), store, clock.clone()).observed(watch);
         Ok(Self {
             gate: Gate::new(limiter, identify),
             clock,

@@ -3,12 +3,14 @@
 //!
 //! Every text goes through [`markup`], which escapes it: logs are written by strangers.
 
+mod changes;
 mod heat;
 mod markup;
 mod minute;
 mod over_time;
 mod peaks;
 mod people;
+mod suggestions;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -23,8 +25,15 @@ use super::words::percent;
 const STYLE: &str = include_str!("report/style.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The whole file. `names` are the logs, and `config` is what was tried.
-pub(super) fn html(summary: &Summary, tally: &Tally, config: &str, names: &[String]) -> String {
+/// The whole file. `names` are the logs, `config` is what was tried, and `changes` what another configuration changes over
+/// time.
+pub(super) fn html(
+    summary: &Summary,
+    tally: &Tally,
+    changes: Option<&Timeline>,
+    config: &str,
+    names: &[String],
+) -> String {
     let mut page = Markup::default();
     head(&mut page, config);
     page.open("header", "");
@@ -50,6 +59,10 @@ pub(super) fn html(summary: &Summary, tally: &Tally, config: &str, names: &[Stri
     peaks::section(&mut page, tally);
     heat::section(&mut page, &tally.heat);
     minute::section(&mut page, tally.minutes.worst());
+    if let (Some(compared), Some(timeline)) = (&summary.compare, changes) {
+        changes::section(&mut page, compared, timeline);
+    }
+    suggestions::section(&mut page, summary.suggestions.as_deref().unwrap_or_default());
     malformed(&mut page, summary);
     page.close("main");
     page.finish()

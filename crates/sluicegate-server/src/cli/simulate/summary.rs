@@ -4,8 +4,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sluicegate::rules::Mode;
 
+use super::compare::Compared;
 use super::faults::Faults;
 use super::order::Late;
+use super::suggest::Suggestion;
 use super::tally::people::Person;
 use super::tally::{RuleTally, Tally};
 
@@ -34,6 +36,12 @@ pub(super) struct Summary {
     pub(super) hardest_hit: Vec<Hit>,
     pub(super) reasons: Vec<ReasonSummary>,
     pub(super) samples: Vec<SampleSummary>,
+    /// With `--suggest` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) suggestions: Option<Vec<Suggestion>>,
+    /// With `--compare` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) compare: Option<Compared>,
 }
 
 /// Lines behind those before them, which were decided at the time of those.
@@ -121,12 +129,14 @@ impl Summary {
             hardest_hit: people.hardest_hit(HIT_MAX).into_iter().map(Hit::new).collect(),
             reasons: faults.counts.iter().map(reason).collect(),
             samples: faults.samples.iter().map(sample).collect(),
+            suggestions: None,
+            compare: None,
         }
     }
 }
 
 impl RuleSummary {
-    fn new(tally: &RuleTally) -> Self {
+    pub(super) fn new(tally: &RuleTally) -> Self {
         let is_shadow = tally.mode == Mode::Shadow;
         let said = tally.said;
         Self {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::compare::Compared;
+use super::suggest;
 use super::summary::{RuleSummary, Summary};
 
 /// How many of those who were denied most are shown.
@@ -26,7 +28,32 @@ pub(super) fn text(summary: &Summary) -> String {
     rules(&mut text, &summary.rules);
     people(&mut text, summary);
     malformed(&mut text, summary);
+    if let Some(compared) = &summary.compare {
+        comparison(&mut text, compared);
+    }
+    if let Some(suggestions) = &summary.suggestions {
+        suggest::words::append(&mut text, suggestions);
+    }
     text
+}
+
+fn comparison(text: &mut String, compared: &Compared) {
+    let Compared { config, requests, denied, newly_denied, newly_allowed, .. } = compared;
+    let share = percent(*denied, *requests);
+    let _ = writeln!(text, "\nwith {config}: {} allowed, {denied} denied ({share})", compared.allowed);
+    let _ = writeln!(
+        text,
+        "{newly_denied} newly denied, {newly_allowed} newly allowed, {} allowed and {} denied by both",
+        compared.both_allowed, compared.both_denied
+    );
+    rules(text, &compared.rules);
+    if !compared.identities.is_empty() {
+        text.push_str("\nwho changes sides\n");
+    }
+    for changed in &compared.identities[..compared.identities.len().min(HIT_SHOWN)] {
+        let (name, denied, allowed) = (visible(&changed.identity), changed.newly_denied, changed.newly_allowed);
+        let _ = writeln!(text, "  {denied:>12} newly denied  {allowed:>12} newly allowed  {name}");
+    }
 }
 
 fn lines(text: &mut String, summary: &Summary) {

@@ -148,8 +148,9 @@ fn the_report_shows_in_a_browser_and_nothing_in_it_acts() {
     let rules = "rules:\n  - { name: one, limits: [ { algorithm: fixed_window, limit: 1, window: 1h } ] }\n";
     let folder = Folder::new(rules);
     let report = folder.path("<b>&report.html");
-    let arguments =
-        ["--log", "-", "--format", "json", "--identity", "who", "--report", report.to_str().expect("text")];
+    let other = folder.file("other.yaml", rules.replace("limit: 1", "limit: 2"));
+    let arguments = ["--log", "-", "--format", "json", "--identity", "who", "--suggest", "--compare", &other];
+    let arguments = [&arguments[..], &["--report", report.to_str().expect("text")]].concat();
     let summary = folder.json(&arguments, hostile_log().as_bytes());
     assert!(summary["denied"].as_u64() > Some(10) && summary["malformed"].as_u64() > Some(10), "{summary}");
 

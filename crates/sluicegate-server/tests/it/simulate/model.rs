@@ -26,26 +26,17 @@ struct ModelRule {
     yaml: &'static str,
 }
 
+fn bucket(capacity: u64, amount: u64, seconds: u64, credits: u64, credit_ttl: u64) -> Limit {
+    let (period, credit_ttl) = (seconds * SECOND, credit_ttl * SECOND);
+    Limit::Bucket(Bucket { capacity, credits, amount, period, credit_ttl })
+}
+
+fn rule(name: &'static str, path: &'static str, cost: u64, limits: Vec<Limit>, yaml: &'static str) -> ModelRule {
+    ModelRule { name, is_global: false, is_shadow: false, path, cost, limits, yaml }
+}
+
 fn rules() -> Vec<ModelRule> {
-    let bucket = |capacity, amount, period: u64, credits, credit_ttl: u64| {
-        Limit::Bucket(Bucket {
-            capacity,
-            credits,
-            amount,
-            period: period * SECOND,
-            credit_ttl: credit_ttl * SECOND,
-        })
-    };
     let day = 86_400;
-    let rule = |name, path, cost, limits, yaml| ModelRule {
-        name,
-        is_global: false,
-        is_shadow: false,
-        path,
-        cost,
-        limits,
-        yaml,
-    };
     vec![
         rule(
             "bucket",

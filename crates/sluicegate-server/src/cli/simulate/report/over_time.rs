@@ -42,7 +42,7 @@ pub(super) fn picture(page: &mut Markup, label: &str, timeline: &Timeline) {
         .map(|(place, (start, _))| (place, shown(*start, format)))
         .collect();
     bars_with_ticks(page, label, &bars, &ticks);
-    page.element("p", "legend", &format!("each bar is {width}"));
+    page.element("p", "legend", &format!("Blue is allowed, red is denied; each bar is {width}."));
 }
 
 /// Draws bars with some words below.
@@ -55,7 +55,7 @@ pub(super) fn bars_with_ticks(page: &mut Markup, label: &str, bars: &[Bar], tick
     let count = bars.len().max(1) as i64;
     for (place, bar) in bars.iter().enumerate() {
         let x = LEFT + AREA[0] * place as i64 / count;
-        let width = (LEFT + AREA[0] * (place as i64 + 1) / count - x).min(300).max(4);
+        let width = (LEFT + AREA[0] * (place as i64 + 1) / count - x).clamp(4, 300);
         let width = width - (width / 8);
         let (allowed, denied) = (scaled(AREA[1], bar.count.allowed, end), scaled(AREA[1], bar.count.denied, end));
         if bar.count.total() == 0 {

@@ -1,12 +1,13 @@
-//! Counts over time in a fixed number of steps, whatever the length of the log: when it grows beyond them, each two become
-//! one.
+//! Counts over time in a fixed number of steps, whatever the length of the log: when it grows beyond them, several
+//! become one.
 
 use super::Count;
 
 /// The most steps: about as many as a picture has room for.
 pub(crate) const STEPS_MAX: usize = 240;
-/// The first width of a step.
-const WIDTH_MICROS: u64 = 1_000_000;
+/// How wide steps are, in seconds, one after the other; each is a multiple of the one before it. Beyond the last they double.
+const WIDTHS: [u64; 13] = [1, 2, 10, 30, 60, 120, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400];
+const SECOND_MICROS: u64 = 1_000_000;
 
 /// Counts over time. Steps begin at multiples of their width.
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct Timeline {
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { width_micros: WIDTH_MICROS, first: 0, steps: Vec::new() }
+        Self { width_micros: WIDTHS[0] * SECOND_MICROS, first: 0, steps: Vec::new() }
     }
 }
 
@@ -32,7 +33,7 @@ impl Timeline {
             self.first = step;
         }
         while step.saturating_sub(self.first) >= STEPS_MAX as u64 {
-            self.halve();
+            self.widen();
             step = at_micros / self.width_micros;
         }
         let place = step.saturating_sub(self.first) as usize;
@@ -42,22 +43,28 @@ impl Timeline {
         self.steps[place].add(is_allowed);
     }
 
-    /// Makes each two steps one.
-    fn halve(&mut self) {
-        let mut halved = vec![Count::default(); self.steps.len() / 2 + 1];
+    /// Makes several steps one.
+    fn widen(&mut self) {
+        let seconds = self.width_micros / SECOND_MICROS;
+        let wider = WIDTHS.iter().copied().find(|width| *width > seconds).unwrap_or(seconds * 2);
+        let factor = wider / seconds;
+        let mut widened = vec![Count::default(); self.steps.len() / factor as usize + 2];
         for (step, count) in (self.first..).zip(&self.steps) {
-            let place = &mut halved[(step / 2 - self.first / 2) as usize];
+            let place = &mut widened[(step / factor - self.first / factor) as usize];
             *place = place.and(*count);
         }
-        self.first /= 2;
-        self.width_micros *= 2;
-        self.steps = halved;
+        while widened.last().is_some_and(|count| count.total() == 0) {
+            widened.pop();
+        }
+        self.first /= factor;
+        self.width_micros = wider * SECOND_MICROS;
+        self.steps = widened;
     }
 
     /// Widens the steps until they are at least so wide, for pictures that stand side by side.
     pub(crate) fn widened(mut self, width_micros: u64) -> Self {
         while self.width_micros < width_micros {
-            self.halve();
+            self.widen();
         }
         self
     }
@@ -79,6 +86,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_when_steps_are_joined() {
+        assert!(WIDTHS.windows(2).all(|pair| pair[1].is_multiple_of(pair[0])));
         let mut timeline = Timeline::default();
         let times: Vec<u64> = (0..10_000).map(|number| 1_700_000_001_500_000 + number * number * 1_000).collect();
         for (number, at_micros) in times.iter().enumerate() {
@@ -91,7 +99,6 @@ mod tests {
             let within = |at: &&u64| (start..start + timeline.width_micros()).contains(*at);
             assert_eq!(times.iter().filter(within).count() as u64, count.total(), "{start}");
         }
-        // Half the steps are used at least.
-        assert!(timeline.steps().count() > STEPS_MAX / 3);
+        assert!(timeline.steps().count() > STEPS_MAX / 6);
     }
 }
