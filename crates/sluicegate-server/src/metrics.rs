@@ -2,17 +2,19 @@
 //!
 //! Counting is part of every decision, so it must cost next to nothing: each thread has [cells](cells::Cells) of its own,
 //! found by its [place], where it adds without a lock and without an atomic addition; whoever asks adds up the
-//! cells of all threads. A limit's cells are found by the place of its rule in the set and the place of its algorithm,
-//! nothing is looked up. [`text`] writes it all in Prometheus' format.
+//! cells of all threads. A limit's cells are found by the slot of its rule and the place of its algorithm, nothing is
+//! looked up. [`text`] writes it all in Prometheus' format.
 //!
 //! No label holds anything that a client sends: labels are the names of rules, algorithms, outcomes, operations and
-//! classes of errors, and all of them are there from the start.
+//! classes of errors, and all of them are there from the start. When rules are replaced, those that stay go on counting,
+//! and those that go take their series with them.
 
 mod cells;
 mod histogram;
 mod place;
 mod text;
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,16 +23,17 @@ use sluicegate::observe::{Decided, LimitOutcome, Observed, Operation, Undecided}
 use sluicegate::rules::{Rule, RuleSet};
 use sluicegate::store::{ErrorClass, StoreError};
 
-use cells::{Cells, Totals};
+use cells::{Cells, RuleTotals, Totals};
+use parking_lot::RwLock;
 pub(crate) use text::{CONTENT_TYPE, Gauges};
 
 /// Everything that is counted.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// The rules, in the order of their set, and then what stands for limits that requests bring themselves.
-    rules: Box<[RuleLabels]>,
-    /// The place of the latter.
-    brought: Option<usize>,
+    /// The rules, in the order of their set. Read and written by those who look, never by those who count.
+    rules: RwLock<Box<[RuleLabels]>>,
+    /// What limits that requests bring themselves are counted under.
+    brought: Option<RuleLabels>,
     /// The cells of each place, made when a thread first counts there.
     cells: [OnceLock<Box<Cells>>; place::PLACES],
     /// Rare enough to share.
@@ -41,6 +44,9 @@ pub(crate) struct Metrics {
 #[derive(Debug)]
 struct RuleLabels {
     name: Box<str>,
+    slot: u32,
+    /// What was counted in the slot before it was this rule's.
+    before: Option<Box<RuleTotals>>,
     /// The places, in [`Quota::ALGORITHMS`], of those that it uses for anybody.
     algorithms: Vec<usize>,
 }
@@ -48,13 +54,26 @@ struct RuleLabels {
 impl Metrics {
     /// Nothing counted yet, by these rules, and by limits that requests bring themselves under this name.
     pub(crate) fn new(rules: &RuleSet, brought: Option<&str>) -> Self {
-        let brought = brought.map(RuleLabels::brought);
         Self {
-            brought: brought.as_ref().map(|_| rules.rules().len()),
-            rules: rules.rules().iter().map(RuleLabels::of).chain(brought).collect(),
+            rules: RwLock::new(labels(rules).collect()),
+            brought: brought.map(RuleLabels::brought),
             cells: std::array::from_fn(|_| OnceLock::new()),
             store_errors: std::array::from_fn(|_| AtomicU64::new(0)),
         }
+    }
+
+    /// Other rules are about to be in force.
+    pub(crate) fn rules_replaced(&self, rules: &RuleSet) {
+        let mut known = self.rules.write();
+        let known_before = std::mem::take(&mut *known).into_iter();
+        let mut before: HashMap<(Box<str>, u32), _> =
+            known_before.map(|rule| ((rule.name, rule.slot), rule.before)).collect();
+        *known = labels(rules)
+            .map(|rule| {
+                let stays = before.remove(&(rule.name.clone(), rule.slot));
+                RuleLabels { before: stays.unwrap_or_else(|| Some(Box::new(self.in_slot(rule.slot)))), ..rule }
+            })
+            .collect();
     }
 
     /// Counts a decision.
@@ -73,7 +92,7 @@ impl Metrics {
 
     /// Counts what came of a limit that a request brought itself.
     pub(crate) fn brought(&self, quota: &Quota, outcome: LimitOutcome) {
-        let observed = Observed { rule: "", rule_index: self.brought, quota, outcome, verdict: None };
+        let observed = Observed { rule: "", slot: None, quota, outcome, verdict: None };
         self.cells().limit(&observed);
     }
 
@@ -99,30 +118,48 @@ impl Metrics {
     #[inline]
     fn cells(&self) -> &Cells {
         let place = place::current();
-        self.cells[place].get_or_init(|| Box::new(Cells::new(self.rules.len(), place::is_shared(place))))
+        self.cells[place].get_or_init(|| Box::new(Cells::new(place::is_shared(place))))
     }
 
     /// The sums over all threads.
     fn totals(&self) -> Totals {
-        let mut totals = Totals::new(self.rules.len());
+        let mut totals = Totals::default();
         self.cells.iter().filter_map(OnceLock::get).for_each(|cells| totals.add(cells));
         totals
     }
+
+    /// All that was ever counted in this slot.
+    fn in_slot(&self, slot: u32) -> RuleTotals {
+        let mut totals = RuleTotals::default();
+        self.cells.iter().filter_map(OnceLock::get).for_each(|cells| totals.add_slot(cells, slot));
+        totals
+    }
+
+    /// What was counted for this rule.
+    fn of_rule(&self, rule: &RuleLabels) -> RuleTotals {
+        let counted = self.in_slot(rule.slot);
+        rule.before.as_ref().map_or_else(|| counted.clone(), |before| counted.since(before))
+    }
+}
+
+/// The labels of all rules, in whose slots nothing was counted yet.
+fn labels(rules: &RuleSet) -> impl Iterator<Item = RuleLabels> {
+    rules.rules().iter().zip(rules.slots()).map(|(rule, slot)| RuleLabels::of(rule, *slot))
 }
 
 impl RuleLabels {
     fn brought(name: &str) -> Self {
         let token_bucket = Quota::ALGORITHMS.iter().position(|algorithm| *algorithm == TokenBucket::NAME);
-        Self { name: name.into(), algorithms: token_bucket.into_iter().collect() }
+        Self { name: name.into(), slot: 0, before: None, algorithms: token_bucket.into_iter().collect() }
     }
 
-    fn of(rule: &Rule) -> Self {
+    fn of(rule: &Rule, slot: u32) -> Self {
         let tiers = rule.tiers.iter().map(|(_, limits)| limits);
         let overrides = rule.overrides.iter().map(|each| &each.limits);
         let all = tiers.chain(overrides).chain([&rule.limits]);
         let used: Vec<usize> = all.flat_map(|limits| limits.quotas()).map(Quota::algorithm_index).collect();
         let algorithms = (0..Quota::ALGORITHMS.len()).filter(|index| used.contains(index)).collect();
-        Self { name: rule.space.name().into(), algorithms }
+        Self { name: rule.space.name().into(), slot, before: None, algorithms }
     }
 }
 

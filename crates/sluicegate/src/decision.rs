@@ -117,7 +117,7 @@ impl Decision {
     pub fn outcomes(&self) -> impl Iterator<Item = Observed<'_>> {
         let said = self.limits().map(|report| Observed {
             rule: report.rule,
-            rule_index: Some(report.rule_index),
+            slot: Some(self.rules.slots()[report.rule_index]),
             quota: report.quota,
             outcome: LimitOutcome::said(report.mode, report.verdict.outcome, self.is_degraded()),
             verdict: Some(report.verdict),
@@ -137,7 +137,7 @@ impl Decision {
             for (quota, verdict) in quotas.iter().zip(verdicts.by_ref()) {
                 tell(Observed {
                     rule: rule.space.name(),
-                    rule_index: Some(applied.rule),
+                    slot: Some(self.rules.slots()[applied.rule]),
                     quota,
                     outcome: LimitOutcome::said(rule.mode, verdict.outcome, is_degraded),
                     verdict: Some(*verdict),

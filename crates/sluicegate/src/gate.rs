@@ -130,13 +130,25 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
             resource: &resource,
             identity: caller.identity(),
             address: Some(caller.counted()),
-            tier: self.known_tier(&caller),
+            tier: caller.tier(),
             cost: None,
             target: Some(target(head)),
             stage: Stage::Request,
         };
-        let decision = self.limiter.check(&request).await.map_err(Refusal::Undecided)?;
+        let decision = self.checked(request).await.map_err(Refusal::Undecided)?;
         Ok(Admission { caller, decision })
+    }
+
+    /// Decides. A tier that the rules do not know is the issuer's mistake and not the caller's, so the rules' own limits
+    /// apply.
+    async fn checked(&self, request: Request<'_>) -> Result<Decision, CheckError> {
+        match self.limiter.check(&request).await {
+            Err(CheckError::UnknownTier(unknown)) => {
+                self.limiter.observer().unknown_tier(&unknown.tier);
+                self.limiter.check(&Request { tier: None, ..request }).await
+            }
+            decided => decided,
+        }
     }
 
     /// Who a credential stands for, if the rules let it be looked at.
@@ -164,17 +176,6 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
             }
         }
         unverified.verify(self.limiter.clock().now()).await.map_err(Refusal::Unauthorized)
-    }
-
-    /// The tier, if the rules know it. One that they do not know is the issuer's mistake and not the caller's, so the
-    /// rules' own limits apply.
-    fn known_tier<'c>(&self, caller: &'c Caller) -> Option<&'c str> {
-        let tier = caller.tier()?;
-        if self.limiter.rules().tiers().iter().any(|known| **known == *tier) {
-            return Some(tier);
-        }
-        self.limiter.observer().unknown_tier(tier);
-        None
     }
 }
 

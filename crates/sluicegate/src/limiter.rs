@@ -8,22 +8,25 @@
 //! keeps this instance's share of the limits of those that are `local`. Refunds and resets have no such way: one
 //! that failed is an error.
 
+mod error;
 mod failure;
 mod fallback;
+mod live;
 
 use crate::clock::{Clock, SystemClock};
 use crate::decision::{Decision, Degradation};
-use crate::identity::{InvalidText, Request, Stage};
+use crate::identity::{Request, Stage};
 use crate::instances::Instances;
 use crate::observe::{Decided, NoObserver, Observer, Operation, Undecided};
 use crate::rules::RuleSet;
-use crate::rules::matching::{Matched, UnknownTier};
+use crate::rules::matching::Matched;
 use crate::store::memory::MemoryOptions;
 use crate::store::{Charge, MemoryStore, Reply, Store, StoreError, Verdicts};
+pub use error::CheckError;
 use failure::Answers;
 use fallback::Fallback;
+use live::LiveRules;
 use sluicegate_core::{Cost, Micros, Timestamp};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +57,7 @@ use std::time::Duration;
 /// ```
 #[derive(Debug)]
 pub struct Limiter<S, C = SystemClock, O = NoObserver> {
-    rules: Arc<RuleSet>,
+    rules: LiveRules,
     store: S,
     clock: C,
     observer: O,
@@ -87,9 +90,9 @@ impl From<Action> for Operation {
 impl<S: Store, C: Clock> Limiter<S, C> {
     /// A limiter that nobody observes.
     pub fn new(rules: RuleSet, store: S, clock: C) -> Self {
-        let rules = if store.charges_ahead() { rules.charged_ahead() } else { rules };
+        let rules = LiveRules::new(for_store(rules, &store));
         let fallback = Fallback::new(MemoryOptions::default(), Instances::default());
-        Self { rules: Arc::new(rules), store, clock, observer: NoObserver, fallback }
+        Self { rules, store, clock, observer: NoObserver, fallback }
     }
 
     /// The same limiter, observed.
@@ -146,13 +149,55 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     ///
     /// # Errors
     /// If the request is malformed.
-    pub fn validate(&self, request: &Request<'_>) -> Result<(), CheckError> {
-        self.matched(request).map(|_| ())
+    pub fn validate(&self, rules: &RuleSet, request: &Request<'_>) -> Result<(), CheckError> {
+        matched(rules, request).map(|_| ())
     }
 
-    /// The rules.
-    pub fn rules(&self) -> &RuleSet {
-        &self.rules
+    /// As [`Limiter::check`], by rules that are in force or were when they were [asked for](Limiter::rules): for several
+    /// requests that belong together, or whatever was looked up in them before.
+    ///
+    /// # Errors
+    /// As [`Limiter::check`].
+    pub async fn check_by(&self, rules: &Arc<RuleSet>, request: &Request<'_>) -> Result<Decision, CheckError> {
+        self.act_by(Arc::clone(rules), request, Action::Charge).await
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> Arc<RuleSet> {
+        self.rules.get()
+    }
+
+    /// Puts other rules in force, for all requests that come from now on; those under way are decided by the rules that
+    /// they came under. State is kept, by the names of the rules: of a rule that stays under other limits each algorithm
+    /// keeps what it can.
+    ///
+    /// ```
+    /// use sluicegate::clock::SystemClock;
+    /// use sluicegate::core::{Align, FixedWindow, Micros, Quota};
+    /// use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
+    /// use sluicegate::{Limiter, MemoryStore, Request};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// let daily = |limit| -> Result<RuleSet, Box<dyn std::error::Error>> {
+    ///     let quota = Quota::from(FixedWindow::new(limit, Micros::from_secs(86_400), Align::Epoch)?);
+    ///     let rule = Rule::new("daily", Limits::all("daily", [(None, quota)]));
+    ///     Ok(RuleSet::new(vec![rule], vec![], Unmatched::Allow)?)
+    /// };
+    /// let limiter = Limiter::new(daily(1)?, MemoryStore::default(), SystemClock::new());
+    /// let request = Request::new("reports", "alice");
+    /// assert!(limiter.check(&request).await?.is_allowed());
+    /// assert!(!limiter.check(&request).await?.is_allowed());
+    ///
+    /// limiter.replace_rules(daily(2)?);
+    /// assert!(limiter.check(&request).await?.is_allowed(), "one of two is left");
+    /// assert!(!limiter.check(&request).await?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn replace_rules(&self, rules: RuleSet) {
+        self.rules.replace(for_store(rules, &self.store), |rules| self.observer.rules_replaced(rules));
     }
 
     /// The store.
@@ -181,8 +226,17 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     }
 
     async fn act(&self, request: &Request<'_>, action: Action) -> Result<Decision, CheckError> {
-        let began = self.began();
-        let matched = self.matched(request)?;
+        self.act_by(self.rules.get(), request, action).await
+    }
+
+    async fn act_by(
+        &self,
+        rules: Arc<RuleSet>,
+        request: &Request<'_>,
+        action: Action,
+    ) -> Result<Decision, CheckError> {
+        let began = self.began(&rules);
+        let matched = matched(&rules, request)?;
         let now = self.clock.now();
         let began = began.unwrap_or(now);
         let (charges, deadline) = (&*matched.charges, matched.deadline);
@@ -201,14 +255,23 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let is_covered = matched.any || is_free;
         let decision = match asked {
             Ok(reply) => {
-                let rules = Arc::clone(&self.rules);
-                let decision = Decision::new(rules, matched.applied, reply.verdicts, reply.now, is_covered);
-                if matched.any_local && self.store.can_fail() {
-                    self.fallback.follow(&self.rules, &matched.charges, &decision, self.clock.now(), action);
+                let is_followed = matched.any_local && self.store.can_fail();
+                let (charges, applied) = matched.into_parts();
+                let decided = |rules| Decision::new(rules, applied, reply.verdicts, reply.now, is_covered);
+                if is_followed {
+                    let decision = decided(Arc::clone(&rules));
+                    self.fallback.follow(&rules, &charges, &decision, self.clock.now(), action);
+                    decision
+                } else {
+                    // The rules go with the decision: a second reference would be counted where all threads count.
+                    drop(charges);
+                    decided(rules)
                 }
-                decision
             }
-            Err(error) => self.without_store(request, matched, error, is_covered, action, took)?,
+            Err(error) => {
+                let failed = Failed { rules: &rules, request, matched, error, is_covered };
+                self.without_store(failed, action, took)?
+            }
         };
         if action == Action::Charge {
             self.observer.decided(&Decided { request, decision: &decision, asked_at: now, took });
@@ -218,8 +281,8 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
 
     /// The instant before the rules are matched, where that is worth knowing: a few are matched in less time than the
     /// clock can tell.
-    fn began(&self) -> Option<Timestamp> {
-        let is_long = self.rules.rules().len() > RULES_AT_ONCE;
+    fn began(&self, rules: &RuleSet) -> Option<Timestamp> {
+        let is_long = rules.rules().len() > RULES_AT_ONCE;
         (is_long && self.observer.wants_durations()).then(|| self.clock.now())
     }
 
@@ -255,94 +318,47 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
 
     /// What the rules say where the store said nothing, at the time it is now: the store may have been waited for.
     #[cold]
-    fn without_store(
-        &self,
-        request: &Request<'_>,
-        matched: Matched<'_>,
-        error: StoreError,
-        is_covered: bool,
-        action: Action,
-        took: Micros,
-    ) -> Result<Decision, CheckError> {
+    fn without_store(&self, failed: Failed<'_>, action: Action, took: Micros) -> Result<Decision, CheckError> {
+        let Failed { rules, request, matched, error, is_covered } = failed;
         self.observer.store_failed(&error);
         let now = self.clock.now();
         let Answers { local, open, closed } = match action {
-            Action::Charge | Action::Peek => failure::answers(&self.rules, matched, error.class),
+            Action::Charge | Action::Peek => failure::answers(rules, matched, error.class),
             Action::Refund | Action::Reset => return Err(error.into()),
         };
         if !closed.is_empty() {
             if action == Action::Charge {
-                let (error, rules, closed) = (&error, &*self.rules, &*closed);
+                let (error, closed) = (&error, &*closed);
                 self.observer.undecided(&Undecided { request, error, now, took, rules, closed });
             }
             return Err(error.into());
         }
-        let verdicts = self.fallback.decide(&self.rules, &local, now, action);
-        let decision = Decision::new(Arc::clone(&self.rules), local.applied, verdicts, now, is_covered);
+        let verdicts = self.fallback.decide(rules, &local, now, action);
+        let decision = Decision::new(Arc::clone(rules), local.applied, verdicts, now, is_covered);
         Ok(decision.degraded(Degradation { error, open }))
     }
+}
 
-    fn matched<'a>(&'a self, request: &Request<'a>) -> Result<Matched<'a>, CheckError> {
-        request.validate()?;
-        Ok(self.rules.charges(request)?)
-    }
+/// A request that the store said nothing to.
+struct Failed<'a> {
+    rules: &'a Arc<RuleSet>,
+    request: &'a Request<'a>,
+    matched: Matched<'a>,
+    error: StoreError,
+    is_covered: bool,
+}
+
+/// The rules as a limiter on this store charges them.
+fn for_store(rules: RuleSet, store: &impl Store) -> RuleSet {
+    if store.charges_ahead() { rules.charged_ahead() } else { rules }
+}
+
+fn matched<'a>(rules: &'a RuleSet, request: &Request<'a>) -> Result<Matched<'a>, CheckError> {
+    request.validate()?;
+    Ok(rules.charges(request)?)
 }
 
 /// True if the state is the identity's alone.
 fn is_own(charge: &Charge<'_>) -> bool {
     charge.key.subject.identity.is_some()
-}
-
-/// Why a request got no decision.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum CheckError {
-    /// The request names something that cannot be a name.
-    InvalidText(InvalidText),
-    /// The request names a tier that does not exist.
-    UnknownTier(UnknownTier),
-    /// The store could not decide, and no policy decided in its stead.
-    Store(StoreError),
-}
-
-impl CheckError {
-    /// The field of the request that is wrong, if it is the request's fault.
-    #[must_use]
-    pub fn field(&self) -> Option<&'static str> {
-        match self {
-            Self::InvalidText(error) => Some(error.field),
-            Self::UnknownTier(_) => Some("tier"),
-            Self::Store(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InvalidText(error) => error.fmt(formatter),
-            Self::UnknownTier(error) => error.fmt(formatter),
-            Self::Store(error) => error.fmt(formatter),
-        }
-    }
-}
-
-impl std::error::Error for CheckError {}
-
-impl From<InvalidText> for CheckError {
-    fn from(error: InvalidText) -> Self {
-        Self::InvalidText(error)
-    }
-}
-
-impl From<UnknownTier> for CheckError {
-    fn from(error: UnknownTier) -> Self {
-        Self::UnknownTier(error)
-    }
-}
-
-impl From<StoreError> for CheckError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
 }

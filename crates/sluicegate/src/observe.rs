@@ -44,6 +44,12 @@ pub trait Observer: Send + Sync {
     fn unknown_tier(&self, tier: &str) {
         let _ = tier;
     }
+
+    /// These rules are about to take the place of those in force. A slot that none of the latter has may have been
+    /// another rule's before them.
+    fn rules_replaced(&self, rules: &RuleSet) {
+        let _ = rules;
+    }
 }
 
 /// What a store is asked to do, in the words of metrics.
@@ -150,8 +156,8 @@ impl LimitOutcome {
 pub struct Observed<'a> {
     /// The rule it belongs to.
     pub rule: &'a str,
-    /// The rule's place in its set; none if the request brought the limit itself.
-    pub rule_index: Option<usize>,
+    /// The rule's [slot](RuleSet::slots); none if the request brought the limit itself.
+    pub slot: Option<u32>,
     /// The limit, as the rule has it.
     pub quota: &'a Quota,
     /// What came of it.
@@ -190,9 +196,9 @@ pub(crate) fn of_rule(
     outcome: LimitOutcome,
 ) -> impl Iterator<Item = Observed<'_>> {
     let rule = &rules.rules()[applied.rule];
-    let (name, rule_index) = (rule.space.name(), Some(applied.rule));
+    let (name, slot) = (rule.space.name(), Some(rules.slots()[applied.rule]));
     let quotas = rule.limits_of(applied.source).quotas();
-    quotas.iter().map(move |quota| Observed { rule: name, rule_index, quota, outcome, verdict: None })
+    quotas.iter().map(move |quota| Observed { rule: name, slot, quota, outcome, verdict: None })
 }
 
 /// Nobody wants to know.
@@ -224,5 +230,9 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn unknown_tier(&self, tier: &str) {
         (**self).unknown_tier(tier);
+    }
+
+    fn rules_replaced(&self, rules: &RuleSet) {
+        (**self).rules_replaced(rules);
     }
 }

@@ -3,6 +3,7 @@
 //! [`matching`] turns a request into the charges of the rules that match it, [`explain`] tells why; `file`, behind the feature of that
 //! name, reads rules from text.
 
+mod check;
 pub mod explain;
 #[cfg(feature = "file")]
 pub mod file;
@@ -14,6 +15,7 @@ pub mod pattern;
 use crate::identity::Stage;
 use crate::path::PathPattern;
 use crate::store::{KeySpace, Lease};
+pub use check::RuleSetError;
 use index::Index;
 pub use lease::LeaseBounds;
 use pattern::Pattern;
@@ -40,6 +42,8 @@ pub struct RuleSet {
     tiers: Vec<Box<str>>,
     unmatched: Unmatched,
     index: Index,
+    /// The slot of each rule.
+    slots: Box<[u32]>,
     /// Whether strict rules have the smaller limits that charging ahead takes.
     is_charged_ahead: bool,
 }
@@ -306,13 +310,27 @@ impl RuleSet {
             }
         }
         let index = Index::new(&rules);
-        Ok(Self { rules, tiers, unmatched, index, is_charged_ahead: false })
+        // Far fewer than 2³².
+        let slots = (0..rules.len() as u32).collect();
+        Ok(Self { rules, tiers, unmatched, index, slots, is_charged_ahead: false })
+    }
+
+    /// The same rules, each in the slot that stands in its place.
+    pub(crate) fn in_slots(self, slots: &[u32]) -> Self {
+        Self { slots: slots.into(), ..self }
     }
 
     /// The rules, in order.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// The slot of each rule, in the order of the rules: a small number to count by. A rule keeps it when a
+    /// [limiter's](crate::Limiter::replace_rules) rules are replaced and it is still among them.
+    #[must_use]
+    pub fn slots(&self) -> &[u32] {
+        &self.slots
     }
 
     /// The tiers that may be named.
@@ -341,46 +359,3 @@ impl RuleSet {
         deciding.peek().is_some() && deciding.all(|rule| rule.on_store_failure == OnStoreFailure::Closed)
     }
 }
-
-impl Rule {
-    /// All its lists of limits: its own, those of tiers and those of overrides.
-    fn limit_lists(&self) -> impl Iterator<Item = &Limits> {
-        let tiers = self.tiers.iter().map(|(_, limits)| limits);
-        let overrides = self.overrides.iter().map(|each| &each.limits);
-        [&self.limits].into_iter().chain(tiers).chain(overrides)
-    }
-
-    fn check_deadline(&self) -> Result<(), RuleSetError> {
-        if DEADLINES.contains(&self.deadline) {
-            return Ok(());
-        }
-        let (name, deadline) = (self.space.name(), self.deadline);
-        Err(RuleSetError(format!("rule {name:?} has a deadline of {deadline:?}: use 1 ms to 10 s")))
-    }
-
-    fn check_limit_counts(&self) -> Result<(), RuleSetError> {
-        for limits in self.limit_lists() {
-            if let Limits::All { quotas, .. } = limits
-                && !(1..=LIMITS_PER_RULE_MAX).contains(&quotas.len())
-            {
-                let name = self.space.name();
-                let count = quotas.len();
-                let remedy = format!("use 1 to {LIMITS_PER_RULE_MAX}, or unlimited");
-                return Err(RuleSetError(format!("rule {name:?} has {count} limits in one list: {remedy}")));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Rules that do not go together; says which and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleSetError(String);
-
-impl std::fmt::Display for RuleSetError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for RuleSetError {}

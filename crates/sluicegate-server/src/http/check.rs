@@ -47,13 +47,14 @@ where
 async fn batch(State(app): State<App>, request: Request) -> Result<Response, Problem> {
     let body = json_body::read(request).await?;
     let checks = wire::request::batch(&body)?;
-    // All of them first: a batch is refused whole or not at all.
+    // All of them first, and by the same rules: a batch is refused whole or not at all.
+    let rules = app.limiter().rules();
     for (index, check) in checks.iter().enumerate() {
-        app.limiter().validate(&check.request()).map_err(|error| respond::invalid_item(error, index))?;
+        app.limiter().validate(&rules, &check.request()).map_err(|error| respond::invalid_item(error, index))?;
     }
     let mut results = Vec::with_capacity(checks.len());
     for check in &checks {
-        results.push(respond::checked(app.limiter().check(&check.request()).await)?);
+        results.push(respond::checked(app.limiter().check_by(&rules, &check.request()).await)?);
     }
     Ok(respond::results(&results))
 }

@@ -95,7 +95,7 @@ async fn livez() -> Response {
 
 async fn readyz(State((health, app)): State<(Health, App)>) -> Response {
     let limiter = app.limiter();
-    let (status, report) = report(health.readiness(), limiter.store().health(), limiter.rules());
+    let (status, report) = report(health.readiness(), limiter.store().health(), &limiter.rules());
     uncached(status, report)
 }
 

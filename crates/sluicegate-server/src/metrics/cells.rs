@@ -1,14 +1,22 @@
 //! The counts of one place.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate::core::{Micros, Quota};
 use sluicegate::observe::{LimitOutcome, Observed, Operation};
+use sluicegate::rules::RULES_MAX;
 
 use super::histogram::{Counted, DURATION_MICROS, Durations, Histogram, RATIO_MILLIONTHS, Ratios, bucket, ratio};
 
 const ALGORITHMS: usize = Quota::ALGORITHMS.len();
 const OUTCOMES: usize = LimitOutcome::ALL.len();
+
+/// How many rules have their cells in one piece of memory, made when one of them is first counted.
+const CHUNK: usize = 32;
+/// Room for several whole sets of rules with no name in common: slots of one that is gone are used again as soon as nobody
+/// decides by it.
+const CHUNKS: usize = 4 * RULES_MAX / CHUNK;
 
 /// Counts that the threads of one place add to. On cache lines of their own, because they are allocated by themselves.
 #[derive(Debug)]
@@ -17,7 +25,10 @@ pub(super) struct Cells {
     is_shared: bool,
     decisions: Durations,
     store: [Durations; Operation::ALL.len()],
-    rules: Box<[RuleCells]>,
+    /// By slot, in chunks.
+    rules: Box<[OnceLock<Box<[RuleCells; CHUNK]>>]>,
+    /// Of limits that requests bring themselves.
+    brought: RuleCells,
 }
 
 #[derive(Debug)]
@@ -34,12 +45,13 @@ impl Default for RuleCells {
 }
 
 impl Cells {
-    pub(super) fn new(rules: usize, is_shared: bool) -> Self {
+    pub(super) fn new(is_shared: bool) -> Self {
         Self {
             is_shared,
             decisions: Durations::default(),
             store: Default::default(),
-            rules: (0..rules).map(|_| RuleCells::default()).collect(),
+            rules: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
+            brought: RuleCells::default(),
         }
     }
 
@@ -58,11 +70,23 @@ impl Cells {
     /// What came of one limit, and what is left of it.
     #[inline]
     pub(super) fn limit(&self, observed: &Observed<'_>) {
-        let Some(rule) = observed.rule_index.and_then(|index| self.rules.get(index)) else { return };
+        let rule = match observed.slot {
+            Some(slot) => self.rule(slot),
+            None => Some(&self.brought),
+        };
+        let Some(rule) = rule else { return };
         self.add(&rule.outcomes[observed.quota.algorithm_index()][observed.outcome as usize], 1);
         if let Some(verdict) = observed.verdict {
             self.observe(&rule.remaining, &RATIO_MILLIONTHS, ratio(verdict.remaining, verdict.limit));
         }
+    }
+
+    /// The cells of the rule in this slot.
+    #[inline]
+    fn rule(&self, slot: u32) -> Option<&RuleCells> {
+        let slot = slot as usize;
+        let chunk = self.rules.get(slot / CHUNK)?;
+        Some(&chunk.get_or_init(Box::default)[slot % CHUNK])
     }
 
     #[inline]
@@ -83,11 +107,11 @@ impl Cells {
 }
 
 /// The sums over several places.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Totals {
     pub(super) decisions: Counted<{ DURATION_MICROS.len() + 1 }>,
     pub(super) store: [Counted<{ DURATION_MICROS.len() + 1 }>; Operation::ALL.len()],
-    pub(super) rules: Box<[RuleTotals]>,
+    pub(super) brought: RuleTotals,
 }
 
 /// The sums of one rule.
@@ -98,25 +122,39 @@ pub(super) struct RuleTotals {
 }
 
 impl Totals {
-    pub(super) fn new(rules: usize) -> Self {
-        Self {
-            decisions: Counted::default(),
-            store: Default::default(),
-            rules: vec![RuleTotals::default(); rules].into(),
-        }
-    }
-
     pub(super) fn add(&mut self, cells: &Cells) {
         self.decisions.add(&cells.decisions);
         for (sum, histogram) in self.store.iter_mut().zip(&cells.store) {
             sum.add(histogram);
         }
-        for (sum, rule) in self.rules.iter_mut().zip(&cells.rules) {
-            for (sum, count) in sum.outcomes.as_flattened_mut().iter_mut().zip(rule.outcomes.as_flattened()) {
-                *sum += count.load(Ordering::Relaxed);
-            }
-            sum.remaining.add(&rule.remaining);
+        self.brought.add(&cells.brought);
+    }
+}
+
+impl RuleTotals {
+    /// Adds what was counted for the rule in this slot.
+    pub(super) fn add_slot(&mut self, cells: &Cells, slot: u32) {
+        let slot = slot as usize;
+        // A chunk that nobody counted in need not be made.
+        if let Some(chunk) = cells.rules.get(slot / CHUNK).and_then(OnceLock::get) {
+            self.add(&chunk[slot % CHUNK]);
         }
+    }
+
+    fn add(&mut self, cells: &RuleCells) {
+        for (sum, count) in self.outcomes.as_flattened_mut().iter_mut().zip(cells.outcomes.as_flattened()) {
+            *sum += count.load(Ordering::Relaxed);
+        }
+        self.remaining.add(&cells.remaining);
+    }
+
+    /// What was counted since there was as much as `before`.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        let mut since = self.clone();
+        let pairs = since.outcomes.as_flattened_mut().iter_mut().zip(before.outcomes.as_flattened());
+        pairs.for_each(|(count, before)| *count = count.wrapping_sub(*before));
+        since.remaining.subtract(&before.remaining);
+        since
     }
 }
 
@@ -132,13 +170,13 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_where_threads_share_a_place() {
-        let cells = Cells::new(0, true);
+        let cells = Cells::new(true);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..10_000).for_each(|_| cells.took(Micros::from_micros(3))));
             }
         });
-        let mut totals = Totals::new(0);
+        let mut totals = Totals::default();
         totals.add(&cells);
         assert_eq!((totals.decisions.counts[2], totals.decisions.sum), (40_000, 120_000));
     }

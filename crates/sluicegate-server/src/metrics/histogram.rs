@@ -66,6 +66,13 @@ impl<const BUCKETS: usize> Counted<BUCKETS> {
         }
         self.sum += histogram.sum.load(Ordering::Relaxed);
     }
+
+    pub(super) fn subtract(&mut self, before: &Self) {
+        for (count, before) in self.counts.iter_mut().zip(before.counts) {
+            *count = count.wrapping_sub(before);
+        }
+        self.sum = self.sum.wrapping_sub(before.sum);
+    }
 }
 
 #[cfg(test)]

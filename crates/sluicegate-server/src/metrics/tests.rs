@@ -238,3 +238,40 @@ fn no_thread_loses_a_count() {
     assert_eq!(value(&text, "sluicegate_decision_duration_seconds_count"), "4000");
     assert_eq!(value(&text, "sluicegate_remaining_ratio_count{rule=\"api\"}"), "4000");
 }
+
+/// The rules of these names, each for the resource of its name.
+fn named(names: &[&str]) -> RuleSet {
+    let rule = |name: &&str| {
+        let mut rule = hourly(name, 2);
+        rule.selector.resource = Some(Pattern::new(name));
+        rule
+    };
+    RuleSet::new(names.iter().map(rule).collect(), Vec::new(), Unmatched::Allow).expect("valid rules")
+}
+
+#[tokio::test]
+async fn a_rule_that_stays_goes_on_counting_and_one_that_goes_takes_its_series_along() {
+    let (limiter, _) = limiter(vec![hourly("stays", 2), hourly("goes", 2)]);
+    ask(&limiter, "stays", 3).await;
+    ask(&limiter, "goes", 3).await;
+    limiter.replace_rules(named(&["comes", "stays"]));
+    ask(&limiter, "stays", 1).await;
+    let after = text(&limiter);
+    assert_eq!(decisions(&after, "stays"), ["allowed 2", "denied 2"]);
+    assert!(!after.contains("\"goes\""), "{after}");
+    assert_eq!(value(&after, "sluicegate_remaining_ratio_count{rule=\"comes\"}"), "0", "declared from the start");
+}
+
+#[tokio::test]
+async fn a_rule_does_not_inherit_the_counts_of_the_one_whose_slot_it_gets() {
+    let (limiter, _) = limiter(vec![hourly("first", 2)]);
+    ask(&limiter, "first", 3).await;
+    limiter.replace_rules(named(&["second"]));
+    limiter.replace_rules(named(&["third"]));
+    assert_eq!(limiter.rules().slots(), [0], "nobody decides by the first rules any more");
+    ask(&limiter, "third", 1).await;
+    let after = text(&limiter);
+    assert_eq!(decisions(&after, "third"), ["allowed 1"]);
+    assert_eq!(value(&after, "sluicegate_remaining_ratio_count{rule=\"third\"}"), "1");
+    assert_eq!(value(&after, "sluicegate_remaining_ratio_sum{rule=\"third\"}"), "0.5");
+}

@@ -10,8 +10,9 @@ use sluicegate::rules::LeaseBounds;
 use sluicegate::store::{ErrorClass, Savings};
 use std::sync::atomic::Ordering;
 
-use super::Metrics;
+use super::cells::RuleTotals;
 use super::histogram::{Counted, DURATION_MICROS, RATIO_MILLIONTHS};
+use super::{Metrics, RuleLabels};
 
 /// The media type of the format.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -70,15 +71,19 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
 
 fn counts(metrics: &Metrics) -> Vec<MetricFamily> {
     let totals = metrics.totals();
+    let rules = metrics.rules.read();
+    let brought = metrics.brought.iter().map(|rule| (rule, totals.brought.clone()));
+    let rules: Vec<(&RuleLabels, RuleTotals)> =
+        rules.iter().map(|rule| (rule, metrics.of_rule(rule))).chain(brought).collect();
     let store = Operation::ALL.iter().zip(&totals.store);
     let errors = ErrorClass::ALL.iter().zip(&metrics.store_errors);
-    let remaining = metrics.rules.iter().zip(&totals.rules).filter(|(rule, _)| !rule.algorithms.is_empty());
+    let remaining = rules.iter().filter(|(rule, _)| !rule.algorithms.is_empty());
     vec![
         family(
             "sluicegate_decisions_total",
             "Decisions of every limit, by what came of it.",
             MetricType::COUNTER,
-            decisions(metrics, &totals),
+            decisions(&rules),
         ),
         family(
             "sluicegate_decision_duration_seconds",
@@ -109,9 +114,9 @@ fn counts(metrics: &Metrics) -> Vec<MetricFamily> {
     ]
 }
 
-fn decisions(metrics: &Metrics, totals: &super::Totals) -> Vec<Metric> {
+fn decisions(rules: &[(&RuleLabels, RuleTotals)]) -> Vec<Metric> {
     let mut decisions = Vec::new();
-    for (rule, totals) in metrics.rules.iter().zip(&totals.rules) {
+    for (rule, totals) in rules {
         for algorithm in &rule.algorithms {
             for (outcome, count) in LimitOutcome::ALL.iter().zip(totals.outcomes[*algorithm]) {
                 let algorithm = Quota::ALGORITHMS[*algorithm];

@@ -181,7 +181,7 @@ async fn elsewhere_a_store_that_could_not_decide_is_a_503_problem_that_says_when
 #[tokio::test]
 async fn a_malformed_request_is_400_with_its_field_and_its_place_in_a_batch() {
     let limiter = limiter(Vec::new(), Unmatched::Allow);
-    let invalid = || limiter.validate(&Request::new("r", "")).expect_err("empty");
+    let invalid = || limiter.validate(&limiter.rules(), &Request::new("r", "")).expect_err("empty");
     let single = reply(Problem::from(invalid()).into_response()).await;
     assert_eq!((single.status, &single.json()["field"]), (400, &json!("identifier")));
     assert_eq!(single.json()["detail"], "`identifier` is empty: give it at least one character");
@@ -256,7 +256,8 @@ async fn a_closed_rule_without_the_store_is_503_everywhere() {
         assert_eq!(gateway.header("x-ratelimit-degraded"), degraded);
         assert_eq!(gateway.json()["detail"], "Service temporarily unavailable (rate limiter backend error)");
     }
-    let malformed = limiter(Vec::new(), Unmatched::Allow).validate(&Request::new("r", "")).expect_err("empty");
+    let limiter = limiter(Vec::new(), Unmatched::Allow);
+    let malformed = limiter.validate(&limiter.rules(), &Request::new("r", "")).expect_err("empty");
     let malformed = reply(sluicegate::answer::undecided(&malformed, told()).into_response()).await;
     assert_eq!((malformed.status, malformed.header("x-ratelimit-degraded")), (400, ""));
 }

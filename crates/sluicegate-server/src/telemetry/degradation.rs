@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn each_rule_is_named_once_with_its_policy_and_not_too_many_are() {
         let quota = Quota::from(FixedWindow::new(1, Micros::from_secs(1), Align::Epoch).expect("valid"));
-        let observed = |rule, outcome| Observed { rule, rule_index: None, quota: &quota, outcome, verdict: None };
+        let observed = |rule, outcome| Observed { rule, slot: None, quota: &quota, outcome, verdict: None };
         use LimitOutcome::{FailedClosed, FailedOpen, FallbackAllowed, FallbackDenied, ShadowDenied};
         let outcomes = [
             observed("a", FallbackAllowed),

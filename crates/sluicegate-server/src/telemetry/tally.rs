@@ -63,7 +63,7 @@ impl Tally {
     pub(crate) fn count_undecided(&self, name: &str, quota: &Quota, error: &StoreError, now: Timestamp) {
         self.undecided.fetch_add(1, Ordering::Relaxed);
         let outcome = LimitOutcome::FailedClosed;
-        let refused = Observed { rule: name, rule_index: None, quota, outcome, verdict: None };
+        let refused = Observed { rule: name, slot: None, quota, outcome, verdict: None };
         self.log.write(now, error, iter::once(refused));
     }
 }

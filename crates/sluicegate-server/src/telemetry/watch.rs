@@ -106,4 +106,8 @@ impl Observer for Watch {
     fn unknown_tier(&self, tier: &str) {
         self.callers.unknown_tier(tier);
     }
+
+    fn rules_replaced(&self, rules: &RuleSet) {
+        self.metrics.rules_replaced(rules);
+    }
 }

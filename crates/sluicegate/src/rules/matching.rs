@@ -17,9 +17,9 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Matched<'a> {
     /// One charge per rule that matches and limits.
-    pub charges: SmallVec<[Charge<'a>; 2]>,
+    pub charges: Charges<'a>,
     /// The origin of each charge.
-    pub applied: SmallVec<[Applied; 2]>,
+    pub applied: Origins,
     /// True if any rule matched, even one that does not limit.
     pub any: bool,
     /// True if a rule that limits has a share of its own to go by when the store does not answer.
@@ -81,7 +81,17 @@ impl Matched<'_> {
     }
 }
 
+/// What a request is charged.
+pub type Charges<'a> = SmallVec<[Charge<'a>; 2]>;
+/// What it is charged by.
+pub type Origins = SmallVec<[Applied; 2]>;
+
 impl<'a> Matched<'a> {
+    /// What it is charged, and by what.
+    pub(crate) fn into_parts(self) -> (Charges<'a>, Origins) {
+        (self.charges, self.applied)
+    }
+
     /// Adds what a rule says, if it has a say.
     #[inline]
     fn consider(&mut self, rules: &'a RuleSet, index: usize, request: &Request<'a>) {

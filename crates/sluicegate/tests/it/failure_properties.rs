@@ -124,7 +124,8 @@ fn step_holds(limiter: &TestLimiter, clock: &ManualClock, step: Step) -> Result<
     let now = sluicegate::clock::Clock::now(clock);
     limiter.store().set(step.trouble.map(Trouble::Fails));
     let request = Request::new("r", step.identifier).cost(Cost::new(step.cost));
-    let charges = limiter.rules().charges(&request).unwrap().charges;
+    let rules = limiter.rules();
+    let charges = rules.charges(&request).unwrap().charges;
     let before = standing(limiter, &charges, now);
     let has_local_room = has_local_room(limiter, &charges, now);
     let outcome = block_on(limiter.check(&request));

@@ -53,7 +53,7 @@ pub(super) struct Changed {
 
 impl Comparison {
     pub(super) fn new(judge: Judge) -> Self {
-        let tally = Tally::new(judge.rules());
+        let tally = Tally::new(&judge.rules());
         let (both, changed) = (Count::default(), Count::default());
         Self { judge, tally, both, changed, people: People::default(), timeline: Timeline::default() }
     }

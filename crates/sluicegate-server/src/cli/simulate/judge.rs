@@ -5,6 +5,7 @@
 //! the log has, if the user says where: that name then counts as one that a key or a token stands for.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use axum::http::header::HeaderValue;
@@ -117,7 +118,7 @@ impl Judge {
     }
 
     /// The rules.
-    pub(super) fn rules(&self) -> &RuleSet {
+    pub(super) fn rules(&self) -> Arc<RuleSet> {
         self.gate.limiter().rules()
     }
 

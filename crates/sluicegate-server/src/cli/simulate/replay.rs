@@ -74,7 +74,7 @@ fn decide_all(
     let first = full.recv().unwrap_or_default();
     let now = first.requests().next().map_or(0, |logged| logged.at_micros);
     let judges = judges_at(Timestamp::now(now))?;
-    let tally = Tally::new(judges.judge.rules());
+    let tally = Tally::new(&judges.judge.rules());
     let mut court = Court { judges, tally, faults: Faults::default() };
     let mut next = Some(first);
     while let Some(batch) = next {

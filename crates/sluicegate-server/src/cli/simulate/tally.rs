@@ -138,7 +138,8 @@ impl Tally {
 fn each_rule(decision: &Decision, mut tell: impl FnMut(usize, bool, u16)) {
     let mut current: Option<(usize, bool, u16)> = None;
     decision.for_each_outcome(|observed| {
-        let Some(place) = observed.rule_index else { return };
+        // Rules that never change have their place in the set as their slot.
+        let Some(place) = observed.slot.map(|slot| slot as usize) else { return };
         let (has_room, permille) = (observed.outcome == LimitOutcome::Allowed, used(&observed));
         current = match current {
             Some((same, room, most)) if same == place => Some((place, room && has_room, most.max(permille))),
