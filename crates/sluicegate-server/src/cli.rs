@@ -10,6 +10,7 @@ mod files;
 mod rules;
 mod selectors;
 mod serve;
+mod simulate;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,6 +40,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Say which rules match a request, which do not and why, and what it would be charged
     Explain(explain::ExplainArgs),
+    /// Replay an access log through a configuration: what it would have allowed and denied, and to whom
+    Simulate(Box<simulate::SimulateArgs>),
     /// Check a configuration file: 0 if it is good, 1 and every problem if not
     Validate(files::ValidateArgs),
     /// Print the JSON Schema of the configuration file
@@ -88,6 +91,7 @@ pub(crate) fn run(cli: Cli, read_env: impl FnOnce() -> Result<Env, Error>) -> Re
     match cli.command {
         Some(Command::Check(args)) => Ok(check::run(&args)),
         Some(Command::Explain(args)) => Ok(explain::run(&args, read_env)),
+        Some(Command::Simulate(args)) => Ok(simulate::run(&args, read_env)),
         Some(Command::Serve(args)) => serve::run(&args.into(), &read_env()?),
         None => serve::run(&cli.serve.into(), &read_env()?),
         Some(Command::Validate(args)) => files::validate(&args, read_env()?.variables()),
@@ -128,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_is_not_built_yet_is_unknown() {
-        for arguments in [&["--admin-token", "x"][..], &["simulate"], &EXPLAIN_PATH] {
+        for arguments in [&["--admin-token", "x"][..], &EXPLAIN_PATH] {
             assert!(flags(arguments).is_err(), "{arguments:?}");
         }
     }

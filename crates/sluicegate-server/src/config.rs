@@ -140,6 +140,11 @@ impl Config {
         Self::parse(NO_FILE, "built-in configuration", &Environment::new())
     }
 
+    /// The text of the configuration of a server that was given none.
+    pub(crate) fn demo_text() -> &'static str {
+        DEMO
+    }
+
     /// The configuration of a server that was given none. It is part of the program, so only a mistake in
     /// the program makes it fail; a test looks at it.
     pub(crate) fn demo() -> Result<Self, Problems> {

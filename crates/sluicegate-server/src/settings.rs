@@ -213,6 +213,11 @@ impl Env {
         self.database.as_deref()
     }
 
+    /// The configuration file.
+    pub(crate) fn config_path(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
     /// The log filter.
     pub(crate) fn log(&self) -> Option<&str> {
         self.log.as_deref()

@@ -7,7 +7,7 @@
 mod descriptor;
 mod question;
 mod report;
-mod words;
+pub(super) mod words;
 
 use std::io::Write as _;
 use std::num::NonZeroU32;

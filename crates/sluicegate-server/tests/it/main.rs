@@ -29,6 +29,7 @@ mod reload;
 mod resp;
 mod same_answer;
 mod server;
+mod simulate;
 mod start;
 mod stop;
 mod storms;
