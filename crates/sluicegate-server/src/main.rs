@@ -9,6 +9,7 @@ mod body;
 mod cli;
 mod config;
 mod fleet;
+mod grpc;
 mod http;
 mod identify;
 mod jwks;
