@@ -1,5 +1,7 @@
 //! The reloader with a real file and a real app, asked and unasked; and the watch on the directory by itself.
 
+mod directory;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -63,7 +65,8 @@ impl Alone {
 
 /// An app by this file.
 fn opened(path: &Path) -> (App, Followed) {
-    let file = ConfigFile { path: path.to_owned(), flags: Flags::default(), env: Env::default() };
+    let file =
+        ConfigFile { path: Some(path.to_owned()), envoy: None, flags: Flags::default(), env: Env::default() };
     let (config, reload, followed) = open(file).expect("a good file");
     (embedded(AppOptions { rules: config.rules, reload, ..AppOptions::default() }), followed)
 }
@@ -200,7 +203,9 @@ async fn a_link_into_a_directory_that_is_not_watched_is_followed() {
 async fn one_look_answers_all_who_wait_and_without_a_file_nobody_waits() {
     let fixture = Fixture::new(&file("one"));
     let all = futures_util::future::join_all((0..WAITING_MAX).map(|_| fixture.app.reload().now())).await;
-    assert!(all.iter().all(|each| matches!(each, Ok(Outcome::Applied(changes)) if *changes == Changes::default())));
+    assert!(
+        all.iter().all(|each| matches!(each, Ok(Outcome::Applied(changes)) if *changes == Changes::default()))
+    );
     assert_eq!(Reload::default().now().await, Err(NoReload::NoFile));
 }
 

@@ -101,6 +101,13 @@ impl EnvoyConfig {
         &self.rules
     }
 
+    /// The name of every rule, and in words that mean nothing to anybody all that it is made of: for telling two versions of
+    /// a configuration apart within one process.
+    pub fn described(&self) -> impl Iterator<Item = (&str, String)> {
+        let both = self.rules.iter().zip(&self.limits);
+        both.map(|(rule, limit)| (rule.space.name(), format!("{rule:?} {limit:?}")))
+    }
+
     /// The domains, in the order of the alphabet.
     #[must_use]
     pub fn domains(&self) -> Vec<&str> {
