@@ -72,6 +72,11 @@ fn newest_postgres() -> Option<String> {
     programs.max_by_key(number)?.to_str().map(str::to_owned)
 }
 
+/// Says whether a unit is written as systemd reads it.
+const SYSTEMD_ANALYZE: &str = "systemd-analyze";
+const SYSTEMD_PACKAGE: &str = "systemd";
+const SYSTEMD_REMEDY: &str = "Install it yourself: the service's unit is checked by systemd's own tool";
+
 /// The path of nginx, which is installed if need be.
 pub(crate) fn nginx() -> Result<String, Failure> {
     of_debian(NGINX, NGINX, PROXY_REMEDY)
@@ -107,6 +112,7 @@ impl Servers {
         };
         of_debian(FAKETIME, FAKETIME, FAKETIME_REMEDY)?;
         of_debian(PROMTOOL, PROMTOOL_PACKAGE, PROMTOOL_REMEDY)?;
+        of_debian(SYSTEMD_ANALYZE, SYSTEMD_PACKAGE, SYSTEMD_REMEDY)?;
         let valkey = match named(VALKEY_VARIABLE)? {
             Some(path) => path,
             None => tools::valkey(workspace)?,
