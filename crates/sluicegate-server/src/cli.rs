@@ -7,6 +7,7 @@
 mod check;
 mod explain;
 mod files;
+mod rules;
 mod selectors;
 mod serve;
 
@@ -42,6 +43,9 @@ enum Command {
     Validate(files::ValidateArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
+    /// Bring rules, tenants, overrides and API keys from a file to a database, and back
+    #[command(subcommand)]
+    Rules(rules::RulesCommand),
 }
 
 #[derive(Debug, Args)]
@@ -88,6 +92,7 @@ pub(crate) fn run(cli: Cli, read_env: impl FnOnce() -> Result<Env, Error>) -> Re
         None => serve::run(&cli.serve.into(), &read_env()?),
         Some(Command::Validate(args)) => files::validate(&args, read_env()?.variables()),
         Some(Command::Schema) => files::print_schema(),
+        Some(Command::Rules(command)) => rules::run(&command, &read_env()?),
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod admin_token;
 mod api;
 mod auth;
 mod check;
+mod dashboard;
 mod docs;
 pub(crate) mod gateway;
 pub(crate) mod health;
@@ -50,7 +51,7 @@ pub(crate) struct Routers {
     pub(crate) gateway: Site,
     /// The decision API.
     pub(crate) api: Site,
-    /// Health, metrics and the busiest identities.
+    /// Health, metrics, the busiest identities and the dashboard.
     pub(crate) admin: Site,
 }
 
@@ -71,7 +72,8 @@ impl Routers {
                     .merge(health::router(health.clone(), app.clone()))
                     .merge(metrics::router(app.clone()))
                     .merge(reload::router(app.clone()))
-                    .merge(top::router(app.clone())),
+                    .merge(top::router(app.clone()))
+                    .merge(dashboard::router(app.clone(), health.clone())),
             )
             .into(),
         }

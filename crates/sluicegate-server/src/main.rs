@@ -8,6 +8,8 @@ mod app;
 mod body;
 mod cli;
 mod config;
+mod content;
+mod database;
 mod envoy_ratelimit;
 mod fleet;
 mod http;

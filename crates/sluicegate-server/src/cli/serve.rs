@@ -103,6 +103,8 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         tokio::spawn(signals.forward(shutdown.clone(), health.clone(), app.reload().clone()));
         let keys_of = app.clone();
         tokio::spawn(async move { keys_of.keep_keys_fresh().await });
+        let history_of = app.clone();
+        tokio::spawn(async move { history_of.keep_history().await });
         let fleet = tokio::select! {
             fleet = Fleet::join(&app, &settings.store) => fleet,
             () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),

@@ -21,6 +21,7 @@ use sluicegate::rules::file::value::{LABEL_BYTES_MAX, METHOD_BYTES_MAX, PATTERN_
 use sluicegate::rules::file::{self, TIERS_MAX, UNMATCHED};
 use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
 
+mod content;
 mod descriptor;
 mod gateway;
 mod identity;
@@ -114,6 +115,10 @@ fn top_property(key: &str) -> Value {
             "default": "memory",
             "examples": ["redis://127.0.0.1:6379"],
         }),
+        "database" => content::database(),
+        "tenants" => content::tenants(),
+        "overrides" => content::overrides(),
+        "keys" => content::keys(),
         "redis" => redis::section(),
         "gateway" => gateway::section(),
         "trusted_proxies" => identity::proxies(),

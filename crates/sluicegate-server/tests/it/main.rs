@@ -14,6 +14,7 @@ mod api;
 mod check_cli;
 mod client;
 mod config;
+mod dashboard;
 mod envoy_ratelimit;
 mod explain_cli;
 mod fleet;

@@ -6,6 +6,7 @@ use crate::config::identity::{API_KEY_KEYS, IP_KEYS, JWT_KEYS, KEY_KEYS, SOURCE_
 use crate::config::listeners::{LISTEN_KEYS, LISTENER_KEYS, TLS_KEYS as LISTENER_TLS_KEYS};
 use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
+use crate::content::read::{APART_KEYS, TENANT_KEYS};
 use serde_json::{Value, json};
 use sluicegate::rules::file::descriptor::ENTRY_KEYS;
 use sluicegate::rules::file::lease::LEASE_KEYS;
@@ -40,6 +41,8 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     LIMIT_KEYS,
     LEASE_KEYS,
     ENTRY_KEYS,
+    TENANT_KEYS,
+    APART_KEYS,
 ];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
@@ -116,8 +119,12 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
     }
     let top = [KEYS, file::KEYS].concat();
     let of_limits = [TOKEN_BUCKET_KEYS, SLIDING_KEYS, SLIDING_KEYS, FIXED_WINDOW_KEYS, LIMIT_KEYS];
+    let (apart, named_key) = ([APART_KEYS, OVERRIDE_KEYS].concat(), [&["name"], KEY_KEYS].concat());
     let others = [
         &top,
+        &apart,
+        &named_key,
+        TENANT_KEYS,
         MEMORY_KEYS,
         REDIS_KEYS,
         LISTEN_KEYS,
@@ -206,6 +213,18 @@ gateway:
 rules: []
 "#;
 
+/// A file with everything that a database would hold besides rules.
+const FULL_CONTENT: &str = r#"
+database: sqlite:///var/lib/sluicegate/rules.db
+tenants: [ { name: acme, description: "A customer", disabled: true } ]
+overrides: [ { name: vip, rule: payments, identifier: vip-*, limits: unlimited } ]
+keys:
+  - { name: demo, sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo, tier: free,
+      tenant: acme }
+rules:
+  - { name: payments, limits: [ { algorithm: fixed_window, limit: 5, window: 1min } ] }
+"#;
+
 /// The pointers to all values.
 fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
@@ -250,6 +269,11 @@ fn replacements() -> Vec<Value> {
         "memory",
         "redis://h",
         "redis+proxy://h",
+        "sqlite://",
+        "sqlite://r.db",
+        "sqlite:///r.db?mode=ro",
+        "postgres://u@h/d",
+        "postgres://",
         "hashed",
         "ietf",
         "global",
@@ -301,9 +325,9 @@ fn replacements() -> Vec<Value> {
     values
 }
 
-/// Both files changed in one place, in every way.
+/// All files changed in one place, in every way.
 fn changes() -> Vec<Value> {
-    [FULL, FULL_GATEWAY].into_iter().flat_map(changes_of).collect()
+    [FULL, FULL_GATEWAY, FULL_CONTENT].into_iter().flat_map(changes_of).collect()
 }
 
 fn changes_of(full: &str) -> Vec<Value> {
@@ -373,6 +397,7 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "a URL with a port that is none",
     "matches no path",
     "** within a segment",
+    "no rule is called",
 ];
 
 #[test]

@@ -184,7 +184,17 @@ fn read_overrides(reader: &Reader<'_>, rule: &str) -> Option<Vec<Override>> {
 }
 
 fn read_override(reader: &Reader<'_>, rule: &str, earlier: &mut Earlier) -> Option<Override> {
-    let section = reader.section(OVERRIDE_KEYS)?;
+    override_of(&reader.section(OVERRIDE_KEYS)?, rule, earlier)
+}
+
+/// Reads an override that stands apart from the rule called `rule`. Whoever opens the section names
+/// [`OVERRIDE_KEYS`] and what else belongs to it.
+#[must_use]
+pub fn read_override_apart(section: &Section<'_>, rule: &str) -> Option<Override> {
+    override_of(section, rule, &mut Earlier::default())
+}
+
+fn override_of(section: &Section<'_>, rule: &str, earlier: &mut Earlier) -> Option<Override> {
     let identifier = section
         .required("identifier", "say whose limits these are, for example identifier: \"vip-*\"")
         .and_then(|identifier| earlier.read(identifier));
