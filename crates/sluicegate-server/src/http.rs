@@ -40,6 +40,7 @@ use tower::Service as _;
 
 use crate::app::App;
 use crate::body::{self, LimitedBody, RequestBody, RequestLimits};
+use crate::grpc;
 use crate::problem::{self, Problem};
 use gateway::{Gateway, demo};
 use health::Health;
@@ -64,7 +65,7 @@ impl Routers {
                 Shortcut::Ping(app.clone()),
             ),
             api: Site::with_shortcut(
-                problem::with_fallbacks(api::router(app.clone())),
+                problem::with_fallbacks(api::router(app.clone()).merge(grpc::router(app, health))),
                 Shortcut::Check(app.clone()),
             ),
             admin: problem::with_fallbacks(
@@ -88,7 +89,8 @@ impl Routers {
     /// The same with the decision API and its health in place of the demo application: what `envoyproxy/ratelimit` has on its
     /// HTTP port. A gateway stays what it is.
     pub(crate) fn with_healthcheck(mut self, app: &App, health: &Health) -> Self {
-        let router = api::router(app.clone()).merge(health::healthcheck(health.clone(), app.clone()));
+        let api = api::router(app.clone()).merge(grpc::router(app, health));
+        let router = api.merge(health::healthcheck(health.clone(), app.clone()));
         self.gateway.router = problem::with_fallbacks(router);
         self.gateway.shortcut = Some(Shortcut::Check(app.clone()));
         self

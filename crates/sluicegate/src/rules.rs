@@ -13,6 +13,7 @@ mod index;
 mod lease;
 pub mod matching;
 pub mod pattern;
+mod selection;
 
 use crate::identity::{Entry, Stage};
 use crate::path::PathPattern;
