@@ -90,7 +90,7 @@ impl Routers {
     /// HTTP port. A gateway stays what it is.
     pub(crate) fn with_healthcheck(mut self, app: &App, health: &Health) -> Self {
         let api = api::router(app.clone()).merge(grpc::router(app, health));
-        let router = api.merge(health::healthcheck(health.clone(), app.clone()));
+        let router = api.merge(health::healthcheck(health.clone()));
         self.gateway.router = problem::with_fallbacks(router);
         self.gateway.shortcut = Some(Shortcut::Check(app.clone()));
         self

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
-use crate::client::ask;
+use crate::client::{ask, post};
 use crate::readme::page::{Step, is_shown, steps};
 use crate::server::{PATIENCE, Server, sluicegate};
 
@@ -85,8 +85,41 @@ fn a_directory_and_its_variables_are_enough_to_start() {
     // There is no demo application, and no rule but those of the directory.
     assert_eq!(ask(server.address("gateway"), "GET", "/api/ping").status, 404);
     let body = r#"{"resource":"demo","identifier":"alice"}"#;
-    let free = crate::client::post(server.address("api"), "/v1/check", body);
+    let free = post(server.address("api"), "/v1/check", body);
     assert_eq!((free.status, &free.json()["rule"]), (200, &serde_json::Value::Null));
+}
+
+/// The limits of the directory decide what Envoy asks, on both ports that have an HTTP twin of its protocol.
+#[test]
+fn descriptors_are_decided_by_the_directory_and_header_fields_are_as_its_variables_say() {
+    let folder = directory(&[("edge.yaml", &limit("user"))]);
+    let mut command = command(&["--envoy-ratelimit", text(folder.path()), "--store", "memory"]);
+    command.envs([("GRPC_HOST", "127.0.0.1"), ("GRPC_PORT", "0"), ("HOST", "127.0.0.1"), ("PORT", "0")]);
+    command.envs([
+        ("DEBUG_PORT", "0"),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
+        ("LIMIT_RESET_HEADER", "X-Reset"),
+    ]);
+    let server = Server::start_command(command);
+    let ask = |listener: &str, user: &str| {
+        let body =
+            format!(r#"{{"domain":"edge","descriptors":[{{"entries":[{{"key":"user","value":"{user}"}}]}}]}}"#);
+        post(server.address(listener), "/json", body)
+    };
+    assert_eq!(ask("api", "ann").status, 200);
+    let denied = ask("gateway", "ann");
+    assert_eq!((denied.status, &denied.json()["overallCode"]), (429, &"OVER_LIMIT".into()), "{}", denied.body);
+    let answer = denied.json();
+    let names: Vec<_> =
+        answer["responseHeadersToAdd"].as_array().into_iter().flatten().map(|each| &each["key"]).collect();
+    assert_eq!(names, ["ratelimit-limit", "ratelimit-remaining", "x-reset"], "{}", denied.body);
+    // Every value has a counter of its own.
+    assert_eq!(ask("gateway", "bob").status, 200);
+
+    let plain = start(folder.path());
+    let body = r#"{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"ann"}]}]}"#;
+    let passed = post(plain.address("api"), "/json", body);
+    assert_eq!((passed.status, passed.json().get("responseHeadersToAdd")), (200, None), "{}", passed.body);
 }
 
 #[test]
