@@ -21,6 +21,7 @@ use crate::workspace::Workspace;
 const TARGETS: &[(&str, &str)] = &[
     ("decide", "decisions of the core beside the exact model"),
     ("envoy", "questions of Envoy's rate limit service"),
+    ("envoy_file", "configuration files of envoyproxy/ratelimit"),
     ("framing", "where HTTP/1 requests begin and end"),
     ("hops", "client addresses behind proxies"),
     ("path", "paths and the patterns of rules"),

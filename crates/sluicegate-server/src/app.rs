@@ -16,6 +16,7 @@ use sluicegate::{Instances, Limiter, MemoryStore};
 use tokio::time::MissedTickBehavior;
 
 use crate::admit::Exemptions;
+use crate::envoy_ratelimit::headers::EnvoyHeaders;
 use crate::metrics::Gauges;
 use crate::reload::Reload;
 use crate::resp;
@@ -40,6 +41,8 @@ pub(crate) struct AppOptions {
     pub(crate) memory: MemoryOptions,
     /// How answers are written.
     pub(crate) headers: HeaderOptions,
+    /// What of that Envoy is told to add.
+    pub(crate) envoy_headers: EnvoyHeaders,
     /// What changes need; without one there are no changes.
     pub(crate) admin_token: Option<Secret>,
     /// How callers of the gateway are known.
@@ -58,6 +61,7 @@ impl Default for AppOptions {
             rules: RuleSet::default(),
             memory: MemoryOptions::default(),
             headers: HeaderOptions::default(),
+            envoy_headers: EnvoyHeaders::default(),
             admin_token: None,
             identify: Identify::new(vec![Source::Address]),
             exemptions: Exemptions::default(),
@@ -76,6 +80,7 @@ struct Shared {
     gate: ServerGate,
     exemptions: Exemptions,
     headers: HeaderOptions,
+    envoy_headers: EnvoyHeaders,
     admin_token: Option<Secret>,
     history: History,
     reload: Reload,
@@ -84,12 +89,22 @@ struct Shared {
 impl App {
     /// An app with this store, which it shares with so many instances, and nothing counted yet.
     pub(crate) fn new(options: AppOptions, store: ServerStore, clock: SystemClock, instances: Instances) -> Self {
-        let AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp, reload } = options;
+        let AppOptions {
+            rules,
+            memory,
+            headers,
+            envoy_headers,
+            admin_token,
+            identify,
+            exemptions,
+            has_resp,
+            reload,
+        } = options;
         reload.started(clock.now());
         let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now());
         let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
         let (gate, history) = (Gate::new(limiter, identify), History::default());
-        Self(Arc::new(Shared { gate, exemptions, headers, admin_token, history, reload }))
+        Self(Arc::new(Shared { gate, exemptions, headers, envoy_headers, admin_token, history, reload }))
     }
 
     /// Who decides.
@@ -115,6 +130,11 @@ impl App {
     /// How rate-limit headers are written.
     pub(crate) fn headers(&self) -> HeaderOptions {
         self.0.headers
+    }
+
+    /// Which header fields Envoy is told to add.
+    pub(crate) fn envoy_headers(&self) -> &EnvoyHeaders {
+        &self.0.envoy_headers
     }
 
     /// What changes need.

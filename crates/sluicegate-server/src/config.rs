@@ -16,6 +16,7 @@ pub(crate) mod schema;
 mod tests;
 
 use crate::content::{self, Compiled, Content, compose};
+use crate::envoy_ratelimit::headers::EnvoyHeaders;
 use crate::secret::Secret;
 use crate::settings::{FileSettings, StoreUrl};
 use gateway::GatewaySettings;
@@ -87,6 +88,8 @@ pub(crate) struct Config {
     pub(crate) resp: RespSettings,
     /// Which header fields answers carry.
     pub(crate) headers: HeaderOptions,
+    /// Which of them Envoy is told to add.
+    pub(crate) envoy_headers: EnvoyHeaders,
     /// Where requests go.
     pub(crate) gateway: GatewaySettings,
     /// Who may speak for others.
@@ -205,6 +208,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
         redis: redis?,
         resp: resp?,
         headers: headers?,
+        envoy_headers: EnvoyHeaders::default(),
         gateway: gateway?,
         proxies: proxies?.header(header?),
         identity: identity?,

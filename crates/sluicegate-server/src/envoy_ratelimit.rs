@@ -5,6 +5,7 @@
 //! Otherwise none of its variables means anything here: `PORT` and `HOST` are too common for that.
 
 pub(crate) mod directory;
+pub(crate) mod headers;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;
@@ -48,7 +49,8 @@ impl EnvoyRatelimit {
 
     /// Puts what the variables say where `config` says nothing.
     pub(crate) fn complete(&self, config: &mut Config) {
-        let Variables { api, gateway, admin, store, redis_files, .. } = &self.variables;
+        let Variables { api, gateway, admin, store, redis_files, headers, .. } = &self.variables;
+        config.envoy_headers = headers.clone();
         let settings = &mut config.settings;
         for (setting, theirs) in [
             (&mut settings.api, api),

@@ -89,7 +89,8 @@ impl Routers {
     /// The same with the decision API and its health in place of the demo application: what `envoyproxy/ratelimit` has on its
     /// HTTP port. A gateway stays what it is.
     pub(crate) fn with_healthcheck(mut self, app: &App, health: &Health) -> Self {
-        let router = api::router(app.clone()).merge(health::healthcheck(health.clone(), app.clone()));
+        let api = api::router(app.clone()).merge(grpc::router(app, health));
+        let router = api.merge(health::healthcheck(health.clone()));
         self.gateway.router = problem::with_fallbacks(router);
         self.gateway.shortcut = Some(Shortcut::Check(app.clone()));
         self

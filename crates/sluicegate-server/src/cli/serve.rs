@@ -79,7 +79,9 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Config { listeners, memory, redis, resp, headers, proxies, identity, gateway, rules, .. } = config;
+    let Config {
+        listeners, memory, redis, resp, headers, envoy_headers, proxies, identity, gateway, rules, ..
+    } = config;
     let exempt = proxies.clone();
     let identity = identity.unwrap_or_else(|| IdentitySettings::usual(gateway.routes.is_empty()));
     let identify = identify(identity, proxies, env.variables())?;
@@ -89,7 +91,17 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         // enough to be called off.
         let _runtime = runtime.enter();
         let (admin_token, has_resp) = (settings.admin_token.clone(), settings.resp != Listen::Off);
-        let options = AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp, reload };
+        let options = AppOptions {
+            rules,
+            memory,
+            headers,
+            envoy_headers,
+            admin_token,
+            identify,
+            exemptions,
+            has_resp,
+            reload,
+        };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
     let gateway = Gateway::open(&gateway, app.clone())?;

@@ -6,6 +6,7 @@ use sluicegate::rules::RuleSet;
 use sluicegate::rules::envoy::EnvoyOptions;
 use tempfile::TempDir;
 
+use super::headers::EnvoyHeaders;
 use super::*;
 use crate::settings::{self, FileSettings};
 
@@ -205,6 +206,27 @@ fn modes_are_taken_over_and_the_rest_is_named() {
     assert_eq!(envoy.directory.options, all);
     assert_eq!(envoy.variables.unused, ["LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_PERSECOND_URL"]);
     assert!(!format!("{:?}", chosen(&[("REDIS_URL", "r:1"), ("REDIS_AUTH", "canary")])).contains("canary"));
+}
+
+#[test]
+fn header_fields_are_off_unless_they_are_asked_for_and_can_be_named() {
+    let headers = |variables: &[(&str, &str)]| completed(variables).map(|config| config.envoy_headers);
+    assert_eq!(headers(&[("LIMIT_LIMIT_HEADER", "x-limit")]), Ok(EnvoyHeaders::Nothing));
+    let enabled = ("LIMIT_RESPONSE_HEADERS_ENABLED", "true");
+    let named = headers(&[enabled, ("LIMIT_LIMIT_HEADER", "X-Limit"), ("LIMIT_RESET_HEADER", "X-Reset")]);
+    let Ok(EnvoyHeaders::Named(names)) = named else { panic!("{named:?}") };
+    let shown = format!("{names:?}");
+    assert!(
+        ["\"x-limit\"", "\"ratelimit-remaining\"", "\"x-reset\""].iter().all(|name| shown.contains(name)),
+        "{shown}"
+    );
+    assert_eq!(
+        headers(&[enabled, ("LIMIT_LIMIT_HEADER", "a b")]),
+        Err("LIMIT_LIMIT_HEADER of envoyproxy/ratelimit: use a name that a header field can have, for example \
+             RateLimit-Limit"
+            .to_owned())
+    );
+    assert_eq!(Config::without_file().expect("part of the program").envoy_headers, EnvoyHeaders::AsElsewhere);
 }
 
 #[test]

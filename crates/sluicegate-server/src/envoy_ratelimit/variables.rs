@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use sluicegate::rules::envoy::EnvoyOptions;
 use sluicegate::rules::file::Environment;
 
+use super::headers::EnvoyHeaders;
 use super::store;
 use crate::settings::Listen;
 
@@ -52,6 +53,7 @@ const UNUSED: &[&str] = &[
     "REDIS_PIPELINE_LIMIT",
     "REDIS_PIPELINE_WINDOW",
     "REDIS_POOL_SIZE",
+    "RESPONSE_DYNAMIC_METADATA",
     "RUNTIME_IGNOREDOTFILES",
     "RUNTIME_WATCH_ROOT",
     "STATSD_HOST",
@@ -90,6 +92,7 @@ pub(super) struct Variables {
     pub(super) store: Option<String>,
     pub(super) redis_files: RedisFiles,
     pub(super) options: EnvoyOptions,
+    pub(super) headers: EnvoyHeaders,
     /// Those that are set and mean nothing here.
     pub(super) unused: Vec<String>,
 }
@@ -146,6 +149,7 @@ impl Variables {
             store: store::url(environment)?,
             redis_files: redis_files(environment)?,
             options,
+            headers: EnvoyHeaders::read(environment)?,
             unused: environment.keys().filter(is_unused).cloned().collect(),
         })
     }

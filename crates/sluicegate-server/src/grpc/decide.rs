@@ -59,7 +59,7 @@ pub(crate) async fn answer(
     let rules = app.limiter().rules();
     let lines = lines::lines(&rules, &message.domain, &asked);
     let deciding = Deciding { app, rules: &rules, lines: &lines };
-    Ok(status::response(&deciding.decide().await?, &lines, app.headers()))
+    Ok(status::response(&deciding.decide().await?, &lines, app))
 }
 
 /// What was decided.

@@ -20,6 +20,8 @@ use super::messages::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::metadata;
+use crate::app::App;
+use crate::envoy_ratelimit::headers::EnvoyHeaders;
 
 /// Envoy's units and how many seconds they have, ascending. Its month has 30 days and its year 365.
 const UNITS: [(Unit, u64); 7] = [
@@ -36,13 +38,13 @@ const UNITS: [(Unit, u64); 7] = [
 const UNLIMITED_REMAINING: u32 = u32::MAX;
 
 /// The answer of these decisions about these descriptors.
-pub(super) fn response(decided: &Decided, lines: &[Line<'_>], options: HeaderOptions) -> RateLimitResponse {
+pub(super) fn response(decided: &Decided, lines: &[Line<'_>], app: &App) -> RateLimitResponse {
     let told = lines.iter().filter_map(Line::metadata);
     let each = lines.iter().zip(&decided.each).zip(&decided.watching);
     RateLimitResponse {
         overall_code: code(decided.is_allowed).into(),
         statuses: each.map(|((line, decision), watches)| status(line, decision.as_ref(), *watches)).collect(),
-        response_headers_to_add: decided.joint.as_ref().map_or_else(Vec::new, |joint| headers(joint, options)),
+        response_headers_to_add: decided.joint.as_ref().map_or_else(Vec::new, |joint| added(joint, app)),
         dynamic_metadata: if decided.is_allowed { metadata::merged(told) } else { None },
         ..RateLimitResponse::default()
     }
@@ -100,6 +102,23 @@ fn until_reset(report: &LimitReport<'_>) -> Duration {
 /// What does not fit is shown as the most that does.
 fn narrowed(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// The header fields that Envoy is to add.
+fn added(decision: &Decision, app: &App) -> Vec<HeaderValue> {
+    match app.envoy_headers() {
+        EnvoyHeaders::AsElsewhere => headers(decision, app.headers()),
+        EnvoyHeaders::Nothing => Vec::new(),
+        EnvoyHeaders::Named(names) => {
+            let fields = decision.tightest().map(|report| names.fields(&report));
+            let field = |(name, value): (&str, u64)| HeaderValue {
+                key: name.to_owned(),
+                value: value.to_string(),
+                ..HeaderValue::default()
+            };
+            fields.into_iter().flatten().map(field).collect()
+        }
+    }
 }
 
 fn headers(decision: &Decision, options: HeaderOptions) -> Vec<HeaderValue> {

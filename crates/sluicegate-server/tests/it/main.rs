@@ -17,6 +17,7 @@ mod config;
 mod dashboard;
 mod deploy;
 mod envoy;
+mod envoy_ratelimit;
 mod explain_cli;
 mod fleet;
 mod forward_auth;

@@ -4,7 +4,7 @@
 //! Only addresses are others, so that the test owns its servers. `cargo run --release` is the binary under test. `…` on
 //! the page stands for anything.
 
-mod page;
+pub(crate) mod page;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;

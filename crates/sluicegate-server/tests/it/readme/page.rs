@@ -2,7 +2,7 @@
 
 /// One thing to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Save a file, which the prose before it names: "Save this as `NAME`".
     Save { name: String, text: String },
     /// Type a command; the lines after it are what it prints.
@@ -10,7 +10,7 @@ pub(super) enum Step {
 }
 
 /// All steps of a page, in order.
-pub(super) fn steps(page: &str) -> Vec<Step> {
+pub(crate) fn steps(page: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut parts = page.split("\n```");
     let mut prose = parts.next().unwrap_or_default();
@@ -47,7 +47,7 @@ fn commands(text: &str) -> Vec<Step> {
 }
 
 /// Whether all lines on the page are printed, in their order, and nothing else where the page leaves nothing out.
-pub(super) fn is_shown(printed: &str, shown: &[String]) -> bool {
+pub(crate) fn is_shown(printed: &str, shown: &[String]) -> bool {
     let mut lines = printed.lines();
     let are_there = shown.iter().filter(|line| *line != "…").all(|line| lines.any(|printed| fits(printed, line)));
     let is_part = shown.is_empty() || shown.iter().any(|line| line == "…");
@@ -83,7 +83,7 @@ fn without_times(text: &str) -> String {
 }
 
 /// The statuses in a line that holds nothing else.
-pub(super) fn statuses(line: &str) -> Option<Vec<u16>> {
+pub(crate) fn statuses(line: &str) -> Option<Vec<u16>> {
     let words: Vec<_> = line.split_whitespace().collect();
     let are_statuses = !words.is_empty() && words.iter().all(|word| word.len() == 3);
     if are_statuses { words.into_iter().map(|word| word.parse().ok()).collect() } else { None }

@@ -140,6 +140,23 @@ fn the_most_limits_are_allowed_and_one_more_is_not() {
     );
 }
 
+#[test]
+fn a_match_takes_nothing_from_the_allocator_but_the_identifier() {
+    let rules = read(matching::EDGE);
+    let envoy = rules.envoy().unwrap();
+    for (text, allocations) in [
+        ("user=vip-1", 1),
+        ("path=/files/a,method=GET", 1),
+        ("path=/login,ip=10.7.7.7", 1),
+        ("path=/login", 0),
+        ("x=1", 0),
+    ] {
+        let entries = entries(text);
+        let counted = allocation_counter::measure(|| _ = std::hint::black_box(envoy.find("edge", &entries)));
+        assert_eq!(counted.count_total, allocations, "{text}");
+    }
+}
+
 /// The deepest file that can be read is well within what a request can ask for.
 #[test]
 fn descriptors_nest_as_deep_as_the_file_may() {

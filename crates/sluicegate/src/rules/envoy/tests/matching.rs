@@ -2,7 +2,7 @@
 
 use super::*;
 
-const EDGE: &str = r#"
+pub(super) const EDGE: &str = r#"
 domain: edge
 descriptors:
   - { key: user, rate_limit: { unit: second, requests_per_unit: 1 } }
