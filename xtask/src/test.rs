@@ -24,6 +24,11 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step { name: "postgres", about: "PostgreSQL for the tests: found, or installed", run: servers::postgres },
     Step {
+        name: "schemathesis",
+        about: "what tries the admin API by its description is there",
+        run: tools::schemathesis,
+    },
+    Step {
         name: "workspace",
         about: "unit, integration and documentation tests of every crate, all features on",
         run: workspace_tests,

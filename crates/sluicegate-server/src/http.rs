@@ -8,6 +8,7 @@
 //!
 //! Handlers live in the modules below this one; each builds a [`Router`] from its state.
 
+pub(crate) mod admin;
 pub(crate) mod admin_token;
 mod api;
 mod auth;
@@ -50,7 +51,7 @@ pub(crate) struct Routers {
     pub(crate) gateway: Site,
     /// The decision API.
     pub(crate) api: Site,
-    /// Health, metrics and the busiest identities.
+    /// Health, metrics, the busiest identities and the admin API.
     pub(crate) admin: Site,
 }
 
@@ -71,6 +72,7 @@ impl Routers {
                     .merge(health::router(health.clone(), app.clone()))
                     .merge(metrics::router(app.clone()))
                     .merge(reload::router(app.clone()))
+                    .merge(admin::router(app.clone()))
                     .merge(top::router(app.clone())),
             )
             .into(),

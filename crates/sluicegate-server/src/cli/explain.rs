@@ -5,7 +5,6 @@
 //! there is nothing to explain, because the arguments or the settings are wrong.
 
 mod question;
-mod report;
 mod words;
 
 use std::io::Write as _;
@@ -19,9 +18,9 @@ use super::Error;
 use crate::config::Config;
 use crate::config::load::{self, LoadError};
 use crate::config::redis::INSTANCES_MAX;
-use crate::settings::{self, Env, Flags};
+use crate::explain::{Outcome, Report, Surroundings};
+use crate::settings::{self, Env, Flags, StoreUrl};
 use question::Selectors;
-use report::{Outcome, Report};
 
 /// The exit code when no rule matches and such requests are denied.
 const DENIED: u8 = 1;
@@ -71,10 +70,16 @@ fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, Outcome), Error> {
     let store = settings::store(&flags, env, &config.settings)?;
     let instances = args.instances.and_then(NonZeroU32::new).unwrap_or(config.redis.min_instances);
     let question = args.selectors.question(&config, env).map_err(Box::new)?;
-    let report = Report::new(&config, &store, instances, &question.request())?;
+    let report = Report::new(surroundings(&config, &store, instances), &question.request())?;
     let text =
         if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { words::text(&report) };
     Ok((text, report.outcome))
+}
+
+/// What a server with this configuration and store would decide by.
+fn surroundings<'c>(config: &'c Config, store: &StoreUrl, instances: NonZeroU32) -> Surroundings<'c> {
+    let is_shared = matches!(store, StoreUrl::Redis(_));
+    Surroundings { rules: &config.rules, is_shared, instances, encoder: &config.redis.encoder }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod api;
 mod check_cli;
 mod client;
 mod config;
+mod database;
 mod explain_cli;
 mod fleet;
 mod forward_auth;
