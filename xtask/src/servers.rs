@@ -38,6 +38,10 @@ const HAPROXY: &str = "haproxy";
 const PROXY_REMEDY: &str =
     "Install it yourself: forward-auth is tested behind real proxies, and the gateway is measured beside one";
 
+/// The browser of the distribution; the package has the same name.
+const CHROMIUM: &str = "chromium";
+const CHROMIUM_REMEDY: &str = "Install it yourself: the pages are looked at with a real browser";
+
 /// The database that rules can live in. Debian puts its programs where no search path leads.
 const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
 const POSTGRES_PACKAGE: &str = "postgresql";
@@ -78,6 +82,12 @@ pub(crate) fn front_proxies(workspace: &Workspace) -> Result<String, Failure> {
     nginx()?;
     of_debian(HAPROXY, HAPROXY, PROXY_REMEDY)?;
     Ok(format!("nginx, HAProxy, {}, {}", tools::caddy(workspace)?, tools::traefik(workspace)?))
+}
+
+/// Finds or installs the browser that pages are looked at with.
+pub(crate) fn browser(_: &Workspace) -> Result<String, Failure> {
+    of_debian(CHROMIUM, CHROMIUM, CHROMIUM_REMEDY)?;
+    Ok("Chromium".to_owned())
 }
 
 /// Where the servers are.

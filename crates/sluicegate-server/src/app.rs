@@ -14,6 +14,7 @@ use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::redis::KeyEncoder;
 use sluicegate::store::{Health, Store as _};
 use sluicegate::{Instances, Limiter, MemoryStore};
+use tokio::time::MissedTickBehavior;
 
 use crate::admit::Exemptions;
 use crate::http::admin::access::{Token, Tokens};
@@ -23,6 +24,7 @@ use crate::resp;
 use crate::rule_source::RuleSource;
 use crate::secret::Secret;
 use crate::store::ServerStore;
+use crate::telemetry::history::{self, History};
 use crate::telemetry::tally::Totals;
 use crate::telemetry::watch::Watch;
 
@@ -88,6 +90,7 @@ struct Shared {
     headers: HeaderOptions,
     tokens: Tokens,
     encoder: KeyEncoder,
+    history: History,
     reload: Reload,
     source: RuleSource,
 }
@@ -101,9 +104,9 @@ impl App {
         reload.started(clock.now());
         let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now());
         let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
-        let gate = Gate::new(limiter, identify);
+        let (gate, history) = (Gate::new(limiter, identify), History::default());
         let tokens = Tokens::new(admin_token.as_ref(), tokens);
-        Self(Arc::new(Shared { gate, exemptions, headers, tokens, encoder, reload, source }))
+        Self(Arc::new(Shared { gate, exemptions, headers, tokens, encoder, history, reload, source }))
     }
 
     /// Who decides.
@@ -161,13 +164,36 @@ impl App {
         self.limiter().observer().hot()
     }
 
+    /// The last hour.
+    pub(crate) fn history(&self) -> &History {
+        &self.0.history
+    }
+
+    /// Writes down what happens, step by step, for ever.
+    pub(crate) async fn keep_history(&self) {
+        let mut steps = tokio::time::interval(history::STEP);
+        steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first is over at once.
+        steps.tick().await;
+        loop {
+            steps.tick().await;
+            self.history().write(&self.limiter().observer().metrics().snapshot(), &self.totals());
+        }
+    }
+
+    /// How many keys have their state in this process.
+    pub(crate) fn tracked_keys(&self) -> u64 {
+        let limiter = self.limiter();
+        let local_keys = limiter.local_store().map_or(0, MemoryStore::used) as u64;
+        limiter.store().tracked_keys().unwrap_or(0) + local_keys
+    }
+
     /// All metrics, in Prometheus' text format.
     pub(crate) fn metrics(&self) -> String {
         let limiter = self.limiter();
-        let local_keys = limiter.local_store().map_or(0, MemoryStore::used) as u64;
         let gauges = Gauges {
             is_store_up: limiter.store().health() == Health::Up,
-            tracked_keys: limiter.store().tracked_keys().unwrap_or(0) + local_keys,
+            tracked_keys: self.tracked_keys(),
             savings: limiter.store().savings(),
             leases: lease_bounds(limiter),
             reload: self.reload().status(),

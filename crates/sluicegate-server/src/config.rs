@@ -70,6 +70,9 @@ pub(crate) const STYLES: &[(&str, Style)] = &[("x-ratelimit", Style::XRateLimit)
 /// What `X-RateLimit-Reset` may count.
 pub(crate) const RESETS: &[(&str, ResetStyle)] = &[("epoch", ResetStyle::Epoch), ("delta", ResetStyle::Delta)];
 
+/// The text of a configuration that says nothing.
+pub(crate) const NO_FILE: &str = "rules: []\n";
+
 const DEMO: &str = include_str!("config/demo.yaml");
 
 /// Everything a configuration file says.
@@ -137,6 +140,16 @@ impl Config {
         document.finish(config)
     }
 
+    /// The configuration of a server that has only the files of `envoyproxy/ratelimit`.
+    pub(crate) fn without_file() -> Result<Self, Problems> {
+        Self::parse(NO_FILE, "built-in configuration", &Environment::new())
+    }
+
+    /// The text of the configuration of a server that was given none.
+    pub(crate) fn demo_text() -> &'static str {
+        DEMO
+    }
+
     /// The configuration of a server that was given none. It is part of the program, so only a mistake in
     /// the program makes it fail; a test looks at it.
     pub(crate) fn demo() -> Result<Self, Problems> {
@@ -168,7 +181,8 @@ fn limit_count(rule: &Rule) -> usize {
     tiers.chain(overrides).chain([&rule.limits]).map(count).sum()
 }
 
-fn counted(count: usize, noun: &str) -> String {
+/// `1 rule`, `2 rules`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod admin_token;
 mod api;
 mod auth;
 mod check;
+mod dashboard;
 mod docs;
 pub(crate) mod gateway;
 pub(crate) mod health;
@@ -51,7 +52,7 @@ pub(crate) struct Routers {
     pub(crate) gateway: Site,
     /// The decision API.
     pub(crate) api: Site,
-    /// Health, metrics, the busiest identities and the admin API.
+    /// Health, metrics, the busiest identities, the admin API and the dashboard.
     pub(crate) admin: Site,
 }
 
@@ -73,7 +74,8 @@ impl Routers {
                     .merge(metrics::router(app.clone()))
                     .merge(reload::router(app.clone()))
                     .merge(admin::router(app.clone()))
-                    .merge(top::router(app.clone())),
+                    .merge(top::router(app.clone()))
+                    .merge(dashboard::router(app.clone(), health.clone())),
             )
             .into(),
         }
@@ -82,6 +84,15 @@ impl Routers {
     /// The same with this gateway in place of the demo application, if there is one.
     pub(crate) fn with_gateway(mut self, gateway: Option<Gateway>) -> Self {
         self.gateway.gateway = gateway;
+        self
+    }
+
+    /// The same with the decision API and its health in place of the demo application: what `envoyproxy/ratelimit` has on its
+    /// HTTP port. A gateway stays what it is.
+    pub(crate) fn with_healthcheck(mut self, app: &App, health: &Health) -> Self {
+        let router = api::router(app.clone()).merge(health::healthcheck(health.clone(), app.clone()));
+        self.gateway.router = problem::with_fallbacks(router);
+        self.gateway.shortcut = Some(Shortcut::Check(app.clone()));
         self
     }
 }

@@ -10,6 +10,7 @@ mod cli;
 mod config;
 mod content;
 mod database;
+mod envoy_ratelimit;
 mod explain;
 mod fleet;
 mod http;

@@ -180,8 +180,9 @@ impl RuleSource {
         let (compiled, content) = compiled.map_err(|_| DatabaseError::Stopping.to_string())?;
         match compiled {
             Ok(compiled) => {
-                tracing::info!(revision = content.revision, "a new revision of the rules is in force");
+                let revision = content.revision;
                 self.put(app, content, compiled);
+                tracing::info!(revision, "a new revision of the rules is in force");
                 Ok(())
             }
             Err(problems) => {

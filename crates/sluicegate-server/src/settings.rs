@@ -29,6 +29,7 @@ pub(crate) struct Flags {
     pub(crate) api: Option<String>,
     pub(crate) admin: Option<String>,
     pub(crate) resp: Option<String>,
+    pub(crate) envoy_ratelimit: Option<PathBuf>,
 }
 
 /// Settings from the environment. An empty variable counts as unset, as compose files leave them
@@ -210,6 +211,11 @@ impl Env {
     /// Where rules are, as the environment says it.
     pub(crate) fn database(&self) -> Option<&str> {
         self.database.as_deref()
+    }
+
+    /// The configuration file.
+    pub(crate) fn config_path(&self) -> Option<&Path> {
+        self.config.as_deref()
     }
 
     /// The log filter.

@@ -134,6 +134,8 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
             cost: None,
             target: Some(target(head)),
             stage: Stage::Request,
+            descriptor: None,
+            rule: None,
         };
         let decision = self.checked(request).await.map_err(Refusal::Undecided)?;
         Ok(Admission { caller, decision })
@@ -169,6 +171,8 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
                 cost: None,
                 target: Some(target(head)),
                 stage: Stage::Credential,
+                descriptor: None,
+                rule: None,
             };
             let decision = self.limiter.check(&request).await.map_err(Refusal::Undecided)?;
             if !decision.is_allowed() {

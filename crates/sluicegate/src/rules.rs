@@ -1,9 +1,11 @@
 //! Rules: what applies to whom. A [`RuleSet`] is immutable and valid by construction.
 //!
 //! [`matching`] turns a request into the charges of the rules that match it, [`explain`] tells why; `file`, behind the feature of that
-//! name, reads rules from text.
+//! name, reads rules from text, and so does `envoy` from the configuration of Envoy's rate limit service.
 
 mod check;
+#[cfg(feature = "file")]
+pub mod envoy;
 pub mod explain;
 #[cfg(feature = "file")]
 pub mod file;
@@ -12,7 +14,7 @@ mod lease;
 pub mod matching;
 pub mod pattern;
 
-use crate::identity::Stage;
+use crate::identity::{Entry, Stage};
 use crate::path::PathPattern;
 use crate::store::{KeySpace, Lease};
 pub use check::RuleSetError;
@@ -46,6 +48,8 @@ pub struct RuleSet {
     slots: Box<[u32]>,
     /// Whether strict rules have the smaller limits that charging ahead takes.
     is_charged_ahead: bool,
+    #[cfg(feature = "file")]
+    envoy: Option<std::sync::Arc<envoy::EnvoyRules>>,
 }
 
 /// What happens to a request that no rule matches.
@@ -98,6 +102,35 @@ pub struct Selector {
     pub methods: Vec<Box<str>>,
     /// What is about to happen.
     pub stage: Stage,
+    /// Entries of a descriptor, each of which one of the request's must match; empty means any request.
+    pub descriptor: Vec<EntryPattern>,
+    /// Whether it applies only to requests that name it by its place: what finds those rules is elsewhere.
+    pub only_by_place: bool,
+}
+
+/// An entry that a descriptor must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryPattern {
+    /// The key, exactly.
+    pub key: Box<str>,
+    /// The value; any if absent.
+    pub value: Option<Pattern>,
+}
+
+impl EntryPattern {
+    /// True if it stands for `entry`.
+    #[must_use]
+    pub fn matches(&self, entry: &Entry<'_>) -> bool {
+        *self.key == *entry.key && self.value.as_ref().is_none_or(|value| value.matches(entry.value))
+    }
+}
+
+/// As it is written in a rule, in short: the key, and the pattern of its value after a `=`.
+impl std::fmt::Display for EntryPattern {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.key)?;
+        self.value.as_ref().map_or(Ok(()), |value| write!(formatter, "={}", value.text()))
+    }
 }
 
 impl Selector {
@@ -107,6 +140,12 @@ impl Selector {
         // Whoever limits reading limits looking at the head of it.
         let method = if method.eq_ignore_ascii_case("HEAD") { ["GET", method] } else { [method, method] };
         self.methods.iter().any(|known| method.iter().any(|method| known.eq_ignore_ascii_case(method)))
+    }
+
+    /// The first entry that none of a descriptor's stands for.
+    #[must_use]
+    pub fn missing_entry(&self, descriptor: &[Entry<'_>]) -> Option<&EntryPattern> {
+        self.descriptor.iter().find(|wanted| !descriptor.iter().any(|entry| wanted.matches(entry)))
     }
 }
 
@@ -312,7 +351,7 @@ impl RuleSet {
         let index = Index::new(&rules);
         // Far fewer than 2³².
         let slots = (0..rules.len() as u32).collect();
-        Ok(Self { rules, tiers, unmatched, index, slots, is_charged_ahead: false })
+        Ok(Self { rules, tiers, unmatched, index, slots, ..Self::default() })
     }
 
     /// The same rules, each in the slot that stands in its place.

@@ -9,6 +9,7 @@ use std::fmt;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use crate::config::listeners::{ListenerSettings, Listeners};
 use crate::config::load::LoadError;
 use crate::config::redis::RedisSettings;
 use crate::content::Compiled;
+use crate::envoy_ratelimit::EnvoyRatelimit;
 use crate::fleet::Fleet;
 use crate::http::Routers;
 use crate::http::admin::access;
@@ -60,20 +62,30 @@ const ADMIN_DRAIN: Duration = Duration::from_secs(1);
 #[error("a listener stopped by itself, which is a fault of the server; its log says where")]
 struct ListenerLost;
 
+/// Rules come from one place.
+#[derive(Debug, thiserror::Error)]
+#[error("rules cannot come from a database and from --envoy-ratelimit at once; leave out one of the two")]
+struct TwoSources;
+
 /// Serves until told to stop.
 pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     telemetry::init(env.log())?;
-    let path = settings::config_path(flags, env);
-    let is_demo = path.is_none();
-    let (config, reload, followed) = match path {
-        Some(path) => {
-            let file = ConfigFile { path: path.to_owned(), flags: flags.clone(), env: env.clone() };
-            let (config, reload, followed) = reload::open(file)?;
-            (config, reload, Some(followed))
-        }
-        None => (Config::demo().map_err(LoadError::Mistakes)?, Reload::default(), None),
+    let path = settings::config_path(flags, env).map(Path::to_owned);
+    let envoy = EnvoyRatelimit::chosen(flags, env)?;
+    let is_envoy = envoy.is_some();
+    let is_demo = path.is_none() && !is_envoy;
+    let (config, reload, followed) = if is_demo {
+        (Config::demo().map_err(LoadError::Mistakes)?, Reload::default(), None)
+    } else {
+        envoy.iter().for_each(EnvoyRatelimit::warn_of_unused);
+        let file = ConfigFile { path, envoy, flags: flags.clone(), env: env.clone() };
+        let (config, reload, followed) = reload::open(file)?;
+        (config, reload, Some(followed))
     };
     let settings = settings::merge(flags, env, &config.settings)?;
+    if is_envoy && settings.database.is_some() {
+        return Err(TwoSources.into());
+    }
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -98,6 +110,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let gateway = Gateway::open(&gateway, app.clone())?;
     let is_demo = is_demo && gateway.is_none();
     let routers = Routers::new(&app, &health).with_gateway(gateway);
+    let routers = if is_envoy { routers.with_healthcheck(&app, &health) } else { routers };
     let doors = Doors { routers, resp: Service::new(app.clone(), resp), listeners, exempt };
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
@@ -108,6 +121,8 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         tokio::spawn(async move { keys_of.keep_keys_fresh().await });
         let follower = app.clone();
         tokio::spawn(async move { follower.source().follow(&follower).await });
+        let history_of = app.clone();
+        tokio::spawn(async move { history_of.keep_history().await });
         let fleet = tokio::select! {
             fleet = Fleet::join(&app, &settings.store) => fleet,
             () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),

@@ -22,6 +22,7 @@ use sluicegate::rules::file::{self, TIERS_MAX, UNMATCHED};
 use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
 
 mod content;
+mod descriptor;
 mod gateway;
 mod identity;
 mod listeners;
@@ -326,6 +327,7 @@ fn match_property(key: &str) -> Value {
             "description": "unverified: the rule guards the verification of credentials instead of requests, by ip or global.",
             "anyOf": [word_of(CREDENTIALS), reference("variable")],
         }),
+        "descriptor" => descriptor::descriptor(),
         _ => unknown(),
     }
 }

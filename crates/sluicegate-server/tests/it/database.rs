@@ -27,19 +27,20 @@ const FILE: &str = "rules: [{ name: first, limits: [{ algorithm: fixed_window, l
 struct Owned {
     url: String,
     server: Option<PostgresServer>,
-    _folder: Option<TempDir>,
+    /// For files, and for the database if it is one.
+    folder: TempDir,
 }
 
 impl Owned {
     fn sqlite() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let url = sqlite_url(&folder.path().join("rules.db"));
-        Self { url, server: None, _folder: Some(folder) }
+        Self { url, server: None, folder }
     }
 
     fn postgres() -> Self {
         let server = PostgresServer::start();
-        Self { url: server.url(), server: Some(server), _folder: None }
+        Self { url: server.url(), server: Some(server), folder: tempfile::tempdir().expect("a folder") }
     }
 
     fn postgres_server(&self) -> &PostgresServer {
@@ -48,14 +49,12 @@ impl Owned {
 
     /// A server that has its rules here, and brings `file` here if there are none yet.
     fn serve(&self, file: &str) -> Server {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("sluicegate.yaml");
+        // Each server has a file of its own, which stays where it is.
+        let files = std::fs::read_dir(self.folder.path()).expect("a folder").count();
+        let path = self.folder.path().join(format!("sluicegate-{files}.yaml"));
         std::fs::write(&path, file).expect("a file");
         let variables = [("SLUICEGATE_DATABASE", self.url.as_str()), ("SLUICEGATE_ADMIN_TOKEN", TOKEN)];
-        let server = Server::start_with(&variables, &["--config", path.to_str().expect("text")]);
-        // The file need not be there any longer, which the server tells and takes no harm from.
-        drop(folder);
-        server
+        Server::start_with(&variables, &["--config", path.to_str().expect("text")])
     }
 }
 

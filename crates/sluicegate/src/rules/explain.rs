@@ -2,7 +2,7 @@
 
 use super::matching::{Source, UnknownTier};
 use super::pattern::Pattern;
-use super::{Rule, RuleSet};
+use super::{EntryPattern, Rule, RuleSet};
 use crate::identity::{Request, Stage};
 use crate::path::PathPattern;
 use crate::store::Charge;
@@ -44,6 +44,10 @@ pub enum Mismatch<'a> {
     Path(&'a PathPattern),
     /// It applies to what happens at another time.
     Stage(Stage),
+    /// It applies to other descriptors, or the request has none; this entry is missing.
+    Descriptor(&'a EntryPattern),
+    /// It applies to requests that name it, and this one does not.
+    NotNamed,
     /// It counts by the client's address, and that is not known.
     NoAddress,
 }
@@ -59,6 +63,8 @@ impl Mismatch<'_> {
             Self::Method(_) => "method",
             Self::Path(_) => "path",
             Self::Stage(_) => "credential",
+            Self::Descriptor(_) => "descriptor",
+            Self::NotNamed => "place",
             Self::NoAddress => "address",
         }
     }
@@ -83,6 +89,11 @@ impl Mismatch<'_> {
                 "it is for credentials that are not verified yet, not for what they ask".to_owned()
             }
             Self::Stage(Stage::Request) => "it is for requests whose sender is known".to_owned(),
+            Self::Descriptor(missing) => match request.descriptor {
+                Some(_) => format!("no entry of the descriptor matches {missing}"),
+                None => format!("it is for descriptors with {missing}, and the request has none"),
+            },
+            Self::NotNamed => "it is for requests that name it".to_owned(),
             Self::NoAddress => "it counts by client address, and the request has none".to_owned(),
         }
     }
@@ -103,6 +114,9 @@ impl RuleSet {
 impl Rule {
     fn says<'a>(&'a self, request: &Request<'a>, index: usize) -> Says<'a> {
         let mut reasons = Vec::new();
+        if request.rule.is_some_and(|place| place != index) {
+            reasons.push(Mismatch::NotNamed);
+        }
         let heard = self.mismatches(request, |mismatch| {
             reasons.push(mismatch);
             ControlFlow::Continue(())
@@ -120,7 +134,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Target;
+    use crate::identity::{Entry, Target};
     use crate::rules::{Limits, Mode, Override, Per, Unmatched};
     use proptest::prelude::*;
     use sluicegate_core::{Cost, Micros, Quota, SlidingWindow};
@@ -157,6 +171,54 @@ mod tests {
         assert!(rules.explain(&request.tier("gold")).is_err());
     }
 
+    /// A request that names a rule hears that rule only, and a rule that wants to be named hears nobody else.
+    #[test]
+    fn a_request_that_names_a_rule_is_limited_by_that_rule_only() {
+        let mut named = Rule::new("named", limits("named", 1));
+        named.selector.only_by_place = true;
+        let rules = set(vec![Rule::new("all", limits("all", 1)), named, Rule::new("more", limits("more", 1))]);
+        let by = |rule: Option<usize>| {
+            let request = Request { rule, ..Request::new("api.read", "alice") };
+            let places: Vec<usize> =
+                rules.charges(&request).unwrap().applied.iter().map(|applied| applied.rule).collect();
+            let is_limited = |each: &Explained<'_>| matches!(each.says, Says::Limited(..));
+            let explained = rules.explain(&request).unwrap();
+            let limited: Vec<usize> = explained
+                .iter()
+                .enumerate()
+                .filter(|(_, each)| is_limited(each))
+                .map(|(place, _)| place)
+                .collect();
+            assert_eq!(limited, places);
+            places
+        };
+        assert_eq!(by(None), [0, 2]);
+        assert_eq!(by(Some(1)), [1]);
+        assert_eq!(by(Some(2)), [2]);
+        assert!(by(Some(3)).is_empty());
+    }
+
+    #[test]
+    fn a_missing_entry_of_a_descriptor_is_named() {
+        let mut rule = Rule::new("api", limits("api", 1));
+        let wanted =
+            |key: &str, value: Option<&str>| EntryPattern { key: key.into(), value: value.map(Pattern::new) };
+        rule.selector.descriptor = vec![wanted("path", None), wanted("remote_address", Some("10.*"))];
+        let rules = set(vec![rule]);
+        let says = |entries: Option<&[Entry<'_>]>| {
+            let request = Request { descriptor: entries, ..Request::new("r", "i") };
+            match &rules.explain(&request).unwrap()[0].says {
+                Says::Nothing(reasons) => reasons[0].reason(&request),
+                _ => "limited".to_owned(),
+            }
+        };
+        let (path, inside) = (Entry::new("path", "/"), Entry::new("remote_address", "10.1.2.3"));
+        assert_eq!(says(None), "it is for descriptors with path, and the request has none");
+        let outside = [path, Entry::new("remote_address", "11.1.2.3")];
+        assert_eq!(says(Some(&outside)), "no entry of the descriptor matches remote_address=10.*");
+        assert_eq!(says(Some(&[Entry::new("other", ""), inside, path])), "limited");
+    }
+
     fn patterns() -> impl Strategy<Value = Option<Pattern>> {
         proptest::option::of(prop::sample::select(vec!["a", "b", "a*", "*"]).prop_map(Pattern::new))
     }
@@ -170,8 +232,13 @@ mod tests {
         let methods = prop::sample::subsequence(vec![Box::from("GET"), Box::from("POST")], 0..=2);
         let stages = prop::sample::select(vec![Stage::Request, Stage::Credential]);
         let limits = (lists(), lists(), lists());
-        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, limits, (paths, methods, stages));
-        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, limits, (path, methods, stage))| {
+        let entry = (prop::sample::select(vec!["k", "l"]), patterns());
+        let entry = entry.prop_map(|(key, value)| EntryPattern { key: key.into(), value });
+        let wanted = (proptest::collection::vec(entry, 0..3), proptest::bool::weighted(0.2));
+        let kinds = (paths, methods, stages, wanted);
+        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, limits, kinds);
+        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, limits, kinds)| {
+            let (path, methods, stage, (descriptor, only_by_place)) = kinds;
             let (own, of_tiers, of_override) = limits;
             let mut rule = Rule { mode, per, ..Rule::new("r", own) };
             rule.selector.tenant = tenant;
@@ -179,6 +246,8 @@ mod tests {
             rule.selector.path = path.map(|path| PathPattern::parse(path).unwrap());
             rule.selector.methods = methods;
             rule.selector.stage = stage;
+            rule.selector.descriptor = descriptor;
+            rule.selector.only_by_place = only_by_place;
             rule.tiers = tiers.into_iter().map(|tier| (tier.into(), of_tiers.clone())).collect();
             let overridden = overridden.map(|identifier| Override { identifier, limits: of_override });
             rule.overrides = overridden.into_iter().collect();
@@ -195,6 +264,8 @@ mod tests {
             Mismatch::Method(_) => rule.selector.methods.clear(),
             Mismatch::Path(_) => rule.selector.path = None,
             Mismatch::Stage(_) => rule.selector.stage = Stage::Request,
+            Mismatch::Descriptor(_) => rule.selector.descriptor.clear(),
+            Mismatch::NotNamed => rule.selector.only_by_place = false,
             Mismatch::NoAddress => rule.per.address = false,
         }
         rule
@@ -209,6 +280,7 @@ mod tests {
             address in any::<Option<std::net::Ipv4Addr>>(),
             tier in prop::sample::select(vec![None, Some("pro"), Some("admin")]),
             cost in proptest::option::of(0..3_u32),
+            entries in proptest::option::of(proptest::collection::vec((0..2_usize, 0..3_usize), 0..3)),
             target in prop::sample::select(vec![None, Some(("GET", "/a")), Some(("HEAD", "/a/b")), Some(("PUT", "/"))]),
         ) {
             let named = |(index, mut rule): (usize, Rule)| {
@@ -217,11 +289,15 @@ mod tests {
             };
             let rules = set(rules.into_iter().enumerate().map(named).collect());
             let texts = ["a", "b", "ab"];
+            let entries: Option<Vec<Entry<'_>>> = entries.map(|entries| {
+                entries.into_iter().map(|(key, value)| Entry::new(["k", "l"][key], texts[value])).collect()
+            });
             let request = Request {
                 tier,
                 address: address.map(Into::into),
                 cost: cost.map(Cost::new),
                 target: target.map(|(method, path)| Target { method, path }),
+                descriptor: entries.as_deref(),
                 ..Request::new(texts[resource], texts[identifier]).tenant(texts[tenant])
             };
             let (matched, explained) = (rules.charges(&request).unwrap(), rules.explain(&request).unwrap());

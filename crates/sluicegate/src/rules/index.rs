@@ -31,6 +31,16 @@ pub(super) struct Index {
     resources: Shelves,
     resource_starts: Starts,
     path_starts: Starts,
+    entries: HashMap<Box<str>, EntryShelves, foldhash::fast::RandomState>,
+}
+
+/// Shelves for one key of a descriptor's entries.
+#[derive(Clone, Debug, Default)]
+struct EntryShelves {
+    /// Of rules for any value, or for a pattern.
+    any: SmallVec<[u16; 4]>,
+    /// Of rules for one value.
+    values: Shelves,
 }
 
 /// Shelves that are found by what a text begins with.
@@ -48,6 +58,8 @@ enum Shelf<'r> {
     Resource(&'r str),
     ResourceStart(&'r str),
     PathStart(&'r str),
+    /// A key, and the value if only one will do.
+    Entry(&'r str, Option<&'r str>),
 }
 
 impl Index {
@@ -62,7 +74,8 @@ impl Index {
             *standing.entry(shelf).or_default() += 1;
         }
         let mut index = Self { is_used: true, ..Self::default() };
-        for (place, rule) in (0..count).zip(rules) {
+        // What is found by its place needs no other.
+        for (place, rule) in (0..count).zip(rules).filter(|(_, rule)| !rule.selector.only_by_place) {
             let least = shelves_of(rule).into_iter().min_by_key(|shelf| standing.get(shelf).copied());
             index.shelf(least).push(place);
         }
@@ -78,6 +91,13 @@ impl Index {
             Some(Shelf::Resource(name)) => (&mut self.resources, name),
             Some(Shelf::ResourceStart(name)) => (&mut self.resource_starts.shelves, name),
             Some(Shelf::PathStart(name)) => (&mut self.path_starts.shelves, name),
+            Some(Shelf::Entry(key, value)) => {
+                let shelves = self.entries.entry(key.into()).or_default();
+                match value {
+                    None => return &mut shelves.any,
+                    Some(value) => (&mut shelves.values, value),
+                }
+            }
         };
         shelves.entry(name.into()).or_default()
     }
@@ -97,7 +117,17 @@ impl Index {
         if let Some(target) = request.target {
             self.path_starts.of(target.path).for_each(&mut add);
         }
+        for entry in request.descriptor.unwrap_or_default() {
+            if let Some(shelves) = self.entries.get(entry.key) {
+                add(&shelves.any);
+                shelves.values.get(entry.value).into_iter().for_each(&mut add);
+            }
+        }
         places.sort_unstable();
+        if request.descriptor.is_some() {
+            // Several entries may have one key.
+            places.dedup();
+        }
         places
     }
 }
@@ -132,28 +162,42 @@ fn shelves_of(rule: &Rule) -> SmallVec<[Shelf<'_>; 4]> {
     if let Some(start) = selector.path.as_ref().map(|path| path.start()).filter(|start| !start.is_empty()) {
         shelves.push(Shelf::PathStart(start));
     }
+    shelves.extend(selector.descriptor.iter().map(|entry| {
+        let exact = entry.value.as_ref().filter(|value| value.is_exact());
+        Shelf::Entry(&entry.key, exact.map(Pattern::start))
+    }));
     shelves
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Target;
+    use crate::identity::{Entry, Target};
     use crate::path::PathPattern;
-    use crate::rules::{Limits, RuleSet, Unmatched};
+    use crate::rules::{EntryPattern, Limits, RuleSet, Unmatched};
     use proptest::prelude::*;
 
     fn rule() -> impl Strategy<Value = Rule> {
         let texts = || prop::sample::select(vec!["a", "ab", "abc", "a*", "ab*", "*c", "*", "é", "é*", "b.*.c"]);
         let paths = prop::sample::select(vec!["/", "/a", "/a/**", "/a/b", "/a/b*", "/*/b", "/**", "/ab/**/c"]);
         let of = |texts| proptest::option::weighted(0.6, texts);
-        (of(texts()), of(texts()), proptest::option::weighted(0.4, paths)).prop_map(|(tenant, resource, path)| {
-            let mut rule = Rule::new("r", Limits::Unlimited);
-            rule.selector.tenant = tenant.map(Pattern::new);
-            rule.selector.resource = resource.map(Pattern::new);
-            rule.selector.path = path.map(|path| PathPattern::parse(path).unwrap());
-            rule
-        })
+        let entry = (prop::sample::select(vec!["k", "l"]), of(texts()));
+        let entry =
+            entry.prop_map(|(key, value)| EntryPattern { key: key.into(), value: value.map(Pattern::new) });
+        let entries = prop_oneof![2 => Just(Vec::new()), 1 => proptest::collection::vec(entry, 1..3)];
+        let path = proptest::option::weighted(0.4, paths);
+        let by_place = proptest::bool::weighted(0.1);
+        (of(texts()), of(texts()), path, entries, by_place).prop_map(
+            |(tenant, resource, path, entries, by_place)| {
+                let mut rule = Rule::new("r", Limits::Unlimited);
+                rule.selector.descriptor = entries;
+                rule.selector.only_by_place = by_place;
+                rule.selector.tenant = tenant.map(Pattern::new);
+                rule.selector.resource = resource.map(Pattern::new);
+                rule.selector.path = path.map(|path| PathPattern::parse(path).unwrap());
+                rule
+            },
+        )
     }
 
     proptest! {
@@ -163,10 +207,16 @@ mod tests {
             rules in proptest::collection::vec(rule(), 0..60),
             tenant in prop::sample::select(vec!["a", "ab", "abc", "x", "é"]),
             resource in prop::sample::select(vec!["a", "ab", "abc", "abcd", "é", "éa", "b.x.c"]),
+            entries in proptest::option::of(
+                proptest::collection::vec((prop::sample::select(vec!["k", "l", "m"]), prop::sample::select(vec!["a", "abc", ""])), 0..4)
+            ),
             path in proptest::option::of(prop::sample::select(vec!["/", "/a", "/a/b", "/a/bc", "/x/b", "/ab/x/y/c"])),
         ) {
             let target = path.map(|path| Target { method: "GET", path });
-            let request = Request { target, ..Request::new(resource, "i").tenant(tenant) };
+            let entries: Option<Vec<Entry<'_>>> =
+                entries.map(|entries| entries.into_iter().map(|(key, value)| Entry { key, value }).collect());
+            let descriptor = entries.as_deref();
+            let request = Request { target, descriptor, ..Request::new(resource, "i").tenant(tenant) };
             let all = || (0..rules.len() as u16).collect();
             let candidates: Places = Index::new(&rules).candidates(&request).unwrap_or_else(all);
             prop_assert!(candidates.is_sorted_by(|one, next| one < next));

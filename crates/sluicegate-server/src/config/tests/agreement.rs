@@ -9,6 +9,7 @@ use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
 use crate::content::read::{APART_KEYS, TENANT_KEYS};
 use serde_json::{Value, json};
+use sluicegate::rules::file::descriptor::ENTRY_KEYS;
 use sluicegate::rules::file::lease::LEASE_KEYS;
 use sluicegate::rules::file::limit::{FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS};
 use sluicegate::rules::file::rule::{MATCH_KEYS, OVERRIDE_KEYS, RULE_KEYS};
@@ -40,6 +41,7 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     OVERRIDE_KEYS,
     LIMIT_KEYS,
     LEASE_KEYS,
+    ENTRY_KEYS,
     TENANT_KEYS,
     APART_KEYS,
     ADMIN_KEYS,
@@ -148,6 +150,7 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         MATCH_KEYS,
         OVERRIDE_KEYS,
         LEASE_KEYS,
+        ENTRY_KEYS,
     ];
     let mut in_readers: Vec<Vec<String>> = others.iter().chain(&of_limits).map(|keys| sorted(keys)).collect();
     in_schema.sort();
@@ -195,6 +198,7 @@ rules:
     on_store_failure: closed
     deadline: 15ms
     cost: 1
+  - { name: envoy, match: { descriptor: [{ key: path }, { key: user, value: a* }] }, limits: unlimited }
   - { name: other, per: ip, limits: unlimited, lease: { ttl: 100ms, mode: strict } }
 "#;
 

@@ -85,7 +85,9 @@ async fn replace(kind: Kind, app: App, name: Name, request: Request) -> Result<R
     let name = named(name)?;
     let actor = app.admin_token().writer(&head, role(kind))?;
     let bytes = json_body::read_parts(&head.headers, sent).await?;
-    let body = body::to_replace(kind, &name, &bytes, &app.source().content())?;
+    let content = app.source().content();
+    expected(&content, kind, &name, &HeaderMap::new()).map_err(|absent| refused::answer(absent.into()))?;
+    let body = body::to_replace(kind, &name, &bytes, &content)?;
     let edit = |content: &mut Content| {
         expected(content, kind, &name, &head.headers)?;
         Ok(changed(content, kind, &name, Some(&body)))

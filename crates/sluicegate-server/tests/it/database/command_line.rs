@@ -63,7 +63,7 @@ fn what_is_wrong_is_named_with_the_remedy() {
     let file = file.to_str().expect("text");
     std::fs::write(file, "rules: [{ name: a, limits: 5 }]").expect("a file");
     let cases: [(&[&str], &str); 5] = [
-        (&["rules", "import", file, "--database", &database.url], "f.yaml:1:27: rules[0].limits: not a list"),
+        (&["rules", "import", file, "--database", &database.url], "f.yaml:1:28: rules[0].limits: not a list"),
         (&["rules", "import", file], "give --database, or set SLUICEGATE_DATABASE"),
         (&["rules", "export", "--database", "mysql://u:canary@h/d"], "write sqlite://PATH or postgres://"),
         (&["rules", "export", "--database", "postgres://u:canary@127.0.0.1:1/d"], "see whether it is up"),

@@ -1,5 +1,6 @@
 //! One rule as it stands in a file.
 
+use super::descriptor::read_descriptor;
 use super::lease::{check_lease, read_lease};
 use super::limit::read_limits;
 use super::problem::{Place, Wrong};
@@ -29,7 +30,7 @@ pub const RULE_KEYS: &[&str] = &[
     "lease",
 ];
 /// The keys of a rule's `match`.
-pub const MATCH_KEYS: &[&str] = &["tenant", "resource", "path", "method", "credential"];
+pub const MATCH_KEYS: &[&str] = &["tenant", "resource", "path", "method", "credential", "descriptor"];
 /// What a rule for credentials may be for.
 pub const CREDENTIALS: &[(&str, Stage)] = &[("unverified", Stage::Credential)];
 /// The most methods of one rule: HTTP has nine, and an extension a few.
@@ -98,7 +99,16 @@ fn read_selector(reader: &Reader<'_>) -> Option<Selector> {
     let path = section.optional("path", None, |path| path.text_as(value::path).map(Some));
     let methods = section.optional("method", Vec::new(), read_methods);
     let stage = section.optional("credential", Stage::Request, |stage| stage.choice(CREDENTIALS));
-    Some(Selector { tenant: tenant?, resource: resource?, path: path?, methods: methods?, stage: stage? })
+    let descriptor = section.optional("descriptor", Vec::new(), read_descriptor);
+    Some(Selector {
+        tenant: tenant?,
+        resource: resource?,
+        path: path?,
+        methods: methods?,
+        stage: stage?,
+        descriptor: descriptor?,
+        only_by_place: false,
+    })
 }
 
 /// One method, or a list of them.
