@@ -25,6 +25,11 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "browser", about: "Chromium for the tests of pages: found, or installed", run: servers::browser },
     Step { name: "postgres", about: "PostgreSQL for the tests: found, or installed", run: servers::postgres },
     Step {
+        name: "schemathesis",
+        about: "what tries the admin API by its description is there",
+        run: tools::schemathesis,
+    },
+    Step {
         name: "workspace",
         about: "unit, integration and documentation tests of every crate, all features on",
         run: workspace_tests,

@@ -18,6 +18,7 @@ const VALKEY_VERSION: &str = "9.1.2";
 const CADDY_VERSION: &str = "2.11.7";
 const TRAEFIK_VERSION: &str = "3.7.15";
 const ENVOY_VERSION: &str = "1.40.0";
+const SCHEMATHESIS_VERSION: &str = "4.32.5";
 
 /// The path of `cargo-deny`, which is compiled on its first use.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<String, Failure> {
@@ -151,6 +152,17 @@ pub(crate) fn redis_py(workspace: &Workspace) -> Result<String, Failure> {
         return Ok(format!("redis-py {REDIS_PY_VERSION}"));
     }
     Err(Failure::step(format!("{python} was just given redis-py {REDIS_PY_VERSION} and does not find it")))
+}
+
+/// Puts schemathesis where the tests look for it.
+pub(crate) fn schemathesis(workspace: &Workspace) -> Result<String, Failure> {
+    let home = workspace.tools().join("schemathesis");
+    let program = printable(&home.join("bin/schemathesis"))?;
+    if !answers(&program, SCHEMATHESIS_VERSION) {
+        println!("schemathesis {SCHEMATHESIS_VERSION} is not there yet: installing it with pip");
+        install_with_pip(&home, &workspace.root.join("xtask/schemathesis-requirements.txt"))?;
+    }
+    installed(program, SCHEMATHESIS_VERSION).map(|_| format!("schemathesis {SCHEMATHESIS_VERSION}"))
 }
 
 fn installed(program: String, version: &str) -> Result<String, Failure> {

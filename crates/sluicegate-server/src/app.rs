@@ -11,15 +11,18 @@ use sluicegate::hot::HotIdentities;
 use sluicegate::identify::{Identify, Source};
 use sluicegate::rules::{LeaseBounds, Rule, RuleSet};
 use sluicegate::store::memory::MemoryOptions;
+use sluicegate::store::redis::KeyEncoder;
 use sluicegate::store::{Health, Store as _};
 use sluicegate::{Instances, Limiter, MemoryStore};
 use tokio::time::MissedTickBehavior;
 
 use crate::admit::Exemptions;
 use crate::envoy_ratelimit::headers::EnvoyHeaders;
+use crate::http::admin::access::{Token, Tokens};
 use crate::metrics::Gauges;
 use crate::reload::Reload;
 use crate::resp;
+use crate::rule_source::RuleSource;
 use crate::secret::Secret;
 use crate::store::ServerStore;
 use crate::telemetry::history::{self, History};
@@ -45,6 +48,10 @@ pub(crate) struct AppOptions {
     pub(crate) envoy_headers: EnvoyHeaders,
     /// What changes need; without one there are no changes.
     pub(crate) admin_token: Option<Secret>,
+    /// More tokens, each with a role.
+    pub(crate) tokens: Vec<Token>,
+    /// How keys are written in a shared store.
+    pub(crate) encoder: KeyEncoder,
     /// How callers of the gateway are known.
     pub(crate) identify: Identify,
     /// What passes the gateway without a decision.
@@ -53,6 +60,8 @@ pub(crate) struct AppOptions {
     pub(crate) has_resp: bool,
     /// How the rules are exchanged.
     pub(crate) reload: Reload,
+    /// Where the rules come from.
+    pub(crate) source: RuleSource,
 }
 
 impl Default for AppOptions {
@@ -63,10 +72,13 @@ impl Default for AppOptions {
             headers: HeaderOptions::default(),
             envoy_headers: EnvoyHeaders::default(),
             admin_token: None,
+            tokens: Vec::new(),
+            encoder: KeyEncoder::default(),
             identify: Identify::new(vec![Source::Address]),
             exemptions: Exemptions::default(),
             has_resp: false,
             reload: Reload::default(),
+            source: RuleSource::default(),
         }
     }
 }
@@ -81,30 +93,25 @@ struct Shared {
     exemptions: Exemptions,
     headers: HeaderOptions,
     envoy_headers: EnvoyHeaders,
-    admin_token: Option<Secret>,
+    tokens: Tokens,
+    encoder: KeyEncoder,
     history: History,
     reload: Reload,
+    source: RuleSource,
 }
 
 impl App {
     /// An app with this store, which it shares with so many instances, and nothing counted yet.
     pub(crate) fn new(options: AppOptions, store: ServerStore, clock: SystemClock, instances: Instances) -> Self {
-        let AppOptions {
-            rules,
-            memory,
-            headers,
-            envoy_headers,
-            admin_token,
-            identify,
-            exemptions,
-            has_resp,
-            reload,
-        } = options;
+        let AppOptions { rules, memory, headers, admin_token, tokens, encoder, identify, exemptions, .. } =
+            options;
+        let AppOptions { envoy_headers, has_resp, reload, source, .. } = options;
         reload.started(clock.now());
         let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now());
         let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
         let (gate, history) = (Gate::new(limiter, identify), History::default());
-        Self(Arc::new(Shared { gate, exemptions, headers, envoy_headers, admin_token, history, reload }))
+        let tokens = Tokens::new(admin_token.as_ref(), tokens);
+        Self(Arc::new(Shared { gate, exemptions, headers, envoy_headers, tokens, encoder, history, reload, source }))
     }
 
     /// Who decides.
@@ -138,13 +145,23 @@ impl App {
     }
 
     /// What changes need.
-    pub(crate) fn admin_token(&self) -> Option<&Secret> {
-        self.0.admin_token.as_ref()
+    pub(crate) fn admin_token(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    /// How keys are written in a shared store.
+    pub(crate) fn encoder(&self) -> &KeyEncoder {
+        &self.0.encoder
     }
 
     /// How the rules are exchanged, and how the last exchange went.
     pub(crate) fn reload(&self) -> &Reload {
         &self.0.reload
+    }
+
+    /// Where the rules come from.
+    pub(crate) fn source(&self) -> &RuleSource {
+        &self.0.source
     }
 
     /// What was decided so far.

@@ -5,6 +5,7 @@
 //! command line or the environment may say too is kept as it was typed, checked for its form alone: which
 //! of the three wins is not decided here.
 
+pub(crate) mod admin;
 pub(crate) mod database;
 pub(crate) mod gateway;
 pub(crate) mod identity;
@@ -19,6 +20,7 @@ use crate::content::{self, Compiled, Content, compose};
 use crate::envoy_ratelimit::headers::EnvoyHeaders;
 use crate::secret::Secret;
 use crate::settings::{FileSettings, StoreUrl};
+use admin::TokenSettings;
 use gateway::GatewaySettings;
 use identity::{IdentitySettings, TRUSTED_HEADERS};
 use listeners::{ListenSettings, Listeners};
@@ -51,6 +53,7 @@ pub(crate) const KEYS: &[&str] = &[
     "tenants",
     "overrides",
     "keys",
+    "admin",
 ];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
@@ -96,6 +99,8 @@ pub(crate) struct Config {
     pub(crate) proxies: TrustedProxies,
     /// How callers are known, if the file says it.
     pub(crate) identity: Option<IdentitySettings>,
+    /// Who may read and change what on the admin listener.
+    pub(crate) admin: Vec<TokenSettings>,
     /// The rules.
     pub(crate) rules: RuleSet,
     /// The API keys that stand apart from `identity`.
@@ -197,6 +202,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let header = top.optional("trusted_header", TrustedHeader::default(), |each| each.choice(TRUSTED_HEADERS));
     let has_more_keys = top.get("database").is_some() || top.get("keys").is_some();
     let identity = top.optional("identity", None, |identity| identity::read(identity, has_more_keys).map(Some));
+    let admin = top.optional("admin", Vec::new(), admin::read);
     let compiled = compose::read(top);
     let ListenSettings { addresses, listeners } = listen?;
     let settings = FileSettings { store: store?, database: database?, ..addresses };
@@ -212,6 +218,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
         gateway: gateway?,
         proxies: proxies?.header(header?),
         identity: identity?,
+        admin: admin?,
         rules,
         keys,
         content: content::of_file(top)?,

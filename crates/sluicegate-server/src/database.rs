@@ -101,7 +101,7 @@ impl Database {
 
     /// The number of the newest revision.
     pub(crate) async fn revision(&self) -> Result<i64, DatabaseError> {
-        in_time(async { Ok(Rows::of(self).await?.revision().await?) }).await
+        in_time(async { Rows::of(self).await?.revision().await }).await
     }
 
     /// Everything, as of one revision.

@@ -8,6 +8,7 @@
 //!
 //! Handlers live in the modules below this one; each builds a [`Router`] from its state.
 
+pub(crate) mod admin;
 pub(crate) mod admin_token;
 mod api;
 mod auth;
@@ -52,7 +53,7 @@ pub(crate) struct Routers {
     pub(crate) gateway: Site,
     /// The decision API.
     pub(crate) api: Site,
-    /// Health, metrics, the busiest identities and the dashboard.
+    /// Health, metrics, the busiest identities, the admin API and the dashboard.
     pub(crate) admin: Site,
 }
 
@@ -73,6 +74,7 @@ impl Routers {
                     .merge(health::router(health.clone(), app.clone()))
                     .merge(metrics::router(app.clone()))
                     .merge(reload::router(app.clone()))
+                    .merge(admin::router(app.clone()))
                     .merge(top::router(app.clone()))
                     .merge(dashboard::router(app.clone(), health.clone())),
             )

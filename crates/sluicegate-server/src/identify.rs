@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sluicegate::identify::address::TrustedProxies;
-use sluicegate::identify::api_key::ApiKeys;
+use sluicegate::identify::api_key::{ApiKeys, LiveKeys};
 use sluicegate::identify::token::{IssuerOptions, Keys, KeysError, Tokens};
 use sluicegate::identify::{Identify, Source};
 use sluicegate::rules::file::Environment;
@@ -51,11 +51,21 @@ pub(crate) enum IdentifyError {
     Issuers(String),
 }
 
-/// The sources that `settings` describe.
+/// The sources that `settings` describe, with no API keys but theirs.
 pub(crate) fn identify(
     settings: IdentitySettings,
     proxies: TrustedProxies,
     environment: &Environment,
+) -> Result<Identify, IdentifyError> {
+    identify_with(settings, proxies, environment, &Arc::default())
+}
+
+/// The sources that `settings` describe. Wherever they take API keys that must be known, `live` are known, too.
+pub(crate) fn identify_with(
+    settings: IdentitySettings,
+    proxies: TrustedProxies,
+    environment: &Environment,
+    live: &Arc<LiveKeys>,
 ) -> Result<Identify, IdentifyError> {
     let (mut sources, mut issuers, mut place) = (Vec::new(), Vec::new(), None);
     for source in settings.sources {
@@ -66,7 +76,7 @@ pub(crate) fn identify(
                 issuers.push(issuer(*jwt, environment)?);
             }
             SourceSettings::ApiKey(keys) => {
-                let api_keys = ApiKeys::new(keys.header, keys.keys);
+                let api_keys = ApiKeys::new(keys.header, keys.keys).with_live(Arc::clone(live));
                 sources.push(Source::ApiKeys(if keys.is_verified { api_keys } else { api_keys.unverified() }));
             }
             SourceSettings::Ip => sources.push(Source::Address),

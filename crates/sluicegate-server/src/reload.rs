@@ -30,6 +30,7 @@ use tokio::time::Instant;
 
 use crate::app::App;
 use crate::config::Config;
+use crate::content::Compiled;
 use file::{BadFile, ConfigFile, Content, Loaded, Look};
 use outline::{Changes, Outline};
 use status::{Outcome, Refused, Status};
@@ -57,6 +58,8 @@ struct Shared {
     /// Absent where there is no file.
     asks: Option<SyncSender<Message>>,
     status: Mutex<Status>,
+    /// What is wrong with the database, if rules are in one.
+    trouble: Mutex<Option<String>>,
 }
 
 /// What wakes the thread.
@@ -91,7 +94,7 @@ impl Default for Reload {
 impl Reload {
     fn with(asks: Option<SyncSender<Message>>) -> Self {
         let status = Mutex::new(Status::started(Timestamp::now(0)));
-        Self(Arc::new(Shared { asks, status }))
+        Self(Arc::new(Shared { asks, status, trouble: Mutex::default() }))
     }
 
     /// Takes note that the server starts with what it was given.
@@ -101,7 +104,25 @@ impl Reload {
 
     /// How things stand.
     pub(crate) fn status(&self) -> Status {
-        self.status_now().clone()
+        let status = self.status_now().clone();
+        let trouble = self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        status.with_trouble(trouble)
+    }
+
+    /// Takes note of how it went to look for news in the database.
+    pub(crate) fn note_source(&self, outcome: Result<(), String>) {
+        let mut trouble = self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&*trouble, outcome.err()) {
+            (None, Some(problem)) => {
+                tracing::error!(problem, "the database cannot be followed; what was in force stays in force");
+                *trouble = Some(problem);
+            }
+            (Some(_), None) => {
+                tracing::info!("the database is followed again");
+                *trouble = None;
+            }
+            (_, problem) => *trouble = problem,
+        }
     }
 
     /// Looks at the file now, and says what came of it.
@@ -229,7 +250,8 @@ impl Work {
             ..loaded.changes(&self.in_force)
         };
         let Loaded { config, content, outline } = loaded;
-        self.app.limiter().replace_rules(config.rules);
+        let compiled = Compiled { rules: config.rules, keys: config.keys };
+        self.app.source().file_changed(&self.app, config.content, compiled);
         (self.last, self.in_force) = (content, outline);
         changes
     }

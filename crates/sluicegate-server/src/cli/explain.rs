@@ -6,7 +6,6 @@
 
 mod descriptor;
 mod question;
-mod report;
 pub(super) mod words;
 
 use std::io::Write as _;
@@ -21,10 +20,10 @@ use crate::config::Config;
 use crate::config::load::{self, LoadError};
 use crate::config::redis::INSTANCES_MAX;
 use crate::envoy_ratelimit::EnvoyRatelimit;
-use crate::settings::{self, Env, Flags};
+use crate::explain::{Outcome, Report, Surroundings};
+use crate::settings::{self, Env, Flags, StoreUrl};
 use descriptor::DescriptorArgs;
 use question::Selectors;
-use report::{Outcome, Report};
 
 /// The exit code when no rule matches and such requests are denied.
 const DENIED: u8 = 1;
@@ -85,10 +84,16 @@ fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, Outcome), Error> {
         return Ok((text, Outcome::Allowed));
     }
     let question = args.selectors.question(&config, env).map_err(Box::new)?;
-    let report = Report::new(&config, &store, instances, &question.request())?;
+    let report = Report::new(surroundings(&config, &store, instances), &question.request())?;
     let text =
         if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { words::text(&report) };
     Ok((text, report.outcome))
+}
+
+/// What a server with this configuration and store would decide by.
+fn surroundings<'c>(config: &'c Config, store: &StoreUrl, instances: NonZeroU32) -> Surroundings<'c> {
+    let is_shared = matches!(store, StoreUrl::Redis(_));
+    Surroundings { rules: &config.rules, is_shared, instances, encoder: &config.redis.encoder }
 }
 
 /// The configuration that a server would run by.

@@ -19,6 +19,7 @@ use crate::content::change::{Changed, Refusal};
 use crate::content::{self, Content, Keys, Kind};
 use crate::database::url::DatabaseUrl;
 use crate::database::{Database, DatabaseError};
+use crate::rule_source::millis;
 use crate::settings::Env;
 
 /// Who made the change, in the audit.
@@ -99,7 +100,8 @@ impl At {
 async fn import(file: &Path, at: &At, env: &Env) -> Result<ExitCode, Error> {
     let wanted = load::config(file, env.variables())?.content;
     let database = at.open(env).await?;
-    let changed = database.change(ACTOR, now(), |content| Ok(taken_over(content, &wanted))).await;
+    let changed =
+        database.change(ACTOR, millis(SystemClock::new().now()), |content| Ok(taken_over(content, &wanted))).await;
     let committed = changed.map_err(|error| match error {
         DatabaseError::Refused(refusal) => Error::from(RulesError::Refused { file: load::shown(file), refusal }),
         error => error.into(),
@@ -150,9 +152,4 @@ fn lines(changed: &[Changed]) -> String {
         }
     }
     text
-}
-
-/// In milliseconds since 1970.
-fn now() -> i64 {
-    i64::try_from(SystemClock::new().now().as_micros() / 1_000).unwrap_or(i64::MAX)
 }

@@ -30,17 +30,20 @@ use crate::config::identity::IdentitySettings;
 use crate::config::listeners::{ListenerSettings, Listeners};
 use crate::config::load::LoadError;
 use crate::config::redis::RedisSettings;
+use crate::content::Compiled;
 use crate::envoy_ratelimit::EnvoyRatelimit;
 use crate::fleet::Fleet;
 use crate::http::Routers;
+use crate::http::admin::access;
 use crate::http::gateway::Gateway;
 use crate::http::health::{Health, Readiness};
-use crate::identify::identify;
+use crate::identify::identify_with;
 use crate::net::tls::{Speaks, Tls, TlsError};
 use crate::net::{self, Door, Drained, Listener, ListenerOptions, open_files};
 use crate::reload::file::ConfigFile;
 use crate::reload::{self, Reload, Reloader};
 use crate::resp::{self, RespOptions, Service};
+use crate::rule_source::RuleSource;
 use crate::settings::{self, Env, Flags, Listen, Settings, StoreUrl};
 use crate::shutdown::{Shutdown, Signals};
 use crate::store::ServerStore;
@@ -60,6 +63,11 @@ const ADMIN_DRAIN: Duration = Duration::from_secs(1);
 #[error("a listener stopped by itself, which is a fault of the server; its log says where")]
 struct ListenerLost;
 
+/// Rules come from one place.
+#[derive(Debug, thiserror::Error)]
+#[error("rules cannot come from a database and from --envoy-ratelimit at once; leave out one of the two")]
+struct TwoSources;
+
 /// Serves until told to stop.
 pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     telemetry::init(env.log())?;
@@ -76,32 +84,28 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         (config, reload, Some(followed))
     };
     let settings = settings::merge(flags, env, &config.settings)?;
+    if is_envoy && settings.database.is_some() {
+        return Err(TwoSources.into());
+    }
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Config {
-        listeners, memory, redis, resp, headers, envoy_headers, proxies, identity, gateway, rules, ..
-    } = config;
+    let Config { rules, keys, content, admin, .. } = config;
+    let Config { listeners, memory, redis, resp, headers, envoy_headers, proxies, identity, gateway, .. } = config;
+    let opened = RuleSource::at_start(settings.database.as_ref(), content, Compiled { rules, keys });
+    let (source, rules) = runtime.block_on(opened)?;
     let exempt = proxies.clone();
     let identity = identity.unwrap_or_else(|| IdentitySettings::usual(gateway.routes.is_empty()));
-    let identify = identify(identity, proxies, env.variables())?;
+    let identify = identify_with(identity, proxies, env.variables(), source.keys())?;
     let exemptions = Exemptions { paths: gateway.exempt.clone(), preflights: gateway.preflights };
     let (signals, app) = {
         // A shared store connects in the background. Waiting for one that cannot be reached makes the start long
         // enough to be called off.
         let _runtime = runtime.enter();
         let (admin_token, has_resp) = (settings.admin_token.clone(), settings.resp != Listen::Off);
-        let options = AppOptions {
-            rules,
-            memory,
-            headers,
-            envoy_headers,
-            admin_token,
-            identify,
-            exemptions,
-            has_resp,
-            reload,
-        };
+        let (tokens, encoder) = (access::named(&admin, env.variables())?, redis.encoder.clone());
+        let whence = AppOptions { tokens, encoder, envoy_headers, source, reload, ..AppOptions::default() };
+        let options = AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp, ..whence };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
     let gateway = Gateway::open(&gateway, app.clone())?;
@@ -116,6 +120,8 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         tokio::spawn(signals.forward(shutdown.clone(), health.clone(), app.reload().clone()));
         let keys_of = app.clone();
         tokio::spawn(async move { keys_of.keep_keys_fresh().await });
+        let follower = app.clone();
+        tokio::spawn(async move { follower.source().follow(&follower).await });
         let history_of = app.clone();
         tokio::spawn(async move { history_of.keep_history().await });
         let fleet = tokio::select! {

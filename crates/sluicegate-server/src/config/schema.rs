@@ -115,6 +115,7 @@ fn top_property(key: &str) -> Value {
             "default": "memory",
             "examples": ["redis://127.0.0.1:6379"],
         }),
+        "admin" => content::admin(),
         "database" => content::database(),
         "tenants" => content::tenants(),
         "overrides" => content::overrides(),

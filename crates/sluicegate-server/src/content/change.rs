@@ -59,6 +59,16 @@ pub(crate) enum Refusal {
         /// Its name.
         name: String,
     },
+    /// Something else needs it.
+    #[error("the override {by} is for the {} {name}; delete that first", kind.word())]
+    InUse {
+        /// What.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// The override.
+        by: String,
+    },
     /// The whole would not be usable.
     #[error("{0}")]
     Invalid(Problems),

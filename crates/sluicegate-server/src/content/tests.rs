@@ -114,9 +114,9 @@ fn an_unknown_key_anywhere_is_refused() {
         let mut content = read(FULL);
         let entry = content.of(kind).next().expect("one of each").clone();
         let mut body = entry.value();
-        body["nmae"] = json!(1);
+        body["zzz"] = json!(1);
         content.set(kind, &entry.name, Some(&body));
-        assert!(problems(&content).contains("nmae: unknown key"), "{}", problems(&content));
+        assert!(problems(&content).contains("zzz: unknown key"), "{}", problems(&content));
     }
 }
 

@@ -22,6 +22,12 @@ pub(crate) enum DatabaseError {
     /// It was made by a newer server.
     #[error("the tables of the database are of a newer version; use that version of the server")]
     Newer,
+    /// There is none.
+    #[error(
+        "the rules are in the configuration file; change it there, or name a database with `database` in the file or \
+         in SLUICEGATE_DATABASE, and start the server again"
+    )]
+    None,
     /// The server is about to end.
     #[error("the server is stopping")]
     Stopping,

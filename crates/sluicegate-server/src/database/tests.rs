@@ -131,11 +131,9 @@ async fn a_database_of_a_newer_server_is_refused() {
         let newer = "INSERT INTO sluicegate_migrations (version, description, success, checksum, execution_time) \
                      VALUES (999, 'later', TRUE, $1, 1)";
         match database {
-            Database::Sqlite(pool) => {
-                drop(sqlx::query(newer).bind(&b"x"[..]).execute(pool).await.expect("written"))
-            }
+            Database::Sqlite(pool) => _ = sqlx::query(newer).bind(&b"x"[..]).execute(pool).await.expect("written"),
             Database::Postgres(pool) => {
-                drop(sqlx::query(newer).bind(&b"x"[..]).execute(pool).await.expect("written"))
+                _ = sqlx::query(newer).bind(&b"x"[..]).execute(pool).await.expect("written")
             }
         }
         let refused = Database::open(url).await.expect_err("newer");

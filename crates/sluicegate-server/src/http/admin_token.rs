@@ -3,49 +3,31 @@
 //! Whoever is on this machine may read without it. A request without the configured token is answered 401, and without a configured token nothing
 //! can be changed at all: 403 with the remedy. The token itself is never part of an answer.
 
-use std::net::SocketAddr;
-
-use axum::extract::ConnectInfo;
 use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap, HeaderValue};
 use axum::http::request::Parts;
 
+use super::admin::access::{Role, Tokens};
 use crate::problem::Problem;
-use crate::secret::Secret;
 
-/// Checks `Authorization: Bearer …` against `token`.
-pub(crate) fn require(token: Option<&Secret>, headers: &HeaderMap) -> Result<(), Problem> {
-    let Some(token) = token else {
-        return Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "changes are off because no admin token is configured; \
-             set SLUICEGATE_ADMIN_TOKEN and restart the server",
-        ));
-    };
-    if bearer(headers).is_some_and(|given| token.matches(given)) {
-        return Ok(());
-    }
-    Err(unauthorized())
+/// Lets whoever has a token change what needs no administrator.
+pub(crate) fn require(tokens: &Tokens, headers: &HeaderMap) -> Result<(), Problem> {
+    tokens.holder(headers, Role::Operate).map(|_| ())
 }
 
-/// Checks `Authorization: Bearer …` against `token`, unless the request comes from this machine.
-pub(crate) fn require_to_read(token: Option<&Secret>, head: &Parts) -> Result<(), Problem> {
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>();
-    if peer.is_some_and(|ConnectInfo(peer)| peer.ip().to_canonical().is_loopback()) {
-        return Ok(());
-    }
-    // A listener that others can reach is not opened without a token.
-    let is_known = token.is_some_and(|token| bearer(&head.headers).is_some_and(|given| token.matches(given)));
-    if is_known { Ok(()) } else { Err(unauthorized()) }
+/// Lets whoever has a token read, and whoever is on this machine.
+pub(crate) fn require_to_read(tokens: &Tokens, head: &Parts) -> Result<(), Problem> {
+    tokens.reader(head)
 }
 
-fn unauthorized() -> Problem {
+/// The answer to whoever has no token, or a wrong one.
+pub(super) fn unauthorized() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "this needs the admin token; send it as `Authorization: Bearer …`")
         .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
 }
 
 /// The credentials of the only `Authorization` header, if its scheme is `Bearer`.
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let value = values.next()?.as_bytes();
     // Two of them may have been read differently by a proxy in front.
@@ -58,17 +40,24 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use axum::extract::ConnectInfo;
     use axum::response::IntoResponse as _;
 
     use super::*;
+    use crate::secret::Secret;
+
+    fn tokens(token: Option<&str>) -> Tokens {
+        Tokens::new(token.map(|text| Secret::new(text.to_owned())).as_ref(), Vec::new())
+    }
 
     fn status(token: Option<&str>, authorization: &[&str]) -> u16 {
-        let token = token.map(|text| Secret::new(text.to_owned()));
         let mut headers = HeaderMap::new();
         for value in authorization {
             headers.append(header::AUTHORIZATION, HeaderValue::from_str(value).expect("valid"));
         }
-        match require(token.as_ref(), &headers) {
+        match require(&tokens(token), &headers) {
             Ok(()) => 200,
             Err(problem) => problem.into_response().status().as_u16(),
         }
@@ -98,7 +87,6 @@ mod tests {
     #[test]
     fn whoever_is_on_this_machine_reads_without_it() {
         let status = |peer: &str, token: Option<&str>, authorization: Option<&'static str>| {
-            let token = token.map(|text| Secret::new(text.to_owned()));
             let mut head = axum::http::Request::new(()).into_parts().0;
             if let Ok(peer) = peer.parse::<SocketAddr>() {
                 head.extensions.insert(ConnectInfo(peer));
@@ -106,7 +94,7 @@ mod tests {
             if let Some(value) = authorization {
                 head.headers.insert(header::AUTHORIZATION, HeaderValue::from_static(value));
             }
-            match require_to_read(token.as_ref(), &head) {
+            match require_to_read(&tokens(token), &head) {
                 Ok(()) => 200,
                 Err(problem) => problem.into_response().status().as_u16(),
             }

@@ -16,7 +16,7 @@ use sluicegate::rules::file::{Document, Environment};
 const RULES: &str = "rules";
 
 /// The keys whose changes take effect while the server runs. Everything else is settled at the start.
-const LIVE: &[&str] = &[RULES, "tiers", "unmatched"];
+const LIVE: &[&str] = &[RULES, "tiers", "unmatched", "tenants", "overrides", "keys"];
 
 type Digest = [u8; 32];
 

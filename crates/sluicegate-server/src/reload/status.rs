@@ -62,6 +62,13 @@ impl Status {
         Self { successful: true, succeeded_at, problems: Vec::new(), needs_restart: Vec::new() }
     }
 
+    /// The same, with what is wrong elsewhere.
+    pub(super) fn with_trouble(mut self, trouble: Option<String>) -> Self {
+        self.successful &= trouble.is_none();
+        self.problems.extend(trouble);
+        self
+    }
+
     /// Takes note of an outcome.
     pub(super) fn note(&mut self, outcome: &Outcome, now: Timestamp) {
         match outcome {

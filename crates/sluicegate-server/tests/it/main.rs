@@ -15,6 +15,7 @@ mod check_cli;
 mod client;
 mod config;
 mod dashboard;
+mod database;
 mod deploy;
 mod envoy;
 mod envoy_ratelimit;

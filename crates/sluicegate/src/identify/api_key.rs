@@ -3,11 +3,14 @@
 //! Only hashes of keys are kept. They are found by a hash of their own, seeded anew at every start, and compared in
 //! constant time, so how long a wrong key takes says nothing about the right ones.
 //!
+//! Keys that come and go while requests are answered are [`LiveKeys`].
+//!
 //! Keys can also be taken as they come, unverified: then a key is a name that its sender claims, of a kind of its own.
 
 use std::fmt;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use hashbrown::HashMap;
 use http::header::{HeaderMap, HeaderName};
 use sha2::{Digest as _, Sha256};
@@ -40,6 +43,12 @@ impl KeyHash {
         Self(Sha256::digest(key).into())
     }
 
+    /// The hash itself.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// A hash from its 64 hexadecimal digits.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
@@ -66,8 +75,53 @@ impl KeyHash {
 #[derive(Debug)]
 pub struct ApiKeys {
     header: HeaderName,
-    owners: HashMap<KeyHash, Arc<Principal>, foldhash::quality::RandomState>,
+    owners: Owners,
+    live: Option<Arc<LiveKeys>>,
     is_verified: bool,
+}
+
+/// Who has which key.
+type Owners = HashMap<KeyHash, Arc<Principal>, foldhash::quality::RandomState>;
+
+/// Keys that are exchanged while requests are answered, all at once. Several fields may share them.
+///
+/// ```
+/// use std::sync::Arc;
+/// use http::header::HeaderName;
+/// use sluicegate::identify::Principal;
+/// use sluicegate::identify::api_key::{ApiKeys, KeyHash, LiveKeys};
+///
+/// let live = Arc::new(LiveKeys::default());
+/// let keys = ApiKeys::new(HeaderName::from_static("x-api-key"), []).with_live(Arc::clone(&live));
+/// let owner = Principal { identifier: "demo".into(), tier: None, tenant: None };
+/// live.replace([(KeyHash::of(b"demo-key"), owner)]);
+/// assert_eq!(live.len(), 1);
+/// # drop(keys);
+/// ```
+#[derive(Debug, Default)]
+pub struct LiveKeys(ArcSwap<Owners>);
+
+impl LiveKeys {
+    /// Puts these keys in the place of all that were there; of two owners of one key the last counts.
+    pub fn replace(&self, keys: impl IntoIterator<Item = (KeyHash, Principal)>) {
+        self.0.store(Arc::new(owners(keys)));
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.load().len()
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.load().is_empty()
+    }
+}
+
+fn owners(keys: impl IntoIterator<Item = (KeyHash, Principal)>) -> Owners {
+    keys.into_iter().map(|(hash, owner)| (hash, Arc::new(owner))).collect()
 }
 
 /// What a request says about keys.
@@ -83,8 +137,13 @@ impl ApiKeys {
     /// These keys in this field; of two owners of one key the last counts.
     #[must_use]
     pub fn new(header: HeaderName, keys: impl IntoIterator<Item = (KeyHash, Principal)>) -> Self {
-        let owners = keys.into_iter().map(|(hash, owner)| (hash, Arc::new(owner))).collect();
-        Self { header, owners, is_verified: true }
+        Self { header, owners: owners(keys), live: None, is_verified: true }
+    }
+
+    /// The same, and these as well.
+    #[must_use]
+    pub fn with_live(self, live: Arc<LiveKeys>) -> Self {
+        Self { live: Some(live), ..self }
     }
 
     /// The same, but a key that is not among them is taken for the name of its sender.
@@ -99,13 +158,13 @@ impl ApiKeys {
         &self.header
     }
 
-    /// How many keys there are.
+    /// How many keys there are, those apart that come and go.
     #[must_use]
     pub fn len(&self) -> usize {
         self.owners.len()
     }
 
-    /// Whether there is no key.
+    /// Whether there is no key, those apart that come and go.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty()
@@ -145,9 +204,13 @@ impl ApiKeys {
             return None;
         }
         let hash = KeyHash::of(key);
-        let (known, owner) = self.owners.get_key_value(&hash)?;
-        bool::from(known.0.ct_eq(&hash.0)).then(|| Arc::clone(owner))
+        found(&self.owners, &hash).or_else(|| found(&self.live.as_ref()?.0.load(), &hash))
     }
+}
+
+fn found(owners: &Owners, hash: &KeyHash) -> Option<Arc<Principal>> {
+    let (known, owner) = owners.get_key_value(hash)?;
+    bool::from(known.0.ct_eq(&hash.0)).then(|| Arc::clone(owner))
 }
 
 /// Whether two letters of names are one where names become variables.

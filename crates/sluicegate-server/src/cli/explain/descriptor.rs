@@ -11,9 +11,9 @@ use sluicegate::rules::envoy::explain::End;
 use sluicegate::rules::envoy::{Explanation, Found, How, Step};
 use sluicegate::{CheckError, Request};
 
-use super::report::Report;
 use super::words;
 use crate::config::Config;
+use crate::explain::Report;
 use crate::settings::StoreUrl;
 
 #[derive(Clone, Debug, Args)]
@@ -117,7 +117,7 @@ fn explained(
         ..Request::new(&resource, "").tenant(domain)
     };
     request.validate().map_err(CheckError::from)?;
-    let mut report = Report::new(config, store, instances, &request)?;
+    let mut report = Report::new(super::surroundings(config, store, instances), &request)?;
     // Thousands of others would say that they are not meant.
     report.rules.retain(|rule| rule.matches);
     Ok(report)

@@ -44,7 +44,7 @@ fn report(yaml: &str, store: &str, arguments: &[&str]) -> Result<Report, String>
     let instances = config.redis.min_instances;
     let store = StoreUrl::parse(store).expect("a store");
     let question = args.selectors.question(&config, &Env::default()).map_err(|error| error.to_string())?;
-    Report::new(&config, &store, instances, &question.request()).map_err(|error| error.to_string())
+    Report::new(surroundings(&config, &store, instances), &question.request()).map_err(|error| error.to_string())
 }
 
 fn asking<'a>(resource: &'a str, identifier: &'a str, more: &[&'a str]) -> Vec<&'a str> {

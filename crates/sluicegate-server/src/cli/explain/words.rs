@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use sluicegate::rules::file::value::UNITS;
 
-use super::report::{Asked, Bound, Bucket, LeaseReport, LimitReport, Outcome, Report, RuleReport, Terms};
+use crate::explain::{Asked, Bound, Bucket, LeaseReport, LimitReport, Outcome, Report, RuleReport, Terms};
 
 /// Why a store that charges ahead never does it with this request.
 const NOT_THIS_REQUEST: &str =

@@ -1,7 +1,8 @@
-//! The part of the schema about `database`, `tenants`, `overrides` and `keys`.
+//! The part of the schema about `database`, `tenants`, `overrides`, `keys` and `admin`.
 
 use super::identity::key_property;
-use super::{boolean, described, object, override_property, reference, text, unknown};
+use super::{boolean, described, object, override_property, reference, text, unknown, words};
+use crate::config::admin::{ADMIN_KEYS, ROLES, TOKEN_KEYS, TOKENS_MAX};
 use crate::config::identity::KEY_KEYS;
 use crate::content::read::{APART_KEYS, DESCRIPTION_BYTES_MAX, TENANT_KEYS};
 use crate::content::{OVERRIDES_MAX, TENANTS_MAX};
@@ -44,6 +45,34 @@ pub(super) fn keys() -> Value {
     let keys = [&["name"], KEY_KEYS].concat();
     let key = object("A key and its owner.", &keys, &["name", "sha256", "identifier"], named_key_property);
     list("API keys, good wherever `identity` has an `api_key`.", key, KEYS_MAX)
+}
+
+/// `admin`.
+pub(super) fn admin() -> Value {
+    object("The admin API.", ADMIN_KEYS, &[], admin_property)
+}
+
+fn admin_property(key: &str) -> Value {
+    match key {
+        "tokens" => {
+            let mut token = object("A token.", TOKEN_KEYS, &["name", "role"], token_property);
+            token["oneOf"] = json!([{ "required": ["sha256"] }, { "required": ["env"] }]);
+            list("Tokens besides that of SLUICEGATE_ADMIN_TOKEN, each with a role.", token, TOKENS_MAX)
+        }
+        _ => unknown(),
+    }
+}
+
+fn token_property(key: &str) -> Value {
+    match key {
+        "name" => described("name", "Who has it, for the audit.", &["deploy"]),
+        "role" => words("read; operate: tenants and overrides, too; admin: everything.", ROLES, "read"),
+        "sha256" => key_property("sha256"),
+        "env" => {
+            json!({ "description": "The environment variable that holds it.", "type": "string", "minLength": 1 })
+        }
+        _ => unknown(),
+    }
 }
 
 fn list(description: &str, items: Value, count_max: usize) -> Value {

@@ -1,6 +1,7 @@
 //! Reader and schema agree: on the keys there are, and on whether a file is good.
 
 use super::*;
+use crate::config::admin::{ADMIN_KEYS, TOKEN_KEYS};
 use crate::config::gateway::{CORS_KEYS, GATEWAY_KEYS, ROUTE_KEYS, TLS_KEYS};
 use crate::config::identity::{API_KEY_KEYS, IP_KEYS, JWT_KEYS, KEY_KEYS, SOURCE_KEYS};
 use crate::config::listeners::{LISTEN_KEYS, LISTENER_KEYS, TLS_KEYS as LISTENER_TLS_KEYS};
@@ -43,6 +44,8 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     ENTRY_KEYS,
     TENANT_KEYS,
     APART_KEYS,
+    ADMIN_KEYS,
+    TOKEN_KEYS,
 ];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
@@ -125,6 +128,8 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         &apart,
         &named_key,
         TENANT_KEYS,
+        ADMIN_KEYS,
+        TOKEN_KEYS,
         MEMORY_KEYS,
         REDIS_KEYS,
         LISTEN_KEYS,
@@ -221,6 +226,7 @@ overrides: [ { name: vip, rule: payments, identifier: vip-*, limits: unlimited }
 keys:
   - { name: demo, sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo, tier: free,
       tenant: acme }
+admin: { tokens: [ { name: ops, role: operate, env: OPS_TOKEN } ] }
 rules:
   - { name: payments, limits: [ { algorithm: fixed_window, limit: 5, window: 1min } ] }
 "#;

@@ -1,4 +1,5 @@
-//! What is explained, as it is printed with `--json`. Names and meanings of fields stay; new ones may come.
+//! What becomes of a request, told as `sluicegate explain --json` and `POST /admin/v1/explain` tell it. Names and meanings
+//! of fields stay; new ones may come. It asks no store: what is left of a limit is not known here.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -12,25 +13,22 @@ use sluicegate::store::redis::{KeyEncoder, RedisStore};
 use sluicegate::store::{Charge, Lease};
 use sluicegate::{CheckError, Identity, Request};
 
-use crate::config::Config;
-use crate::settings::StoreUrl;
-
 /// The whole explanation.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
-    pub(super) request: Asked,
+pub(crate) struct Report {
+    pub(crate) request: Asked,
     /// Where state would be: `memory`, or `redis` in all its forms.
-    pub(super) store: &'static str,
-    pub(super) instances: u32,
-    pub(super) outcome: Outcome,
-    pub(super) rules: Vec<RuleReport>,
+    pub(crate) store: &'static str,
+    pub(crate) instances: u32,
+    pub(crate) outcome: Outcome,
+    pub(crate) rules: Vec<RuleReport>,
 }
 
 /// What comes of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// Limits decide.
     Limited,
     /// Rules match, none of them denies.
@@ -43,128 +41,134 @@ pub(super) enum Outcome {
 
 /// The request.
 #[derive(Debug, Serialize)]
-pub(super) struct Asked {
-    pub(super) tenant: String,
-    pub(super) resource: String,
-    pub(super) identifier: String,
-    pub(super) tier: Option<String>,
-    pub(super) cost: Option<u32>,
+pub(crate) struct Asked {
+    pub(crate) tenant: String,
+    pub(crate) resource: String,
+    pub(crate) identifier: String,
+    pub(crate) tier: Option<String>,
+    pub(crate) cost: Option<u32>,
     /// Of an HTTP request.
-    pub(super) method: Option<String>,
+    pub(crate) method: Option<String>,
     /// Of an HTTP request, as rules see it.
-    pub(super) path: Option<String>,
+    pub(crate) path: Option<String>,
     /// Of an HTTP request: the client's, as rules count it.
-    pub(super) address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
 }
 
 /// One rule.
 #[derive(Debug, Serialize)]
-pub(super) struct RuleReport {
-    pub(super) name: String,
-    pub(super) matches: bool,
+pub(crate) struct RuleReport {
+    pub(crate) name: String,
+    pub(crate) matches: bool,
     /// Why it does not match.
-    pub(super) mismatches: Vec<MismatchReport>,
+    pub(crate) mismatches: Vec<MismatchReport>,
     /// What applies if it does.
-    pub(super) terms: Option<Terms>,
+    pub(crate) terms: Option<Terms>,
 }
 
 /// One reason.
 #[derive(Debug, Serialize)]
-pub(super) struct MismatchReport {
-    pub(super) part: &'static str,
-    pub(super) reason: String,
+pub(crate) struct MismatchReport {
+    pub(crate) part: &'static str,
+    pub(crate) reason: String,
 }
 
 /// What a rule that matches says.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Terms {
-    pub(super) mode: &'static str,
-    pub(super) limits_of: Whose,
-    pub(super) unlimited: bool,
+pub(crate) struct Terms {
+    pub(crate) mode: &'static str,
+    pub(crate) limits_of: Whose,
+    pub(crate) unlimited: bool,
     /// The key as it stands in Redis.
-    pub(super) key: Option<String>,
-    pub(super) cost: Option<u32>,
-    pub(super) on_store_failure: &'static str,
-    pub(super) deadline_ms: u64,
-    pub(super) limits: Vec<LimitReport>,
-    pub(super) lease: Option<LeaseReport>,
+    pub(crate) key: Option<String>,
+    pub(crate) cost: Option<u32>,
+    pub(crate) on_store_failure: &'static str,
+    pub(crate) deadline_ms: u64,
+    pub(crate) limits: Vec<LimitReport>,
+    pub(crate) lease: Option<LeaseReport>,
 }
 
 /// Whose limits apply.
 #[derive(Debug, Serialize)]
-pub(super) struct Whose {
-    pub(super) kind: &'static str,
+pub(crate) struct Whose {
+    pub(crate) kind: &'static str,
     /// The tier, or the pattern of the override.
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
 }
 
 /// One limit as it is charged.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct LimitReport {
-    pub(super) name: String,
-    pub(super) algorithm: &'static str,
+pub(crate) struct LimitReport {
+    pub(crate) name: String,
+    pub(crate) algorithm: &'static str,
     /// The most that passes at once.
-    pub(super) limit: u64,
+    pub(crate) limit: u64,
     /// The window, or the time a bucket takes to fill.
-    pub(super) window_micros: u64,
+    pub(crate) window_micros: u64,
     /// Of a token bucket.
-    pub(super) bucket: Option<Bucket>,
+    pub(crate) bucket: Option<Bucket>,
     /// Whether the cost is more than the limit ever has.
-    pub(super) never_fits: bool,
+    pub(crate) never_fits: bool,
     /// What holds through all instances together, where requests may be charged ahead.
-    pub(super) bound: Option<Bound>,
+    pub(crate) bound: Option<Bound>,
 }
 
 /// A token bucket: capacity and credits are what passes at once, and so many tokens come back per period.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Bucket {
-    pub(super) capacity: u64,
-    pub(super) credits: u64,
-    pub(super) refill_tokens: u64,
-    pub(super) refill_micros: u64,
+pub(crate) struct Bucket {
+    pub(crate) capacity: u64,
+    pub(crate) credits: u64,
+    pub(crate) refill_tokens: u64,
+    pub(crate) refill_micros: u64,
 }
 
 /// In any time d at most `burst` + rate·d + `extra` pass.
 #[derive(Debug, Serialize)]
-pub(super) struct Bound {
-    pub(super) burst: u64,
-    pub(super) extra: u64,
+pub(crate) struct Bound {
+    pub(crate) burst: u64,
+    pub(crate) extra: u64,
     /// How much at most sits unused elsewhere when a request is denied.
-    pub(super) stranded: u64,
+    pub(crate) stranded: u64,
 }
 
 /// The terms of charging ahead.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct LeaseReport {
-    pub(super) mode: &'static str,
-    pub(super) ttl_micros: u64,
+pub(crate) struct LeaseReport {
+    pub(crate) mode: &'static str,
+    pub(crate) ttl_micros: u64,
     /// Whether the store charges ahead at all.
-    pub(super) in_force: bool,
+    pub(crate) in_force: bool,
     /// Whether it would charge this very request ahead, with all rules that match.
-    pub(super) for_this_request: bool,
+    pub(crate) for_this_request: bool,
+}
+
+/// What a request is explained by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surroundings<'a> {
+    /// The rules as they were written.
+    pub(crate) rules: &'a RuleSet,
+    /// Whether state is shared with other servers.
+    pub(crate) is_shared: bool,
+    /// How many servers share the limits.
+    pub(crate) instances: NonZeroU32,
+    /// How keys are written in a shared store.
+    pub(crate) encoder: &'a KeyEncoder,
 }
 
 impl Report {
-    /// Explains what becomes of `request` on so many servers with this configuration and store.
-    pub(super) fn new(
-        config: &Config,
-        store: &StoreUrl,
-        instances: NonZeroU32,
-        request: &Request<'_>,
-    ) -> Result<Self, CheckError> {
+    /// Explains what becomes of `request`.
+    pub(crate) fn new(surroundings: Surroundings<'_>, request: &Request<'_>) -> Result<Self, CheckError> {
+        let Surroundings { rules: whole, is_shared, instances, encoder } = surroundings;
         request.validate()?;
-        let is_shared = matches!(store, StoreUrl::Redis(_));
-        let whole = &config.rules;
         // As a limiter does that has such a store.
         let in_force = if is_shared { whole.clone().charged_ahead() } else { whole.clone() };
         let explained = in_force.explain(request)?;
         let charges: Vec<Charge<'_>> = explained.iter().filter_map(charge_of).collect();
         let is_charged_ahead = is_shared && RedisStore::may_charge_ahead(&charges);
-        let encoder = &config.redis.encoder;
         let view = View { whole, is_shared, is_charged_ahead, instances, encoder, request };
         Ok(Self {
             request: Asked::new(request),
