@@ -17,6 +17,7 @@ mod redis_bench;
 mod rules_bench;
 mod run;
 mod sheet;
+mod simulate_bench;
 mod socket_load;
 mod statistics;
 mod wire_bench;
@@ -32,13 +33,14 @@ const USAGE: &str = "usage: sluicegate-bench NAME [options]
   gateway    our gateway beside nginx with and without `limit_req`, and beside no proxy
   rules      what a decision costs as rules grow
   growth     decisions per second and their tail as keys and instances grow
+  simulate   logs replayed: lines per second, and memory as a log grows
   peers      whole servers of others beside ours
   plot       draws the pictures and fills the tables of docs/ from the runs that were kept
 
   --rounds N           interleaved rounds, the median counts (default 5)
   --quick              a tenth of the work, for a first look
   --json FILE          also write the raw numbers
-  --ours FILE          our server, for protocols, gateway and peers
+  --ours FILE          our server, for protocols, gateway, simulate and peers
   --throttlecrab FILE  throttlecrab's server, for peers
   --limitador FILE     limitador's library behind hyper, for peers";
 
@@ -98,6 +100,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ("gateway", _) => gateway_bench::run(&parse(rest)?),
         ("rules", _) => rules_bench::run(&parse(rest)?),
         ("growth", _) => growth::run(&parse(rest)?),
+        ("simulate", _) => simulate_bench::run(&parse(rest)?),
         ("peers", _) => wire_bench::peers::run(&parse(rest)?),
         ("plot", []) => plot::run(),
         // Processes of their own: one so that nobody inherits another's heap, one to be measured from outside.

@@ -117,9 +117,18 @@ pub(crate) fn processor_micros(process: u32) -> Result<f64, String> {
 
 /// Memory that a process holds in RAM, in bytes.
 pub(crate) fn resident_bytes(process: u32) -> Result<u64, String> {
+    status_bytes(process, "VmRSS:")
+}
+
+/// The most memory that a process has held in RAM so far, in bytes.
+pub(crate) fn peak_bytes(process: u32) -> Result<u64, String> {
+    status_bytes(process, "VmHWM:")
+}
+
+fn status_bytes(process: u32, key: &str) -> Result<u64, String> {
     let path = format!("/proc/{process}/status");
     let status = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or(format!("no VmRSS in {path}"))?;
+    let line = status.lines().find(|line| line.starts_with(key)).ok_or(format!("no {key} in {path}"))?;
     let kilobytes = line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
-    Ok(kilobytes.ok_or("VmRSS is not a number")? * 1_024)
+    Ok(kilobytes.ok_or(format!("{key} is not followed by a number"))? * 1_024)
 }

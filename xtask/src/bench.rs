@@ -49,6 +49,11 @@ const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "rules", about: "what a decision costs as rules grow", needs: &[] },
     Benchmark { name: "growth", about: "decisions and their tail as keys and instances grow", needs: &[] },
     Benchmark {
+        name: "simulate",
+        about: "logs replayed: lines per second, and memory as a log grows",
+        needs: &[Need::Ours],
+    },
+    Benchmark {
         name: "peers",
         about: "whole servers of others beside ours, which it builds",
         needs: &[Need::Ours, Need::Throttlecrab, Need::Limitador],
@@ -208,7 +213,7 @@ mod tests {
         assert!(unknown.starts_with("there is no benchmark `cor`\nThe benchmarks are:\n  core "), "{unknown}");
         let missing = text(&[]);
         assert!(missing.starts_with("which benchmark?\nThe benchmarks are:\n  core "), "{missing}");
-        for name in ["redis", "protocols", "gateway", "rules", "growth", "peers", "all", "plot"] {
+        for name in ["redis", "protocols", "gateway", "rules", "growth", "simulate", "peers", "all", "plot"] {
             assert!(missing.contains(&format!("\n  {name} ")), "{name}");
         }
         assert!(text(&words(&["plot", "--quick"])).contains("takes no options"));

@@ -99,9 +99,9 @@ fn a_log_is_counted_by_request_by_rule_and_by_identity() {
     assert_eq!(["lines", "malformed", "requests", "allowed", "denied"].map(totals), [7, 1, 6, 4, 2]);
     assert_eq!(
         report["rules"],
-        json!([{"name": "two", "mode": "enforce", "requests": 6, "allowed": 4, "denied": 2, "shadow_denied": 0}])
+        json!([{"name": "two", "mode": "enforce", "requests": 6, "allowed": 4, "denied": 2, "shadowDenied": 0}])
     );
-    assert_eq!(report["hardest_hit"], json!([{"identity": "192.0.2.1", "requests": 5, "denied": 2}]));
+    assert_eq!(report["hardestHit"], json!([{"identity": "192.0.2.1", "requests": 5, "denied": 2}]));
     assert_eq!((&report["from"], &report["to"]), (&json!("2023-11-14T22:13:20Z"), &json!("2023-11-14T22:14:01Z")));
     assert_eq!(report["samples"][0]["line"], 6);
 
@@ -143,7 +143,7 @@ rules:
     assert_eq!((&by_address["allowed"], &by_address["denied"]), (&json!(1), &json!(3)));
     let by_name = folder.json(&["--log", "-", "--identity", "user"], log.as_bytes());
     assert_eq!((&by_name["allowed"], &by_name["denied"]), (&json!(2), &json!(2)));
-    assert_eq!(by_name["hardest_hit"][1]["identity"], "alice");
+    assert_eq!(by_name["hardestHit"][1]["identity"], "alice");
 
     let json_line = |who: &str, tier: &str| {
         format!(
@@ -156,7 +156,7 @@ rules:
         ["--log", "-", "--format", "json", "--fields", "identity=who.sub,tier=who.plan,tenant=who.org"];
     let report = folder.json(&arguments, log.as_bytes());
     assert_eq!((&report["allowed"], &report["denied"]), (&json!(3), &json!(1)));
-    assert_eq!(report["hardest_hit"], json!([{"identity": "a", "requests": 2, "denied": 1}]));
+    assert_eq!(report["hardestHit"], json!([{"identity": "a", "requests": 2, "denied": 1}]));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn clients_behind_trusted_proxies_are_told_apart() {
             .map(envoy)
             .concat();
     let report = folder.json(&["--log", "-", "--format", "envoy"], log.as_bytes());
-    assert_eq!(report["hardest_hit"], json!([{"identity": "192.0.2.2", "requests": 3, "denied": 1}]));
+    assert_eq!(report["hardestHit"], json!([{"identity": "192.0.2.2", "requests": 3, "denied": 1}]));
     assert_eq!(report["identities"]["known"], 3);
 }
 
@@ -195,7 +195,7 @@ fn rules_that_watch_deny_nobody_and_count_all_the_same() {
     let report = folder.json(&["--log", "-"], log.as_bytes());
     assert_eq!((&report["allowed"], &report["denied"]), (&json!(5), &json!(0)));
     let rule = &report["rules"][0];
-    assert_eq!((&rule["allowed"], &rule["denied"], &rule["shadow_denied"]), (&json!(2), &json!(0), &json!(3)));
+    assert_eq!((&rule["allowed"], &rule["denied"], &rule["shadowDenied"]), (&json!(2), &json!(0), &json!(3)));
 }
 
 #[test]

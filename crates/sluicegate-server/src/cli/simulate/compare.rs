@@ -26,6 +26,7 @@ pub(super) struct Comparison {
 
 /// What a comparison says.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Compared {
     /// The other configuration.
     pub(super) config: String,
@@ -45,6 +46,7 @@ pub(super) struct Compared {
 
 /// Somebody of whom something changes.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Changed {
     pub(super) identity: String,
     pub(super) newly_denied: u64,

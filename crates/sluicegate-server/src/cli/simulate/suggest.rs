@@ -40,6 +40,7 @@ pub(super) struct Watch(Option<Arc<Mutex<Ladders>>>);
 
 /// What is suggested for one limit of a rule.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Suggestion {
     pub(super) rule: String,
     /// Which of the rule's limits, counted from zero.
@@ -54,6 +55,7 @@ pub(super) struct Suggestion {
 
 /// One size of a limit and what it would have denied.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Tried {
     /// As a configuration writes it.
     pub(super) limit: String,

@@ -16,6 +16,7 @@ pub(super) const HIT_MAX: usize = 20;
 
 /// Everything that is printed.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Summary {
     /// All lines: malformed ones, requests, and those of callers whom nobody knows.
     pub(super) lines: u64,
@@ -46,6 +47,7 @@ pub(super) struct Summary {
 
 /// Lines behind those before them, which were decided at the time of those.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct LateLines {
     pub(super) lines: u64,
     pub(super) micros_max: u64,
@@ -53,6 +55,7 @@ pub(super) struct LateLines {
 
 /// What one rule said to the requests that it matched.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct RuleSummary {
     pub(super) name: String,
     pub(super) mode: &'static str,
@@ -65,6 +68,7 @@ pub(super) struct RuleSummary {
 
 /// How many asked.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Identities {
     pub(super) known: u64,
     pub(super) denied: u64,
@@ -76,6 +80,7 @@ pub(super) struct Identities {
 
 /// Somebody who was denied.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Hit {
     pub(super) identity: String,
     pub(super) requests: u64,
@@ -84,6 +89,7 @@ pub(super) struct Hit {
 
 /// Why lines were no requests.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ReasonSummary {
     pub(super) reason: String,
     pub(super) lines: u64,
@@ -91,6 +97,7 @@ pub(super) struct ReasonSummary {
 
 /// A line that was no request.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct SampleSummary {
     pub(super) log: String,
     pub(super) line: u64,

@@ -52,14 +52,14 @@ fn every_size_denies_what_a_replay_with_it_denies() {
             let limit = tried["limit"].as_str().expect("text");
             let (requests, identities) = denied_by(&folder, &config.replace(change, limit));
             assert_eq!(
-                (&tried["denied"], &tried["identities_denied"]),
+                (&tried["denied"], &tried["identitiesDenied"]),
                 (&json!(requests), &json!(identities)),
                 "{limit}"
             );
         }
-        let current = pick(&suggestions[0], "is_current").expect("one of them");
+        let current = pick(&suggestions[0], "isCurrent").expect("one of them");
         assert_eq!(current["limit"], change);
-        assert!(pick(&suggestions[0], "is_knee").is_some(), "{table:?}");
+        assert!(pick(&suggestions[0], "isKnee").is_some(), "{table:?}");
     }
 }
 
@@ -79,7 +79,7 @@ fn a_suggestion_is_a_rule_that_keeps_to_the_target() {
             assert!(validated.status.success(), "{yaml}");
             let (requests, identities) = denied_by(&folder, &yaml);
             assert!(requests <= most.0 && identities <= most.1, "{targets:?}: {requests} {identities} {yaml}");
-            let suggested = pick(suggestion, "is_suggested").expect("one of them");
+            let suggested = pick(suggestion, "isSuggested").expect("one of them");
             assert_eq!(suggested["denied"], json!(requests));
         }
     }
@@ -122,13 +122,13 @@ fn a_comparison_says_who_changes_sides() {
     assert_eq!((&report["allowed"], &report["denied"]), (&json!(4), &json!(3)));
     let compared = &report["compare"];
     let number = |key: &str| compared[key].as_u64().expect("a number");
-    let keys = ["requests", "allowed", "denied", "both_allowed", "both_denied", "newly_denied", "newly_allowed"];
+    let keys = ["requests", "allowed", "denied", "bothAllowed", "bothDenied", "newlyDenied", "newlyAllowed"];
     assert_eq!(keys.map(number), [7, 6, 1, 4, 1, 0, 2]);
     assert_eq!(
         compared["identities"],
         json!([
-            {"identity": "192.0.2.1", "newly_denied": 0, "newly_allowed": 1},
-            {"identity": "192.0.2.2", "newly_denied": 0, "newly_allowed": 1},
+            {"identity": "192.0.2.1", "newlyDenied": 0, "newlyAllowed": 1},
+            {"identity": "192.0.2.2", "newlyDenied": 0, "newlyAllowed": 1},
         ])
     );
     let (_, stdout, _) = folder.run(&arguments, log.as_bytes());

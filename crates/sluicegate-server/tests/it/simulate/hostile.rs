@@ -125,8 +125,8 @@ fn time_that_goes_back_is_reported_within_the_window_and_refused_beyond_it() {
     let log: String = times.iter().map(|second| line("192.0.2.1", *second, "/")).collect();
     let report = folder.json(&["--log", "-"], log.as_bytes());
     assert_eq!(totals(&report), [6, 1, 5, 2, 3]);
-    assert_eq!(report["late"], json!({"lines": 2, "micros_max": 3_600_000_000_u64}));
+    assert_eq!(report["late"], json!({"lines": 2, "microsMax": 3_600_000_000_u64}));
     let narrow = folder.json(&["--log", "-", "--window", "5s"], log.as_bytes());
     assert_eq!(totals(&narrow), [6, 3, 3, 2, 1]);
-    assert_eq!(narrow["late"], json!({"lines": 0, "micros_max": 0}));
+    assert_eq!(narrow["late"], json!({"lines": 0, "microsMax": 0}));
 }

@@ -199,12 +199,12 @@ fn json_line(asked: &Asked) -> String {
 
 fn counts_of(report: &Value) -> Counts {
     let number = |value: &Value| value.as_u64().expect("a number");
-    let rule = |rule: &Value| (number(&rule["allowed"]), number(&rule["denied"]) + number(&rule["shadow_denied"]));
+    let rule = |rule: &Value| (number(&rule["allowed"]), number(&rule["denied"]) + number(&rule["shadowDenied"]));
     let hit = |hit: &Value| (hit["identity"].as_str().expect("text").to_owned(), number(&hit["denied"]));
     Counts {
         all: (number(&report["allowed"]), number(&report["denied"])),
         rules: report["rules"].as_array().expect("a list").iter().map(rule).collect(),
-        people: report["hardest_hit"].as_array().expect("a list").iter().map(hit).collect(),
+        people: report["hardestHit"].as_array().expect("a list").iter().map(hit).collect(),
     }
 }
 
