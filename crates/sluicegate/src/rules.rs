@@ -4,6 +4,7 @@
 //! name, reads rules from text, and so does `envoy` from the configuration of Envoy's rate limit service.
 
 mod check;
+mod entry;
 #[cfg(feature = "file")]
 pub mod envoy;
 pub mod explain;
@@ -19,6 +20,7 @@ use crate::identity::{Entry, Stage};
 use crate::path::PathPattern;
 use crate::store::{KeySpace, Lease};
 pub use check::RuleSetError;
+pub use entry::EntryPattern;
 use index::Index;
 pub use lease::LeaseBounds;
 use pattern::Pattern;
@@ -107,31 +109,6 @@ pub struct Selector {
     pub descriptor: Vec<EntryPattern>,
     /// Whether it applies only to requests that name it by its place: what finds those rules is elsewhere.
     pub only_by_place: bool,
-}
-
-/// An entry that a descriptor must have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntryPattern {
-    /// The key, exactly.
-    pub key: Box<str>,
-    /// The value; any if absent.
-    pub value: Option<Pattern>,
-}
-
-impl EntryPattern {
-    /// True if it stands for `entry`.
-    #[must_use]
-    pub fn matches(&self, entry: &Entry<'_>) -> bool {
-        *self.key == *entry.key && self.value.as_ref().is_none_or(|value| value.matches(entry.value))
-    }
-}
-
-/// As it is written in a rule, in short: the key, and the pattern of its value after a `=`.
-impl std::fmt::Display for EntryPattern {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.key)?;
-        self.value.as_ref().map_or(Ok(()), |value| write!(formatter, "={}", value.text()))
-    }
 }
 
 impl Selector {

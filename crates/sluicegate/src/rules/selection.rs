@@ -20,7 +20,7 @@ impl RuleSet {
         let rules: Vec<Rule> = rules.into_iter().map(|(_, rule)| Rule { lease: None, ..rule }).collect();
         let index = Index::new(&rules);
         let (tiers, unmatched) = (self.tiers().to_vec(), self.unmatched());
-        Ok(Self { rules, tiers, unmatched, index, slots, is_charged_ahead: false, envoy: None })
+        Ok(Self { rules, tiers, unmatched, index, slots, ..Self::default() })
     }
 }
 
