@@ -102,7 +102,7 @@ fn a_name_is_kept_and_is_the_label_where_header_fields_can_carry_it() {
         assert_eq!(&*rules.rules()[0].limits.labels()[0], label, "{text}");
     }
     let replaces = "{ unit: day, requests_per_unit: 1, name: a, replaces: [{ name: b }, { name: 7 }] }";
-    assert_eq!(found(&with_limit(replaces)).replaces, ["b".into(), "7".into()]);
+    assert_eq!(found(&with_limit(replaces)).replaces, [Box::<str>::from("b"), Box::from("7")]);
     assert!(found(&with_limit("{ unlimited: on, replaces: }")).replaces.is_empty());
 }
 
