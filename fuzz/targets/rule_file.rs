@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn requests() -> [Request<'static>; 4] {
     let plain = Request::new("api.payment.create", "alice");
-    let target = Target { method: "POST", path: "/api/payments/7" };
+    let target = Target::new("POST", "/api/payments/7");
     let from = "198.51.100.7".parse().ok();
     [
         plain,

@@ -223,7 +223,7 @@ impl Work {
             ..loaded.changes(&self.in_force)
         };
         let Loaded { config, content, outline } = loaded;
-        self.app.limiter().replace_rules(config.rules);
+        self.app.gate().replace_rules(config.rules);
         (self.last, self.in_force) = (content, outline);
         changes
     }

@@ -11,14 +11,15 @@ mod index;
 mod lease;
 pub mod matching;
 pub mod pattern;
+mod selector;
 
 use crate::identity::Stage;
-use crate::path::PathPattern;
 use crate::store::{KeySpace, Lease};
 pub use check::RuleSetError;
 use index::Index;
 pub use lease::LeaseBounds;
 use pattern::Pattern;
+pub use selector::{NamedPattern, Selector};
 use sluicegate_core::{Cost, Quota};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -83,31 +84,6 @@ pub struct Rule {
     pub cost: Cost,
     /// Whether a shared store may charge requests ahead, and on which terms.
     pub lease: Option<Lease>,
-}
-
-/// Which requests a rule applies to; an absent part matches all.
-#[derive(Clone, Debug, Default)]
-pub struct Selector {
-    /// The tenant.
-    pub tenant: Option<Pattern>,
-    /// The resource.
-    pub resource: Option<Pattern>,
-    /// The path of an HTTP request.
-    pub path: Option<PathPattern>,
-    /// The methods of an HTTP request, of which one must be its; empty means any, and `GET` means `HEAD`, too.
-    pub methods: Vec<Box<str>>,
-    /// What is about to happen.
-    pub stage: Stage,
-}
-
-impl Selector {
-    /// True if one of the methods is `method`, in whatever case.
-    #[must_use]
-    pub fn has_method(&self, method: &str) -> bool {
-        // Whoever limits reading limits looking at the head of it.
-        let method = if method.eq_ignore_ascii_case("HEAD") { ["GET", method] } else { [method, method] };
-        self.methods.iter().any(|known| method.iter().any(|method| known.eq_ignore_ascii_case(method)))
-    }
 }
 
 /// What a rule counts by: any of these together; none of them means everybody shares one state.

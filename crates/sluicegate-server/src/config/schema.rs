@@ -24,6 +24,7 @@ use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
 mod gateway;
 mod identity;
 mod listeners;
+mod matching;
 mod redis;
 
 use gateway::{boolean, path_pattern};
@@ -316,6 +317,9 @@ fn match_property(key: &str) -> Value {
                 "examples": [["POST", "PUT"]],
             })
         }
+        "host" => matching::host(),
+        "header" => matching::header(),
+        "claim" => matching::claim(),
         "credential" => json!({
             "description": "unverified: the rule guards the verification of credentials instead of requests, by ip or global.",
             "anyOf": [word_of(CREDENTIALS), reference("variable")],

@@ -200,7 +200,9 @@ async fn a_link_into_a_directory_that_is_not_watched_is_followed() {
 async fn one_look_answers_all_who_wait_and_without_a_file_nobody_waits() {
     let fixture = Fixture::new(&file("one"));
     let all = futures_util::future::join_all((0..WAITING_MAX).map(|_| fixture.app.reload().now())).await;
-    assert!(all.iter().all(|each| matches!(each, Ok(Outcome::Applied(changes)) if *changes == Changes::default())));
+    assert!(
+        all.iter().all(|each| matches!(each, Ok(Outcome::Applied(changes)) if *changes == Changes::default()))
+    );
     assert_eq!(Reload::default().now().await, Err(NoReload::NoFile));
 }
 

@@ -2,8 +2,8 @@
 
 use super::matching::{Source, UnknownTier};
 use super::pattern::Pattern;
-use super::{Rule, RuleSet};
-use crate::identity::{Request, Stage};
+use super::{NamedPattern, Rule, RuleSet};
+use crate::identity::{Request, Stage, Values};
 use crate::path::PathPattern;
 use crate::store::Charge;
 use std::ops::ControlFlow;
@@ -42,6 +42,12 @@ pub enum Mismatch<'a> {
     Method(&'a [Box<str>]),
     /// It applies to other paths, or the request has none.
     Path(&'a PathPattern),
+    /// It applies to other hosts, or the request names none.
+    Host(&'a Pattern),
+    /// It applies to requests with such a header field.
+    Header(&'a NamedPattern),
+    /// It applies to those whose token has such a claim.
+    Claim(&'a NamedPattern),
     /// It applies to what happens at another time.
     Stage(Stage),
     /// It counts by the client's address, and that is not known.
@@ -58,6 +64,9 @@ impl Mismatch<'_> {
             Self::Resource(_) => "resource",
             Self::Method(_) => "method",
             Self::Path(_) => "path",
+            Self::Host(_) => "host",
+            Self::Header(_) => "header",
+            Self::Claim(_) => "claim",
             Self::Stage(_) => "credential",
             Self::NoAddress => "address",
         }
@@ -79,11 +88,32 @@ impl Mismatch<'_> {
                 Some(target) => format!("path {} does not match {}", target.path, pattern.text()),
                 None => format!("it is for the path {}, and the request has none", pattern.text()),
             },
+            Self::Host(pattern) => match request.target.and_then(|target| target.host) {
+                Some(host) => unfit(pattern, host),
+                None => format!("it is for the host {}, and the request has none", pattern.text()),
+            },
+            Self::Header(wanted) => self.unfit_value(wanted, request.target.and_then(|target| target.headers)),
+            Self::Claim(wanted) => self.unfit_value(wanted, request.target.and_then(|target| target.claims)),
             Self::Stage(Stage::Credential) => {
                 "it is for credentials that are not verified yet, not for what they ask".to_owned()
             }
             Self::Stage(Stage::Request) => "it is for requests whose sender is known".to_owned(),
             Self::NoAddress => "it counts by client address, and the request has none".to_owned(),
+        }
+    }
+}
+
+impl Mismatch<'_> {
+    /// What was sent is not repeated: it may be a secret.
+    fn unfit_value(&self, wanted: &NamedPattern, values: Option<&dyn Values>) -> String {
+        let (kind, NamedPattern { name, pattern }) = (self.name(), wanted);
+        let mut is_there = false;
+        if let Some(values) = values {
+            values.each(name, &mut |_| is_there = true);
+        }
+        match is_there {
+            true => format!("{kind} {name} does not match {}", pattern.text()),
+            false => format!("it is for the {kind} {name}, and the request has none"),
         }
     }
 }
@@ -139,9 +169,16 @@ mod tests {
         let mut rule = Rule::new("api", limits("api", 1));
         rule.selector.tenant = Some(Pattern::new("shop-*"));
         rule.selector.resource = Some(Pattern::new("api.payment.*"));
+        rule.selector.host = Some(Pattern::new("*.example"));
+        let wanted = |name: &str| vec![NamedPattern { name: name.into(), pattern: Pattern::new("gold") }];
+        rule.selector.headers = [wanted("x-plan"), wanted("x-none")].concat();
+        rule.selector.claims = wanted("plan");
         rule.per = Per::ADDRESS;
         rule.mode = Mode::Off;
+        let headers = vec![("x-plan", "secret")];
+        let target = Target { host: Some("example"), headers: Some(&headers), ..Target::new("GET", "/") };
         let (rules, request) = (set(vec![rule]), Request::new("api.read", "alice"));
+        let request = Request { target: Some(target), ..request };
         let explained = rules.explain(&request).unwrap();
         let Says::Nothing(reasons) = &explained[0].says else { panic!("{explained:?}") };
         let words: Vec<String> = reasons.iter().map(|reason| reason.reason(&request)).collect();
@@ -151,10 +188,19 @@ mod tests {
                 "mode off",
                 "tenant default does not match shop-*",
                 "resource api.read does not match api.payment.*",
+                "host example does not match *.example",
+                "header x-plan does not match gold",
+                "it is for the header x-none, and the request has none",
+                "it is for the claim plan, and the request has none",
                 "it counts by client address, and the request has none",
             ]
         );
         assert!(rules.explain(&request.tier("gold")).is_err());
+    }
+
+    fn named_values() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
+        let pair = (prop::sample::select(vec!["n", "m"]), prop::sample::select(vec!["a", "b", "ab"]));
+        prop::collection::vec(pair, 0..=3)
     }
 
     fn patterns() -> impl Strategy<Value = Option<Pattern>> {
@@ -170,8 +216,11 @@ mod tests {
         let methods = prop::sample::subsequence(vec![Box::from("GET"), Box::from("POST")], 0..=2);
         let stages = prop::sample::select(vec![Stage::Request, Stage::Credential]);
         let limits = (lists(), lists(), lists());
-        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, limits, (paths, methods, stages));
-        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, limits, (path, methods, stage))| {
+        let values = || prop::collection::vec((prop::sample::select(vec!["n", "m"]), patterns()), 0..=2);
+        let http = (paths, methods, stages, patterns(), values(), values());
+        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, limits, http);
+        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, limits, http)| {
+            let (path, methods, stage, host, headers, claims) = http;
             let (own, of_tiers, of_override) = limits;
             let mut rule = Rule { mode, per, ..Rule::new("r", own) };
             rule.selector.tenant = tenant;
@@ -179,11 +228,23 @@ mod tests {
             rule.selector.path = path.map(|path| PathPattern::parse(path).unwrap());
             rule.selector.methods = methods;
             rule.selector.stage = stage;
+            rule.selector.host = host;
+            let named = |(name, pattern): (&str, Option<Pattern>)| {
+                let pattern = pattern.unwrap_or_else(|| Pattern::new("*"));
+                NamedPattern { name: name.into(), pattern }
+            };
+            rule.selector.headers = headers.into_iter().map(named).collect();
+            rule.selector.claims = claims.into_iter().map(named).collect();
             rule.tiers = tiers.into_iter().map(|tier| (tier.into(), of_tiers.clone())).collect();
             let overridden = overridden.map(|identifier| Override { identifier, limits: of_override });
             rule.overrides = overridden.into_iter().collect();
             rule
         })
+    }
+
+    fn remove(all: &mut Vec<NamedPattern>, one: &NamedPattern) {
+        let place = all.iter().position(|each| each == one).unwrap();
+        all.remove(place);
     }
 
     /// The rule without the cause of this reason.
@@ -194,6 +255,10 @@ mod tests {
             Mismatch::Resource(_) => rule.selector.resource = None,
             Mismatch::Method(_) => rule.selector.methods.clear(),
             Mismatch::Path(_) => rule.selector.path = None,
+            Mismatch::Host(_) => rule.selector.host = None,
+            // Two reasons may be the same.
+            Mismatch::Header(wanted) => remove(&mut rule.selector.headers, wanted),
+            Mismatch::Claim(wanted) => remove(&mut rule.selector.claims, wanted),
             Mismatch::Stage(_) => rule.selector.stage = Stage::Request,
             Mismatch::NoAddress => rule.per.address = false,
         }
@@ -210,6 +275,9 @@ mod tests {
             tier in prop::sample::select(vec![None, Some("pro"), Some("admin")]),
             cost in proptest::option::of(0..3_u32),
             target in prop::sample::select(vec![None, Some(("GET", "/a")), Some(("HEAD", "/a/b")), Some(("PUT", "/"))]),
+            host in prop::sample::select(vec![None, Some("a"), Some("b")]),
+            headers in named_values(),
+            claims in proptest::option::of(named_values()),
         ) {
             let named = |(index, mut rule): (usize, Rule)| {
                 rule.space = crate::store::KeySpace::new(&format!("r{index}"));
@@ -221,7 +289,12 @@ mod tests {
                 tier,
                 address: address.map(Into::into),
                 cost: cost.map(Cost::new),
-                target: target.map(|(method, path)| Target { method, path }),
+                target: target.map(|(method, path)| Target {
+                    host,
+                    headers: Some(&headers),
+                    claims: claims.as_ref().map(|claims| claims as &dyn Values),
+                    ..Target::new(method, path)
+                }),
                 ..Request::new(texts[resource], texts[identifier]).tenant(texts[tenant])
             };
             let (matched, explained) = (rules.charges(&request).unwrap(), rules.explain(&request).unwrap());

@@ -172,6 +172,21 @@ impl Rule {
         {
             tell(Mismatch::Path(pattern))?;
         }
+        if let Some(pattern) = &self.selector.host
+            && request.target.and_then(|target| target.host).is_none_or(|host| !pattern.matches(host))
+        {
+            tell(Mismatch::Host(pattern))?;
+        }
+        for wanted in &self.selector.headers {
+            if !wanted.fits(request.target.and_then(|target| target.headers)) {
+                tell(Mismatch::Header(wanted))?;
+            }
+        }
+        for wanted in &self.selector.claims {
+            if !wanted.fits(request.target.and_then(|target| target.claims)) {
+                tell(Mismatch::Claim(wanted))?;
+            }
+        }
         if self.selector.stage != request.stage {
             tell(Mismatch::Stage(self.selector.stage))?;
         }

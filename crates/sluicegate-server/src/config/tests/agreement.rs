@@ -170,7 +170,14 @@ tiers: [free, pro]
 unmatched: allow
 rules:
   - name: payments
-    match: { tenant: "*", resource: api.*, path: /api/**, method: [GET, POST] }
+    match:
+      tenant: "*"
+      resource: api.*
+      path: /api/**
+      method: [GET, POST]
+      host: "*.example.com"
+      header: { X-Plan: gold* }
+      claim: { plan: pro }
     per: [tenant, identifier]
     limits:
       - { algorithm: token_bucket, capacity: 100, refill: 100/60s, credits: 5, credit_ttl: 24h, name: burst }
@@ -348,6 +355,8 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "a second entry for the issuer",
     "a second one of that key",
     "counts unverified credentials",
+    "matches unverified credentials by claims",
+    "named twice, in upper or lower case",
     "shorter than `refresh`",
     "nobody could ever be let in",
     "the field of tokens",

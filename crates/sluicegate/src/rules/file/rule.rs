@@ -9,7 +9,7 @@ use super::suggest::with_closest;
 use super::{Names, all, value};
 use crate::identity::Stage;
 use crate::rules::pattern::Pattern;
-use crate::rules::{DEADLINE_DEFAULT, Limits, Mode, OnStoreFailure, Override, Per, Rule, Selector};
+use crate::rules::{DEADLINE_DEFAULT, Limits, Mode, NamedPattern, OnStoreFailure, Override, Per, Rule, Selector};
 use crate::store::KeySpace;
 use sluicegate_core::Cost;
 use std::collections::HashMap;
@@ -29,11 +29,14 @@ pub const RULE_KEYS: &[&str] = &[
     "lease",
 ];
 /// The keys of a rule's `match`.
-pub const MATCH_KEYS: &[&str] = &["tenant", "resource", "path", "method", "credential"];
+pub const MATCH_KEYS: &[&str] = &["tenant", "resource", "path", "method", "host", "header", "claim", "credential"];
 /// What a rule for credentials may be for.
 pub const CREDENTIALS: &[(&str, Stage)] = &[("unverified", Stage::Credential)];
 /// The most methods of one rule: HTTP has nine, and an extension a few.
 pub const METHODS_MAX: usize = 32;
+/// The most header fields, and the most claims, that one rule matches by: each is looked for in every request that may
+/// match.
+pub const VALUES_MAX: usize = 8;
 /// The keys of an override.
 pub const OVERRIDE_KEYS: &[&str] = &["identifier", "limits"];
 /// Whether a rule decides.
@@ -98,7 +101,42 @@ fn read_selector(reader: &Reader<'_>) -> Option<Selector> {
     let path = section.optional("path", None, |path| path.text_as(value::path).map(Some));
     let methods = section.optional("method", Vec::new(), read_methods);
     let stage = section.optional("credential", Stage::Request, |stage| stage.choice(CREDENTIALS));
-    Some(Selector { tenant: tenant?, resource: resource?, path: path?, methods: methods?, stage: stage? })
+    let host = section.optional("host", None, |host| host.text_as(value::host).map(Some));
+    let headers = section.optional("header", Vec::new(), |each| read_values(each, value::header_name));
+    let claims = section.optional("claim", Vec::new(), |each| read_values(each, value::claim_name));
+    Some(Selector {
+        tenant: tenant?,
+        resource: resource?,
+        path: path?,
+        methods: methods?,
+        host: host?,
+        headers: headers?,
+        claims: claims?,
+        stage: stage?,
+    })
+}
+
+/// Names, each with the pattern of its value.
+fn read_values(
+    reader: &Reader<'_>,
+    read_name: impl Fn(&str) -> Result<Box<str>, Wrong>,
+) -> Option<Vec<NamedPattern>> {
+    let pairs = reader.pairs()?;
+    if !(1..=VALUES_MAX).contains(&pairs.len()) {
+        let remedy = format!("name 1 to {VALUES_MAX}, each with a pattern, for example {{ name: \"*\" }}");
+        return reader.refuse(Wrong::new(format!("{} names", pairs.len()), remedy));
+    }
+    let mut names: Vec<Box<str>> = Vec::new();
+    all(pairs.iter().map(|pair| {
+        let name = pair.key.text_as(&read_name);
+        let pattern = pair.value.text_as(value::pattern);
+        let name = name?;
+        if names.contains(&name) {
+            return pair.key.refuse(Wrong::new("named twice, in upper or lower case", "keep one of the two"));
+        }
+        names.push(name.clone());
+        Some(NamedPattern { name, pattern: pattern? })
+    }))
 }
 
 /// One method, or a list of them.
@@ -117,7 +155,14 @@ fn read_methods(reader: &Reader<'_>) -> Option<Vec<Box<str>>> {
 /// Who sends an unverified credential is not known, so a rule for it cannot count by that.
 fn check_stage(section: &Section<'_>, rule: &Rule) -> Option<()> {
     let is_known = !rule.per.identifier && !rule.per.tenant && rule.selector.tenant.is_none();
-    if rule.selector.stage == Stage::Request || is_known {
+    if rule.selector.stage == Stage::Request {
+        return Some(());
+    }
+    if !rule.selector.claims.is_empty() {
+        let remedy = "remove the claims, or the credential: before it is verified a token claims nothing";
+        return section.reader().refuse(Wrong::new("matches unverified credentials by claims", remedy));
+    }
+    if is_known {
         return Some(());
     }
     let remedy = "write per: ip or per: global, and no tenant";

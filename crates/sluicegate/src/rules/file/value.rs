@@ -16,6 +16,10 @@ pub const PATTERN_BYTES_MAX: usize = 256;
 pub const LABEL_BYTES_MAX: usize = 64;
 /// The longest name of an HTTP method, in bytes.
 pub const METHOD_BYTES_MAX: usize = 32;
+/// The longest host (RFC 1035).
+pub const HOST_BYTES_MAX: usize = 253;
+/// The longest name of a header field or claim that rules match by.
+pub const VALUE_NAME_BYTES_MAX: usize = 128;
 
 /// The units of time with their length in milliseconds.
 pub const UNITS: &[(&str, u64)] = &[("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
@@ -212,6 +216,45 @@ pub fn pattern(text: &str) -> Result<Pattern, Wrong> {
 /// If no path could match it.
 pub fn path(text: &str) -> Result<PathPattern, Wrong> {
     PathPattern::parse(text).map_err(|error| Wrong::new(error.message, error.remedy))
+}
+
+/// Reads a pattern for hosts.
+///
+/// # Errors
+/// If no host could match it.
+pub fn host(text: &str) -> Result<Pattern, Wrong> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'*');
+    let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let is_address = inside.is_some_and(|inside| inside.parse::<std::net::Ipv6Addr>().is_ok());
+    if (1..=HOST_BYTES_MAX).contains(&text.len()) && (is_address || text.bytes().all(is_part)) {
+        return Ok(Pattern::new(text.to_ascii_lowercase().trim_end_matches('.')));
+    }
+    let remedy = "write a name or an address without a port, for example api.example.com or *.example.com";
+    Err(Wrong::new("not a host", remedy))
+}
+
+/// Reads the name of a header field.
+///
+/// # Errors
+/// If the text is no such name.
+pub fn header_name(text: &str) -> Result<Box<str>, Wrong> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if (1..=VALUE_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_part) {
+        return Ok(text.to_ascii_lowercase().into());
+    }
+    Err(Wrong::new("not the name of a header field", "write one as HTTP has it, for example X-Plan"))
+}
+
+/// Reads the name of a claim.
+///
+/// # Errors
+/// If the text is no such name.
+pub fn claim_name(text: &str) -> Result<Box<str>, Wrong> {
+    if (1..=VALUE_NAME_BYTES_MAX).contains(&text.len()) && !text.contains(char::is_control) {
+        return Ok(text.into());
+    }
+    let remedy = format!("use 1 to {VALUE_NAME_BYTES_MAX} bytes without control characters, for example plan");
+    Err(Wrong::new("not the name of a claim", remedy))
 }
 
 /// Reads the name of an HTTP method.

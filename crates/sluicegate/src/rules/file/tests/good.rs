@@ -227,3 +227,19 @@ fn columns_count_characters() {
     let text = "rules: [{ name: 'é', name: 'ü' }]";
     assert!(problems(text).contains("t.yaml:1:22: rules[0].name: duplicate key, first at 1:11"));
 }
+
+#[test]
+fn hosts_fields_and_claims_are_read_in_the_form_in_which_they_are_compared() {
+    let rule = only_rule(
+        "rules: [{ name: a, match: { host: '*.Example.COM.', header: { X-Plan: Gold, x-b: '*' }, claim: { Plan: '7' } },
+                   limits: unlimited }]",
+    );
+    let texts = |all: &[crate::rules::NamedPattern]| -> Vec<String> {
+        all.iter().map(|each| format!("{}={}", each.name, each.pattern.text())).collect()
+    };
+    assert_eq!(rule.selector.host.map(|host| host.text()).as_deref(), Some("*.example.com"));
+    assert_eq!(texts(&rule.selector.headers), ["x-plan=Gold", "x-b=*"]);
+    assert_eq!(texts(&rule.selector.claims), ["Plan=7"]);
+    let rule = only_rule("rules: [{ name: a, match: { host: '[2001:DB8::1]' }, limits: unlimited }]");
+    assert_eq!(rule.selector.host.map(|host| host.text()).as_deref(), Some("[2001:db8::1]"));
+}
