@@ -20,7 +20,7 @@ use index::Index;
 pub use lease::LeaseBounds;
 use pattern::Pattern;
 pub use selector::{NamedPattern, Selector};
-use sluicegate_core::{Cost, Quota};
+use sluicegate_core::{Cost, Quota, Timestamp};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -177,6 +177,16 @@ pub struct Override {
     pub identifier: Pattern,
     /// Which.
     pub limits: Limits,
+    /// The first instant at which they do not apply any more; without one they apply for ever.
+    pub until: Option<Timestamp>,
+}
+
+impl Override {
+    /// Whether the override applies at `now`, to whoever it is for.
+    #[must_use]
+    pub fn is_in_force(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
 }
 
 /// Whether a rule decides.

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use sluicegate::clock::{Clock as _, SystemClock};
 
 use super::Error;
 use crate::config::Config;
@@ -71,7 +72,7 @@ fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, Outcome), Error> {
     let store = settings::store(&flags, env, &config.settings)?;
     let instances = args.instances.and_then(NonZeroU32::new).unwrap_or(config.redis.min_instances);
     let question = args.selectors.question(&config, env).map_err(Box::new)?;
-    let report = Report::new(&config, &store, instances, &question.request())?;
+    let report = Report::new(&config, &store, instances, &question.request(), SystemClock::new().now())?;
     let text =
         if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { words::text(&report) };
     Ok((text, report.outcome))

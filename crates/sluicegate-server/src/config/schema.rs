@@ -26,6 +26,7 @@ mod identity;
 mod listeners;
 mod matching;
 mod redis;
+mod tiers;
 
 use gateway::{boolean, path_pattern};
 
@@ -132,7 +133,7 @@ fn top_property(key: &str) -> Value {
         "tiers" => json!({
             "description": "The tiers that rules and requests may name.",
             "type": "array",
-            "items": reference("name"),
+            "items": { "anyOf": [reference("name"), tiers::tier()] },
             "maxItems": TIERS_MAX,
             "uniqueItems": true,
             "default": [],
@@ -332,6 +333,7 @@ fn override_property(key: &str) -> Value {
     match key {
         "identifier" => described("pattern", "Whose.", &["vip-*"]),
         "limits" => reference("limits"),
+        "until" => tiers::until(),
         _ => unknown(),
     }
 }

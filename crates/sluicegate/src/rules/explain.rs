@@ -2,10 +2,11 @@
 
 use super::matching::{Source, UnknownTier};
 use super::pattern::Pattern;
-use super::{NamedPattern, Rule, RuleSet};
+use super::{NamedPattern, Override, Rule, RuleSet};
 use crate::identity::{Request, Stage, Values};
 use crate::path::PathPattern;
 use crate::store::Charge;
+use sluicegate_core::Timestamp;
 use std::ops::ControlFlow;
 
 /// A rule, and what it says of a request.
@@ -15,6 +16,8 @@ pub struct Explained<'a> {
     pub rule: &'a Rule,
     /// What it says.
     pub says: Says<'a>,
+    /// The override that would apply if its time was not over.
+    pub ended: Option<&'a Override>,
 }
 
 /// What a rule says of a request.
@@ -119,19 +122,27 @@ impl Mismatch<'_> {
 }
 
 impl RuleSet {
-    /// What every rule says of `request`, in the order of the rules. The charges are those of [`RuleSet::charges`].
+    /// What every rule says of `request` at `now`, in the order of the rules. The charges are those of [`RuleSet::charges`].
     ///
     /// # Errors
     /// If the request names a tier that this set does not know.
-    pub fn explain<'a>(&'a self, request: &Request<'a>) -> Result<Vec<Explained<'a>>, UnknownTier> {
+    pub fn explain<'a>(
+        &'a self,
+        request: &Request<'a>,
+        now: Timestamp,
+    ) -> Result<Vec<Explained<'a>>, UnknownTier> {
         self.check_tier(request.tier)?;
-        let explained = |(index, rule): (usize, &'a Rule)| Explained { rule, says: rule.says(request, index) };
+        let explained = |(index, rule): (usize, &'a Rule)| Explained {
+            rule,
+            says: rule.says(request, index, now),
+            ended: rule.ended_override(request, now),
+        };
         Ok(self.rules().iter().enumerate().map(explained).collect())
     }
 }
 
 impl Rule {
-    fn says<'a>(&'a self, request: &Request<'a>, index: usize) -> Says<'a> {
+    fn says<'a>(&'a self, request: &Request<'a>, index: usize, now: Timestamp) -> Says<'a> {
         let mut reasons = Vec::new();
         let heard = self.mismatches(request, |mismatch| {
             reasons.push(mismatch);
@@ -140,7 +151,7 @@ impl Rule {
         if heard.is_break() || !reasons.is_empty() {
             return Says::Nothing(reasons);
         }
-        match self.terms(request, index) {
+        match self.terms(request, index, now) {
             (source, Some(charge)) => Says::Limited(source, charge),
             (source, None) => Says::Unlimited(source),
         }
@@ -154,6 +165,8 @@ mod tests {
     use crate::rules::{Limits, Mode, Override, Per, Unmatched};
     use proptest::prelude::*;
     use sluicegate_core::{Cost, Micros, Quota, SlidingWindow};
+
+    const NOW: Timestamp = Timestamp::now(1_705_312_800_000_000);
 
     fn limits(name: &str, limit: u64) -> Limits {
         let window = SlidingWindow::new(limit, Micros::from_secs(1)).unwrap();
@@ -179,7 +192,7 @@ mod tests {
         let target = Target { host: Some("example"), headers: Some(&headers), ..Target::new("GET", "/") };
         let (rules, request) = (set(vec![rule]), Request::new("api.read", "alice"));
         let request = Request { target: Some(target), ..request };
-        let explained = rules.explain(&request).unwrap();
+        let explained = rules.explain(&request, NOW).unwrap();
         let Says::Nothing(reasons) = &explained[0].says else { panic!("{explained:?}") };
         let words: Vec<String> = reasons.iter().map(|reason| reason.reason(&request)).collect();
         assert_eq!(
@@ -195,7 +208,7 @@ mod tests {
                 "it counts by client address, and the request has none",
             ]
         );
-        assert!(rules.explain(&request.tier("gold")).is_err());
+        assert!(rules.explain(&request.tier("gold"), NOW).is_err());
     }
 
     fn named_values() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
@@ -217,10 +230,10 @@ mod tests {
         let stages = prop::sample::select(vec![Stage::Request, Stage::Credential]);
         let limits = (lists(), lists(), lists());
         let values = || prop::collection::vec((prop::sample::select(vec!["n", "m"]), patterns()), 0..=2);
-        let http = (paths, methods, stages, patterns(), values(), values());
+        let http = (paths, methods, stages, patterns(), values(), values(), 0..4_u64);
         let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, limits, http);
         parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, limits, http)| {
-            let (path, methods, stage, host, headers, claims) = http;
+            let (path, methods, stage, host, headers, claims, until) = http;
             let (own, of_tiers, of_override) = limits;
             let mut rule = Rule { mode, per, ..Rule::new("r", own) };
             rule.selector.tenant = tenant;
@@ -236,7 +249,11 @@ mod tests {
             rule.selector.headers = headers.into_iter().map(named).collect();
             rule.selector.claims = claims.into_iter().map(named).collect();
             rule.tiers = tiers.into_iter().map(|tier| (tier.into(), of_tiers.clone())).collect();
-            let overridden = overridden.map(|identifier| Override { identifier, limits: of_override });
+            let overridden = overridden.map(|identifier| {
+                // Over, over just now, or not yet.
+                let until = Some(Timestamp::from_micros(NOW.as_micros() + until - 1)).filter(|_| until < 3);
+                Override { identifier, limits: of_override, until }
+            });
             rule.overrides = overridden.into_iter().collect();
             rule
         })
@@ -297,9 +314,9 @@ mod tests {
                 }),
                 ..Request::new(texts[resource], texts[identifier]).tenant(texts[tenant])
             };
-            let (matched, explained) = (rules.charges(&request).unwrap(), rules.explain(&request).unwrap());
+            let (matched, explained) = (rules.charges(&request, NOW).unwrap(), rules.explain(&request, NOW).unwrap());
             let mut limited = Vec::new();
-            for (index, Explained { rule, says }) in explained.iter().enumerate() {
+            for (index, Explained { rule, says, ended }) in explained.iter().enumerate() {
                 match says {
                     Says::Limited(source, charge) => limited.push((index, *source, format!("{charge:?}"))),
                     Says::Unlimited(source) => prop_assert!(rule.limits_of(*source).quotas().is_empty()),
@@ -314,6 +331,12 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(!matches!(says, Says::Nothing(_)), rule.matches(&request));
+                let over = rule.overrides.first().filter(|each| each.identifier.matches(texts[identifier]));
+                let is_over = over.is_some_and(|each| each.until.is_some_and(|until| until <= NOW));
+                prop_assert_eq!(ended.is_some(), is_over);
+                if let Says::Limited(source, _) | Says::Unlimited(source) = says {
+                    prop_assert_eq!(matches!(source, Source::Override(_)), over.is_some() && !is_over);
+                }
             }
             let charged = matched.applied.iter().zip(&matched.charges);
             let charged: Vec<_> =

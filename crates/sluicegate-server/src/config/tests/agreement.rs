@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sluicegate::rules::file::lease::LEASE_KEYS;
 use sluicegate::rules::file::limit::{FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS};
 use sluicegate::rules::file::rule::{MATCH_KEYS, OVERRIDE_KEYS, RULE_KEYS};
+use sluicegate::rules::file::tier::TIER_KEYS;
 use sluicegate::rules::file::tree::{Kind, Meaning, Node};
 use std::sync::LazyLock;
 
@@ -38,6 +39,7 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     OVERRIDE_KEYS,
     LIMIT_KEYS,
     LEASE_KEYS,
+    TIER_KEYS,
 ];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
@@ -103,8 +105,9 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
     let mut in_schema: Vec<Vec<String>> = Vec::new();
     for object in &found {
         let Some(properties) = object["properties"].as_object() else {
-            // The one mapping with free keys: a rule's tiers.
-            assert_eq!(object["propertyNames"], json!({ "$ref": "#/$defs/name" }));
+            // The mappings with free keys: a rule's tiers, header fields and claims. What stands there has a form all the same.
+            assert!(object["propertyNames"].is_object(), "{object}");
+            assert!(object["additionalProperties"]["$ref"].is_string(), "{object}");
             continue;
         };
         assert_eq!(object["additionalProperties"], json!(false), "{object}");
@@ -136,6 +139,7 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         MATCH_KEYS,
         OVERRIDE_KEYS,
         LEASE_KEYS,
+        TIER_KEYS,
     ];
     let mut in_readers: Vec<Vec<String>> = others.iter().chain(&of_limits).map(|keys| sorted(keys)).collect();
     in_schema.sort();
@@ -166,7 +170,7 @@ identity:
   - api_key: { header: X-API-Key, verify: true, keys: [
       { sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo, tier: free, tenant: t } ] }
   - ip: { ipv6_prefix: 64 }
-tiers: [free, pro]
+tiers: [{ name: free, algorithms: [fixed_window] }, pro]
 unmatched: allow
 rules:
   - name: payments
@@ -185,7 +189,7 @@ rules:
       - { algorithm: sliding_counter, limit: 1000, window: 250ms }
       - { algorithm: fixed_window, limit: 0, window: 1d, align: key }
     tiers: { pro: unlimited, free: [ { algorithm: fixed_window, limit: 5, window: 1min } ] }
-    overrides: [ { identifier: vip-*, limits: unlimited } ]
+    overrides: [ { identifier: vip-*, limits: unlimited, until: "2026-12-31T00:00:00Z" } ]
     mode: shadow
     on_store_failure: closed
     deadline: 15ms
@@ -356,6 +360,8 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "a second one of that key",
     "counts unverified credentials",
     "matches unverified credentials by claims",
+    "not an instant",
+    "gives the tier",
     "named twice, in upper or lower case",
     "shorter than `refresh`",
     "nobody could ever be let in",

@@ -38,7 +38,7 @@ pub const METHODS_MAX: usize = 32;
 /// match.
 pub const VALUES_MAX: usize = 8;
 /// The keys of an override.
-pub const OVERRIDE_KEYS: &[&str] = &["identifier", "limits"];
+pub const OVERRIDE_KEYS: &[&str] = &["identifier", "limits", "until"];
 /// Whether a rule decides.
 pub const MODES: &[(&str, Mode)] = &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
 /// What a rule may say when the store does not.
@@ -220,13 +220,16 @@ fn read_overrides(reader: &Reader<'_>, rule: &str) -> Option<Vec<Override>> {
 
 fn read_override(reader: &Reader<'_>, rule: &str, earlier: &mut Earlier) -> Option<Override> {
     let section = reader.section(OVERRIDE_KEYS)?;
+    let until = section.optional("until", None, |until| until.text_as(value::instant).map(Some));
+    // Whose time is over leaves everything to those that follow.
+    let is_for_ever = section.get("until").is_none();
     let identifier = section
         .required("identifier", "say whose limits these are, for example identifier: \"vip-*\"")
-        .and_then(|identifier| earlier.read(identifier));
+        .and_then(|identifier| earlier.read(identifier, is_for_ever));
     let limits = section
         .required("limits", "list the limits, or write unlimited")
         .and_then(|limits| read_limits(limits, rule));
-    Some(Override { identifier: identifier?, limits: limits? })
+    Some(Override { identifier: identifier?, limits: limits?, until: until? })
 }
 
 /// The overrides before this one: some of them leave nothing to those that follow.
@@ -238,8 +241,8 @@ struct Earlier {
 }
 
 impl Earlier {
-    /// Reads the identifier of an override that can apply.
-    fn read(&mut self, reader: &Reader<'_>) -> Option<Pattern> {
+    /// Reads the identifier of an override that can apply, and may do so for ever.
+    fn read(&mut self, reader: &Reader<'_>, is_for_ever: bool) -> Option<Pattern> {
         let pattern = reader.text_as(value::pattern)?;
         let text = pattern.text();
         if let Some(place) = self.identifiers.get(&text) {
@@ -250,6 +253,9 @@ impl Earlier {
         if let Some(place) = self.catch_all.filter(|_| !pattern.is_exact()) {
             let message = format!("never applies: the override at {place} takes every identifier");
             return reader.refuse(Wrong::new(message, "move it up: the first pattern that matches applies"));
+        }
+        if !is_for_ever {
+            return Some(pattern);
         }
         if text.bytes().all(|byte| byte == b'*') {
             self.catch_all = Some(reader.place());

@@ -6,7 +6,7 @@ use crate::path::PathPattern;
 use crate::rules::pattern::Pattern;
 use crate::rules::{DEADLINES, RULE_NAME_BYTES_MAX};
 use sluicegate_core::quota::UNITS_MAX;
-use sluicegate_core::{Micros, Rate};
+use sluicegate_core::{Micros, Rate, Timestamp};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -218,6 +218,20 @@ pub fn path(text: &str) -> Result<PathPattern, Wrong> {
     PathPattern::parse(text).map_err(|error| Wrong::new(error.message, error.remedy))
 }
 
+/// Reads an instant as RFC 3339 writes it.
+///
+/// # Errors
+/// If the text is no such instant, or none that a limit can outlast.
+pub fn instant(text: &str) -> Result<Timestamp, Wrong> {
+    let remedy = "write date, time and offset, for example 2026-12-31T00:00:00Z";
+    // The names of time zones, which may follow in brackets, mean another thing when their rules change.
+    let parsed = if text.contains('[') { None } else { text.parse::<jiff::Timestamp>().ok() };
+    let instant = parsed.ok_or_else(|| Wrong::new("not an instant", remedy))?;
+    let micros = u64::try_from(instant.as_microsecond()).ok().map(Timestamp::from_micros);
+    let known = micros.filter(|instant| *instant <= Timestamp::NOW_MAX);
+    known.ok_or_else(|| Wrong::new("out of range", "use an instant from 1970 to 2112"))
+}
+
 /// Reads a pattern for hosts.
 ///
 /// # Errors
@@ -272,6 +286,28 @@ pub fn method(text: &str) -> Result<Box<str>, Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instants_are_exact_and_have_an_offset() {
+        let micros = |text: &str| instant(text).map(Timestamp::as_micros).map_err(|wrong| wrong.message);
+        assert_eq!(micros("2026-12-31T00:00:00Z"), Ok(1_798_675_200_000_000));
+        assert_eq!(micros("2026-12-31T01:00:00+01:00"), Ok(1_798_675_200_000_000));
+        assert_eq!(micros("1970-01-01T00:00:00.000001Z"), Ok(1));
+        for text in [
+            "",
+            "2026-12-31",
+            "2026-12-31T00:00:00",
+            "2026-02-30T00:00:00Z",
+            "tomorrow",
+            "1798675200",
+            "2026-12-31T00:00:00+01:00[Europe/Berlin]",
+        ] {
+            assert_eq!(micros(text), Err("not an instant".to_owned()), "{text}");
+        }
+        for text in ["1969-12-31T23:59:59Z", "2200-01-01T00:00:00Z"] {
+            assert_eq!(micros(text), Err("out of range".to_owned()), "{text}");
+        }
+    }
 
     #[test]
     fn durations_are_exact() {
