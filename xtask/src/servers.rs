@@ -38,6 +38,40 @@ const HAPROXY: &str = "haproxy";
 const PROXY_REMEDY: &str =
     "Install it yourself: forward-auth is tested behind real proxies, and the gateway is measured beside one";
 
+/// The browser of the distribution; the package has the same name.
+const CHROMIUM: &str = "chromium";
+const CHROMIUM_REMEDY: &str = "Install it yourself: the pages are looked at with a real browser";
+
+/// The database that rules can live in. Debian puts its programs where no search path leads.
+const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
+const POSTGRES_PACKAGE: &str = "postgresql";
+const POSTGRES_REMEDY: &str =
+    "Install PostgreSQL 15 or newer yourself, or set SLUICEGATE_TEST_POSTGRES to the folder of its programs";
+const POSTGRES_VARIABLE: &str = "SLUICEGATE_TEST_POSTGRES";
+
+/// Finds or installs PostgreSQL.
+pub(crate) fn postgres(_workspace: &Workspace) -> Result<String, Failure> {
+    if let Some(folder) = variable(POSTGRES_VARIABLE) {
+        let program = PathBuf::from(folder).join("postgres");
+        return version(&tools::printable(&program)?);
+    }
+    if let Some(program) = newest_postgres() {
+        return version(&program);
+    }
+    install("postgres", POSTGRES_PACKAGE, POSTGRES_REMEDY)?;
+    let missing =
+        || not_to_be_had("postgres", "its packages were just installed and did not bring it", POSTGRES_REMEDY);
+    version(&newest_postgres().ok_or_else(missing)?)
+}
+
+/// The newest `postgres` that Debian's packages brought.
+fn newest_postgres() -> Option<String> {
+    let versions = std::fs::read_dir(POSTGRES_FOLDER).ok()?.flatten();
+    let programs = versions.map(|entry| entry.path().join("bin/postgres")).filter(|path| path.is_file());
+    let number = |path: &PathBuf| path.iter().nth_back(2).and_then(|name| name.to_str()?.parse::<u32>().ok());
+    programs.max_by_key(number)?.to_str().map(str::to_owned)
+}
+
 /// The path of nginx, which is installed if need be.
 pub(crate) fn nginx() -> Result<String, Failure> {
     of_debian(NGINX, NGINX, PROXY_REMEDY)
@@ -48,6 +82,12 @@ pub(crate) fn front_proxies(workspace: &Workspace) -> Result<String, Failure> {
     nginx()?;
     of_debian(HAPROXY, HAPROXY, PROXY_REMEDY)?;
     Ok(format!("nginx, HAProxy, {}, {}", tools::caddy(workspace)?, tools::traefik(workspace)?))
+}
+
+/// Finds or installs the browser that pages are looked at with.
+pub(crate) fn browser(_: &Workspace) -> Result<String, Failure> {
+    of_debian(CHROMIUM, CHROMIUM, CHROMIUM_REMEDY)?;
+    Ok("Chromium".to_owned())
 }
 
 /// Where the servers are.
@@ -89,6 +129,13 @@ pub(crate) fn of_debian(program: &str, packages: &str, remedy: &str) -> Result<S
     if let Some(path) = on_search_path(program) {
         return Ok(path);
     }
+    install(program, packages, remedy)?;
+    let missing = || not_to_be_had(program, "its packages were just installed and did not bring it", remedy);
+    on_search_path(program).ok_or_else(missing)
+}
+
+/// Installs Debian's packages for a program that is not there.
+fn install(program: &str, packages: &str, remedy: &str) -> Result<(), Failure> {
     let missing = |why: &str| not_to_be_had(program, why, remedy);
     if on_search_path("apt-get").is_none() {
         return Err(missing("there is no `apt-get` to install it with"));
@@ -97,8 +144,7 @@ pub(crate) fn of_debian(program: &str, packages: &str, remedy: &str) -> Result<S
     let install = || apt_get(&format!("install -y --no-install-recommends {packages}"));
     // A fresh machine has no package lists, or old ones.
     let installed = install().or_else(|_| apt_get("update").and_then(|()| install()));
-    installed.map_err(|failure| missing(&failure.to_string()))?;
-    on_search_path(program).ok_or_else(|| missing("its packages were just installed and did not bring it"))
+    installed.map_err(|failure| missing(&failure.to_string()))
 }
 
 /// Runs `apt-get` as root, through `sudo` for everybody else.

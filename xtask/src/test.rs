@@ -22,6 +22,8 @@ pub(crate) const STEPS: &[Step] = &[
         about: "nginx, HAProxy, Caddy and Traefik for the tests: found, or installed",
         run: servers::front_proxies,
     },
+    Step { name: "browser", about: "Chromium for the tests of pages: found, or installed", run: servers::browser },
+    Step { name: "postgres", about: "PostgreSQL for the tests: found, or installed", run: servers::postgres },
     Step {
         name: "workspace",
         about: "unit, integration and documentation tests of every crate, all features on",

@@ -13,6 +13,7 @@ use sluicegate::rules::{LeaseBounds, Rule, RuleSet};
 use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::{Health, Store as _};
 use sluicegate::{Instances, Limiter, MemoryStore};
+use tokio::time::MissedTickBehavior;
 
 use crate::admit::Exemptions;
 use crate::metrics::Gauges;
@@ -20,6 +21,7 @@ use crate::reload::Reload;
 use crate::resp;
 use crate::secret::Secret;
 use crate::store::ServerStore;
+use crate::telemetry::history::{self, History};
 use crate::telemetry::tally::Totals;
 use crate::telemetry::watch::Watch;
 
@@ -75,6 +77,7 @@ struct Shared {
     exemptions: Exemptions,
     headers: HeaderOptions,
     admin_token: Option<Secret>,
+    history: History,
     reload: Reload,
 }
 
@@ -85,7 +88,8 @@ impl App {
         reload.started(clock.now());
         let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now());
         let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
-        Self(Arc::new(Shared { gate: Gate::new(limiter, identify), exemptions, headers, admin_token, reload }))
+        let (gate, history) = (Gate::new(limiter, identify), History::default());
+        Self(Arc::new(Shared { gate, exemptions, headers, admin_token, history, reload }))
     }
 
     /// Who decides.
@@ -133,13 +137,36 @@ impl App {
         self.limiter().observer().hot()
     }
 
+    /// The last hour.
+    pub(crate) fn history(&self) -> &History {
+        &self.0.history
+    }
+
+    /// Writes down what happens, step by step, for ever.
+    pub(crate) async fn keep_history(&self) {
+        let mut steps = tokio::time::interval(history::STEP);
+        steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first is over at once.
+        steps.tick().await;
+        loop {
+            steps.tick().await;
+            self.history().write(&self.limiter().observer().metrics().snapshot(), &self.totals());
+        }
+    }
+
+    /// How many keys have their state in this process.
+    pub(crate) fn tracked_keys(&self) -> u64 {
+        let limiter = self.limiter();
+        let local_keys = limiter.local_store().map_or(0, MemoryStore::used) as u64;
+        limiter.store().tracked_keys().unwrap_or(0) + local_keys
+    }
+
     /// All metrics, in Prometheus' text format.
     pub(crate) fn metrics(&self) -> String {
         let limiter = self.limiter();
-        let local_keys = limiter.local_store().map_or(0, MemoryStore::used) as u64;
         let gauges = Gauges {
             is_store_up: limiter.store().health() == Health::Up,
-            tracked_keys: limiter.store().tracked_keys().unwrap_or(0) + local_keys,
+            tracked_keys: self.tracked_keys(),
             savings: limiter.store().savings(),
             leases: lease_bounds(limiter),
             reload: self.reload().status(),

@@ -5,6 +5,7 @@
 //! command line or the environment may say too is kept as it was typed, checked for its form alone: which
 //! of the three wins is not decided here.
 
+pub(crate) mod database;
 pub(crate) mod gateway;
 pub(crate) mod identity;
 pub(crate) mod listeners;
@@ -14,6 +15,7 @@ pub(crate) mod schema;
 #[cfg(test)]
 mod tests;
 
+use crate::content::{self, Compiled, Content, compose};
 use crate::secret::Secret;
 use crate::settings::{FileSettings, StoreUrl};
 use gateway::GatewaySettings;
@@ -21,7 +23,9 @@ use identity::{IdentitySettings, TRUSTED_HEADERS};
 use listeners::{ListenSettings, Listeners};
 use redis::RedisSettings;
 use sluicegate::headers::{HeaderOptions, ResetStyle};
+use sluicegate::identify::Principal;
 use sluicegate::identify::address::{TrustedHeader, TrustedProxies};
+use sluicegate::identify::api_key::KeyHash;
 use sluicegate::rules::DEADLINE_DEFAULT;
 use sluicegate::rules::file::problem::shown;
 use sluicegate::rules::file::tree::Kind;
@@ -42,6 +46,10 @@ pub(crate) const KEYS: &[&str] = &[
     "trusted_header",
     "identity",
     "gateway",
+    "database",
+    "tenants",
+    "overrides",
+    "keys",
 ];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
@@ -58,6 +66,9 @@ pub(crate) const MAX_KEYS_MAX: u64 = 1_000_000_000;
 pub(crate) const STYLES: &[(&str, Style)] = &[("x-ratelimit", Style::XRateLimit), ("ietf", Style::Ietf)];
 /// What `X-RateLimit-Reset` may count.
 pub(crate) const RESETS: &[(&str, ResetStyle)] = &[("epoch", ResetStyle::Epoch), ("delta", ResetStyle::Delta)];
+
+/// The text of a configuration that says nothing.
+pub(crate) const NO_FILE: &str = "rules: []\n";
 
 const DEMO: &str = include_str!("config/demo.yaml");
 
@@ -84,6 +95,10 @@ pub(crate) struct Config {
     pub(crate) identity: Option<IdentitySettings>,
     /// The rules.
     pub(crate) rules: RuleSet,
+    /// The API keys that stand apart from `identity`.
+    pub(crate) keys: Vec<(KeyHash, Principal)>,
+    /// The rules and what belongs to them, as a database would hold them.
+    pub(crate) content: Content,
 }
 
 /// How the RESP listener answers.
@@ -120,6 +135,16 @@ impl Config {
         document.finish(config)
     }
 
+    /// The configuration of a server that has only the files of `envoyproxy/ratelimit`.
+    pub(crate) fn without_file() -> Result<Self, Problems> {
+        Self::parse(NO_FILE, "built-in configuration", &Environment::new())
+    }
+
+    /// The text of the configuration of a server that was given none.
+    pub(crate) fn demo_text() -> &'static str {
+        DEMO
+    }
+
     /// The configuration of a server that was given none. It is part of the program, so only a mistake in
     /// the program makes it fail; a test looks at it.
     pub(crate) fn demo() -> Result<Self, Problems> {
@@ -151,12 +176,14 @@ fn limit_count(rule: &Rule) -> usize {
     tiers.chain(overrides).chain([&rule.limits]).map(count).sum()
 }
 
-fn counted(count: usize, noun: &str) -> String {
+/// `1 rule`, `2 rules`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 fn read(top: &Section<'_>) -> Option<Config> {
     let store = top.optional("store", None, |store| read_store(store).map(Some));
+    let database = top.optional("database", None, |database| database::read(database).map(Some));
     let memory = top.optional("memory", MemoryOptions::default(), read_memory);
     let redis = top.optional("redis", RedisSettings::default(), redis::read);
     let listen = top.optional("listen", ListenSettings::default(), listeners::read);
@@ -165,10 +192,12 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let gateway = top.optional("gateway", GatewaySettings::default(), gateway::read);
     let proxies = top.optional("trusted_proxies", TrustedProxies::default(), identity::read_proxies);
     let header = top.optional("trusted_header", TrustedHeader::default(), |each| each.choice(TRUSTED_HEADERS));
-    let identity = top.optional("identity", None, |identity| identity::read(identity).map(Some));
-    let rules = file::read_rules(top);
+    let has_more_keys = top.get("database").is_some() || top.get("keys").is_some();
+    let identity = top.optional("identity", None, |identity| identity::read(identity, has_more_keys).map(Some));
+    let compiled = compose::read(top);
     let ListenSettings { addresses, listeners } = listen?;
-    let settings = FileSettings { store: store?, ..addresses };
+    let settings = FileSettings { store: store?, database: database?, ..addresses };
+    let Compiled { rules, keys } = compiled?;
     Some(Config {
         settings,
         listeners,
@@ -179,7 +208,9 @@ fn read(top: &Section<'_>) -> Option<Config> {
         gateway: gateway?,
         proxies: proxies?.header(header?),
         identity: identity?,
-        rules: rules?,
+        rules,
+        keys,
+        content: content::of_file(top)?,
     })
 }
 
@@ -194,7 +225,7 @@ fn read_store(reader: &Reader<'_>) -> Option<String> {
     }
 }
 
-/// The URL of a store may hold a password: of anything like one, only the scheme is shown.
+/// A URL may hold a password: of anything like one, only the scheme is shown.
 fn without_secret(reader: &Reader<'_>) -> String {
     let Kind::Scalar(scalar) = &reader.node().kind else { return String::new() };
     match scalar.text.split_once("://") {

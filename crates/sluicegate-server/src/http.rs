@@ -12,6 +12,7 @@ pub(crate) mod admin_token;
 mod api;
 mod auth;
 mod check;
+mod dashboard;
 mod docs;
 pub(crate) mod gateway;
 pub(crate) mod health;
@@ -50,7 +51,7 @@ pub(crate) struct Routers {
     pub(crate) gateway: Site,
     /// The decision API.
     pub(crate) api: Site,
-    /// Health, metrics and the busiest identities.
+    /// Health, metrics, the busiest identities and the dashboard.
     pub(crate) admin: Site,
 }
 
@@ -71,7 +72,8 @@ impl Routers {
                     .merge(health::router(health.clone(), app.clone()))
                     .merge(metrics::router(app.clone()))
                     .merge(reload::router(app.clone()))
-                    .merge(top::router(app.clone())),
+                    .merge(top::router(app.clone()))
+                    .merge(dashboard::router(app.clone(), health.clone())),
             )
             .into(),
         }
@@ -80,6 +82,15 @@ impl Routers {
     /// The same with this gateway in place of the demo application, if there is one.
     pub(crate) fn with_gateway(mut self, gateway: Option<Gateway>) -> Self {
         self.gateway.gateway = gateway;
+        self
+    }
+
+    /// The same with the decision API and its health in place of the demo application: what `envoyproxy/ratelimit` has on its
+    /// HTTP port. A gateway stays what it is.
+    pub(crate) fn with_healthcheck(mut self, app: &App, health: &Health) -> Self {
+        let router = api::router(app.clone()).merge(health::healthcheck(health.clone(), app.clone()));
+        self.gateway.router = problem::with_fallbacks(router);
+        self.gateway.shortcut = Some(Shortcut::Check(app.clone()));
         self
     }
 }

@@ -12,6 +12,7 @@
 mod cells;
 mod histogram;
 mod place;
+mod snapshot;
 mod text;
 
 use std::collections::HashMap;
@@ -24,7 +25,9 @@ use sluicegate::rules::{Rule, RuleSet};
 use sluicegate::store::{ErrorClass, StoreError};
 
 use cells::{Cells, RuleTotals, Totals};
+pub(crate) use histogram::{DURATION_MICROS, RATIO_MILLIONTHS};
 use parking_lot::RwLock;
+pub(crate) use snapshot::{Outcomes, RuleCounts, Snapshot};
 pub(crate) use text::{CONTENT_TYPE, Gauges};
 
 /// Everything that is counted.

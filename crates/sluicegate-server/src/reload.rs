@@ -1,4 +1,5 @@
-//! The configuration file while the server runs: a good change takes effect whole, a bad one not at all.
+//! The configuration file, and the directory of `envoyproxy/ratelimit` if there is one, while the server runs: a good change
+//! takes effect whole, a bad one not at all.
 //!
 //! One thread looks at the file: when something happens in its directory ([`watch`]), when somebody asks (SIGHUP,
 //! `POST /admin/v1/reload`), and once in a [`ROUND`] whatever happens, so no change is missed for longer than that. A
@@ -16,6 +17,7 @@ mod tests;
 mod watch;
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -188,7 +190,11 @@ struct Work {
 impl Work {
     fn run(mut self, inbox: &Receiver<Message>) {
         let reload = self.app.reload().clone();
-        let _watch = DirectoryWatch::start(&self.file.path, move || reload.wake());
+        let watch = |file: PathBuf| {
+            let reload = reload.clone();
+            DirectoryWatch::start(&file, move || reload.wake())
+        };
+        let _watches: Vec<Option<DirectoryWatch>> = self.file.watched().map(watch).collect();
         loop {
             let mut waiting = Vec::new();
             if next(inbox, &mut waiting).is_break() {

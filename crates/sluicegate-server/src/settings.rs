@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::database::url::DatabaseUrl;
 use crate::secret::Secret;
 pub(crate) use listen::{Listen, ListenError};
 use sluicegate::rules::file::Environment;
@@ -28,6 +29,7 @@ pub(crate) struct Flags {
     pub(crate) api: Option<String>,
     pub(crate) admin: Option<String>,
     pub(crate) resp: Option<String>,
+    pub(crate) envoy_ratelimit: Option<PathBuf>,
 }
 
 /// Settings from the environment. An empty variable counts as unset, as compose files leave them
@@ -36,6 +38,7 @@ pub(crate) struct Flags {
 pub(crate) struct Env {
     config: Option<PathBuf>,
     store: Option<String>,
+    database: Option<String>,
     gateway: Option<String>,
     api: Option<String>,
     admin: Option<String>,
@@ -59,6 +62,7 @@ impl fmt::Debug for Variables {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileSettings {
     pub(crate) store: Option<String>,
+    pub(crate) database: Option<String>,
     pub(crate) gateway: Option<String>,
     pub(crate) api: Option<String>,
     pub(crate) admin: Option<String>,
@@ -70,6 +74,8 @@ pub(crate) struct FileSettings {
 pub(crate) struct Settings {
     /// Where state lives.
     pub(crate) store: StoreUrl,
+    /// Where rules are, if not in the file.
+    pub(crate) database: Option<DatabaseUrl>,
     /// The reverse proxy, or the demo application.
     pub(crate) gateway: Listen,
     /// The decision API.
@@ -134,6 +140,14 @@ pub(crate) enum SettingsError {
         /// What is wrong with it, without anything secret.
         problem: String,
     },
+    /// A database that is none.
+    #[error("{origin}: {problem}")]
+    Database {
+        /// Where it was set.
+        origin: Origin,
+        /// What is wrong with it, without anything secret.
+        problem: String,
+    },
     /// A token that no header could carry.
     #[error(
         "SLUICEGATE_ADMIN_TOKEN: the token has characters that an HTTP header cannot carry; \
@@ -173,6 +187,7 @@ impl Env {
         Ok(Self {
             config: present("SLUICEGATE_CONFIG").map(PathBuf::from),
             store: text("SLUICEGATE_STORE")?,
+            database: text("SLUICEGATE_DATABASE")?,
             gateway: text("SLUICEGATE_GATEWAY")?,
             api: text("SLUICEGATE_API")?,
             admin: text("SLUICEGATE_ADMIN")?,
@@ -193,6 +208,16 @@ impl Env {
         &self.variables.0
     }
 
+    /// Where rules are, as the environment says it.
+    pub(crate) fn database(&self) -> Option<&str> {
+        self.database.as_deref()
+    }
+
+    /// The configuration file.
+    pub(crate) fn config_path(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
     /// The log filter.
     pub(crate) fn log(&self) -> Option<&str> {
         self.log.as_deref()
@@ -209,6 +234,16 @@ pub(crate) fn store(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Sto
     Chosen::first("store", [&flags.store, &env.store, &file.store], "memory").store()
 }
 
+/// Decides where rules are.
+fn database(env: &Env, file: &FileSettings) -> Result<Option<DatabaseUrl>, SettingsError> {
+    let chosen = Chosen::first("database", [&None, &env.database, &file.database], "");
+    if chosen.origin.place == Place::Default {
+        return Ok(None);
+    }
+    let origin = chosen.origin;
+    DatabaseUrl::parse(chosen.value).map(Some).map_err(|problem| SettingsError::Database { origin, problem })
+}
+
 /// Decides every setting.
 pub(crate) fn merge(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Settings, SettingsError> {
     let gateway = [&flags.gateway, &env.gateway, &file.gateway];
@@ -217,6 +252,7 @@ pub(crate) fn merge(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Set
     let resp = [&flags.resp, &env.resp, &file.resp];
     let settings = Settings {
         store: store(flags, env, file)?,
+        database: database(env, file)?,
         gateway: Chosen::first("gateway", gateway, "127.0.0.1:8080").listen()?,
         api: Chosen::first("api", api, "127.0.0.1:8081").listen()?,
         admin: Chosen::first("admin", admin, "127.0.0.1:8082").listen()?,

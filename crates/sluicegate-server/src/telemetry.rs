@@ -8,6 +8,7 @@
 pub(crate) mod callers;
 mod degradation;
 mod escape;
+pub(crate) mod history;
 pub(crate) mod tally;
 pub(crate) mod watch;
 

@@ -4,10 +4,12 @@
 //! [`conformance`] what every store must do, [`faulty_store`] a store that fails when it is told to. [`explore`] finds every
 //! state of a small system, of which [`lease_model`] is one. With the feature
 //! `servers` there are also real servers to run against: `redis_server` starts one, `redis_cluster` and
-//! `redis_sentinel` several, and they die with the test that owns them; `fault_proxy` breaks connections, and `front_proxy` runs the proxies that
-//! people put in front.
+//! `redis_sentinel` several, `postgres_server` a database, and they die with the test that owns them; `fault_proxy` breaks
+//! connections, `front_proxy` runs the proxies that people put in front, and `browser` looks at pages.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
+#[cfg(feature = "servers")]
+pub mod browser;
 pub mod conformance;
 pub mod explore;
 #[cfg(feature = "servers")]
@@ -21,6 +23,8 @@ pub mod model;
 pub mod poll;
 #[cfg(feature = "servers")]
 mod port;
+#[cfg(feature = "servers")]
+pub mod postgres_server;
 #[cfg(feature = "servers")]
 mod process;
 #[cfg(feature = "servers")]

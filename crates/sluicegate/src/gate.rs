@@ -152,6 +152,8 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
             cost: None,
             target: Some(Target { claims: caller.claims(), ..target(head, host) }),
             stage: Stage::Request,
+            descriptor: None,
+            rule: None,
         };
         let decision = self.checked(request).await.map_err(Refusal::Undecided)?;
         Ok(Admission { caller, decision })

@@ -3,6 +3,10 @@
 //! An [`Identity`] is typed, so a name that looks like an address never meets the address. Text that comes
 //! from outside is checked once, by [`Request::validate`], before anything is looked up with it.
 
+mod descriptor;
+
+pub use descriptor::{ENTRIES_MAX, ENTRY_BYTES_MAX, Entry, identifier_of, resource_of};
+
 use crate::path::PATH_BYTES_MAX;
 use sluicegate_core::Cost;
 use std::fmt;
@@ -103,6 +107,11 @@ pub struct Request<'a> {
     pub target: Option<Target<'a>>,
     /// What is about to happen; each rule is for one stage.
     pub stage: Stage,
+    /// The descriptor that is asked about, where there is one; rules for descriptors apply only then. Resource and
+    /// identity should be what [`resource_of`] and [`identifier_of`] make of it.
+    pub descriptor: Option<&'a [Entry<'a>]>,
+    /// The only rule that is asked, by its place in its set; all of them if absent.
+    pub rule: Option<usize>,
 }
 
 impl<'a> Request<'a> {
@@ -118,6 +127,8 @@ impl<'a> Request<'a> {
             cost: None,
             target: None,
             stage: Stage::Request,
+            descriptor: None,
+            rule: None,
         }
     }
 
@@ -145,6 +156,10 @@ impl<'a> Request<'a> {
     /// If a name is empty, too long or holds control characters.
     pub fn validate(&self) -> Result<(), InvalidText> {
         valid_text("tenant", self.tenant, NAME_BYTES_MAX)?;
+        // Its resource and identity are made of its entries.
+        if let Some(entries) = self.descriptor {
+            return descriptor::validate(entries);
+        }
         // A path has bounds of its own, and no key is made of it.
         let resource_bytes_max = self.target.map_or(NAME_BYTES_MAX, |_| PATH_BYTES_MAX);
         valid_text("resource", self.resource, resource_bytes_max)?;
@@ -172,6 +187,15 @@ pub struct InvalidText {
 pub enum TextProblem {
     /// It has no characters.
     Empty,
+    /// It has no entries.
+    NoEntries,
+    /// It has more than `max` entries.
+    TooMany {
+        /// How many it has.
+        count: usize,
+        /// How many it may have.
+        max: usize,
+    },
     /// It has more than `max` bytes.
     TooLong {
         /// How many it has.
@@ -193,6 +217,10 @@ impl fmt::Display for InvalidText {
         let field = self.field;
         match self.problem {
             TextProblem::Empty => write!(formatter, "`{field}` is empty: give it at least one character"),
+            TextProblem::NoEntries => write!(formatter, "`{field}` is empty: give it at least one entry"),
+            TextProblem::TooMany { count, max } => {
+                write!(formatter, "`{field}` has {count} entries: use at most {max}")
+            }
             TextProblem::TooLong { bytes, max } => {
                 write!(formatter, "`{field}` has {bytes} bytes: use at most {max}")
             }

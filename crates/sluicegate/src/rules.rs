@@ -1,9 +1,11 @@
 //! Rules: what applies to whom. A [`RuleSet`] is immutable and valid by construction.
 //!
 //! [`matching`] turns a request into the charges of the rules that match it, [`explain`] tells why; `file`, behind the feature of that
-//! name, reads rules from text.
+//! name, reads rules from text, and so does `envoy` from the configuration of Envoy's rate limit service.
 
 mod check;
+#[cfg(feature = "file")]
+pub mod envoy;
 pub mod explain;
 #[cfg(feature = "file")]
 pub mod file;
@@ -19,7 +21,7 @@ pub use check::RuleSetError;
 use index::Index;
 pub use lease::LeaseBounds;
 use pattern::Pattern;
-pub use selector::{NamedPattern, Selector};
+pub use selector::{EntryPattern, NamedPattern, Selector};
 use sluicegate_core::{Cost, Quota, Timestamp};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -47,6 +49,8 @@ pub struct RuleSet {
     slots: Box<[u32]>,
     /// Whether strict rules have the smaller limits that charging ahead takes.
     is_charged_ahead: bool,
+    #[cfg(feature = "file")]
+    envoy: Option<std::sync::Arc<envoy::EnvoyRules>>,
 }
 
 /// What happens to a request that no rule matches.
@@ -298,7 +302,7 @@ impl RuleSet {
         let index = Index::new(&rules);
         // Far fewer than 2³².
         let slots = (0..rules.len() as u32).collect();
-        Ok(Self { rules, tiers, unmatched, index, slots, is_charged_ahead: false })
+        Ok(Self { rules, tiers, unmatched, index, slots, ..Self::default() })
     }
 
     /// The same rules, each in the slot that stands in its place.

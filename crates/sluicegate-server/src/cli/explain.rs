@@ -4,9 +4,10 @@
 //! 0 says that rules match, or that what none matches passes; 1 that no rule matches and such requests are denied; 2 that
 //! there is nothing to explain, because the arguments or the settings are wrong.
 
+mod descriptor;
 mod question;
 mod report;
-mod words;
+pub(super) mod words;
 
 use std::io::Write as _;
 use std::num::NonZeroU32;
@@ -20,7 +21,9 @@ use super::Error;
 use crate::config::Config;
 use crate::config::load::{self, LoadError};
 use crate::config::redis::INSTANCES_MAX;
+use crate::envoy_ratelimit::EnvoyRatelimit;
 use crate::settings::{self, Env, Flags};
+use descriptor::DescriptorArgs;
 use question::Selectors;
 use report::{Outcome, Report};
 
@@ -36,6 +39,11 @@ pub(super) struct ExplainArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     selectors: Selectors,
+    #[command(flatten)]
+    descriptor: DescriptorArgs,
+    /// Directory of envoyproxy/ratelimit's files, for --descriptor [env: SLUICEGATE_ENVOY_RATELIMIT]
+    #[arg(long, value_name = "DIR")]
+    envoy_ratelimit: Option<PathBuf>,
     /// Where state would live (default: memory) [env: SLUICEGATE_STORE]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -64,18 +72,39 @@ pub(super) fn run(args: &ExplainArgs, read_env: impl FnOnce() -> Result<Env, Err
 
 /// The explanation as it is printed.
 fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, Outcome), Error> {
-    let flags = Flags { config: args.config.clone(), store: args.store.clone(), ..Flags::default() };
-    let config = match settings::config_path(&flags, env) {
-        Some(path) => load::config(path, env.variables())?,
-        None => Config::demo().map_err(LoadError::Mistakes)?,
+    let flags = Flags {
+        config: args.config.clone(),
+        store: args.store.clone(),
+        envoy_ratelimit: args.envoy_ratelimit.clone(),
+        ..Flags::default()
     };
+    let config = config(&flags, env)?;
     let store = settings::store(&flags, env, &config.settings)?;
     let instances = args.instances.and_then(NonZeroU32::new).unwrap_or(config.redis.min_instances);
+    if let Some(text) = args.descriptor.explain(&config, &store, instances, args.json)? {
+        // What nothing limits passes there, whatever happens to other requests.
+        return Ok((text, Outcome::Allowed));
+    }
     let question = args.selectors.question(&config, env).map_err(Box::new)?;
     let report = Report::new(&config, &store, instances, &question.request(), SystemClock::new().now())?;
     let text =
         if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { words::text(&report) };
     Ok((text, report.outcome))
+}
+
+/// The configuration that a server would run by.
+fn config(flags: &Flags, env: &Env) -> Result<Config, Error> {
+    let envoy = EnvoyRatelimit::chosen(flags, env)?;
+    let mut config = match settings::config_path(flags, env) {
+        Some(path) => load::config(path, env.variables())?,
+        None if envoy.is_some() => Config::without_file().map_err(LoadError::Mistakes)?,
+        None => Config::demo().map_err(LoadError::Mistakes)?,
+    };
+    if let Some(envoy) = envoy {
+        config.rules = envoy.directory.load(config.rules)?;
+        envoy.complete(&mut config);
+    }
+    Ok(config)
 }
 
 #[cfg(test)]

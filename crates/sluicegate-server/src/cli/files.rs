@@ -1,23 +1,68 @@
-//! `sluicegate validate FILE` and `sluicegate schema`: what needs no server.
+//! `sluicegate validate` and `sluicegate schema`: what needs no server.
 
 use super::Error;
-use crate::config::{self, load, schema};
+use crate::config::{self, Config, load, schema};
+use crate::envoy_ratelimit::EnvoyRatelimit;
+use clap::Args;
+use sluicegate::rules::RuleSet;
 use sluicegate::rules::file::Environment;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// One line and 0 if the file is good; otherwise every problem, and 1.
-pub(super) fn validate(path: &Path, environment: &Environment) -> Result<ExitCode, Error> {
+#[derive(Debug, Args)]
+pub(super) struct ValidateArgs {
+    /// The file
+    #[arg(required_unless_present = "envoy_ratelimit")]
+    file: Option<PathBuf>,
+    /// Directory of envoyproxy/ratelimit's files, alone or together with the file
+    #[arg(long, value_name = "DIR")]
+    envoy_ratelimit: Option<PathBuf>,
+}
+
+/// One line for each of the two and 0 if they are good; otherwise every problem, and 1.
+pub(super) fn validate(args: &ValidateArgs, environment: &Environment) -> Result<ExitCode, Error> {
+    let rules = match &args.file {
+        Some(file) => validate_file(file, environment)?,
+        None => Some(RuleSet::default()),
+    };
+    let is_good = match &args.envoy_ratelimit {
+        Some(directory) => validate_directory(directory, rules, environment)?,
+        None => rules.is_some(),
+    };
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn validate_file(path: &Path, environment: &Environment) -> Result<Option<RuleSet>, Error> {
     let text = load::text(path)?;
-    match config::validate_command(&load::shown(path), text, environment) {
+    let name = load::shown(path);
+    match config::validate_command(&name, &text, environment) {
         Ok(line) => {
             writeln!(io::stdout(), "{line}")?;
-            Ok(ExitCode::SUCCESS)
+            Ok(Config::parse(&text, &name, environment).ok().map(|config| config.rules))
         }
         Err(problems) => {
             writeln!(io::stderr(), "{problems}")?;
-            Ok(ExitCode::FAILURE)
+            Ok(None)
+        }
+    }
+}
+
+/// Reads the directory whatever the file is worth, so that all problems are told at once.
+fn validate_directory(path: &Path, rules: Option<RuleSet>, environment: &Environment) -> Result<bool, Error> {
+    let Some(envoy) = EnvoyRatelimit::at(Some(path), environment)? else { return Ok(rules.is_some()) };
+    let is_good = rules.is_some();
+    match envoy.directory.load(rules.unwrap_or_default()) {
+        Ok(rules) => {
+            let domains = rules.envoy().map_or(0, |envoy| envoy.domains().len());
+            let limits = rules.rules().iter().filter(|rule| rule.selector.only_by_place).count();
+            let counts = [config::counted(domains, "domain"), config::counted(limits, "limit")];
+            writeln!(io::stdout(), "{}: ok, {}", load::shown(path), counts.join(", "))?;
+            Ok(is_good)
+        }
+        Err(error) => {
+            error.lines().iter().try_for_each(|line| writeln!(io::stderr(), "{line}"))?;
+            Ok(false)
         }
     }
 }

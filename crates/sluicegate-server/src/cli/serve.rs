@@ -9,6 +9,7 @@ use std::fmt;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::config::identity::IdentitySettings;
 use crate::config::listeners::{ListenerSettings, Listeners};
 use crate::config::load::LoadError;
 use crate::config::redis::RedisSettings;
+use crate::envoy_ratelimit::EnvoyRatelimit;
 use crate::fleet::Fleet;
 use crate::http::Routers;
 use crate::http::gateway::Gateway;
@@ -60,15 +62,17 @@ struct ListenerLost;
 /// Serves until told to stop.
 pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     telemetry::init(env.log())?;
-    let path = settings::config_path(flags, env);
-    let is_demo = path.is_none();
-    let (config, reload, followed) = match path {
-        Some(path) => {
-            let file = ConfigFile { path: path.to_owned(), flags: flags.clone(), env: env.clone() };
-            let (config, reload, followed) = reload::open(file)?;
-            (config, reload, Some(followed))
-        }
-        None => (Config::demo().map_err(LoadError::Mistakes)?, Reload::default(), None),
+    let path = settings::config_path(flags, env).map(Path::to_owned);
+    let envoy = EnvoyRatelimit::chosen(flags, env)?;
+    let is_envoy = envoy.is_some();
+    let is_demo = path.is_none() && !is_envoy;
+    let (config, reload, followed) = if is_demo {
+        (Config::demo().map_err(LoadError::Mistakes)?, Reload::default(), None)
+    } else {
+        envoy.iter().for_each(EnvoyRatelimit::warn_of_unused);
+        let file = ConfigFile { path, envoy, flags: flags.clone(), env: env.clone() };
+        let (config, reload, followed) = reload::open(file)?;
+        (config, reload, Some(followed))
     };
     let settings = settings::merge(flags, env, &config.settings)?;
     let health = Health::default();
@@ -90,6 +94,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let gateway = Gateway::open(&gateway, app.clone())?;
     let is_demo = is_demo && gateway.is_none();
     let routers = Routers::new(&app, &health).with_gateway(gateway);
+    let routers = if is_envoy { routers.with_healthcheck(&app, &health) } else { routers };
     let doors = Doors { routers, resp: Service::new(app.clone(), resp), listeners, exempt };
 
     let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
@@ -98,6 +103,8 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         tokio::spawn(signals.forward(shutdown.clone(), health.clone(), app.reload().clone()));
         let keys_of = app.clone();
         tokio::spawn(async move { keys_of.keep_keys_fresh().await });
+        let history_of = app.clone();
+        tokio::spawn(async move { history_of.keep_history().await });
         let fleet = tokio::select! {
             fleet = Fleet::join(&app, &settings.store) => fleet,
             () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),

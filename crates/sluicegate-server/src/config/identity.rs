@@ -141,8 +141,8 @@ pub(crate) fn read_proxies(reader: &Reader<'_>) -> Option<TrustedProxies> {
     TrustedProxies::parse(networks.iter().map(String::as_str)).ok()
 }
 
-/// Reads `identity`.
-pub(crate) fn read(reader: &Reader<'_>) -> Option<IdentitySettings> {
+/// Reads `identity`; there may be API keys elsewhere, too.
+pub(crate) fn read(reader: &Reader<'_>, has_more_keys: bool) -> Option<IdentitySettings> {
     let items = reader.list("write a list, for example [{ ip: {} }]")?;
     if !(1..=SOURCES_MAX).contains(&items.len()) {
         let remedy =
@@ -151,7 +151,7 @@ pub(crate) fn read(reader: &Reader<'_>) -> Option<IdentitySettings> {
     }
     let mut ipv6_prefix = None;
     let sources: Vec<Option<SourceSettings>> =
-        items.iter().map(|item| read_source(item, &mut ipv6_prefix)).collect();
+        items.iter().map(|item| read_source(item, &mut ipv6_prefix, has_more_keys)).collect();
     check_order(&items, &sources)?;
     let sources = sources.into_iter().collect::<Option<_>>()?;
     Some(IdentitySettings { sources, ipv6_prefix: ipv6_prefix.unwrap_or(IPV6_PREFIX_BITS) })
@@ -179,7 +179,7 @@ fn check_order(items: &[Reader<'_>], sources: &[Option<SourceSettings>]) -> Opti
     is_fine.then_some(())
 }
 
-fn read_source(reader: &Reader<'_>, ipv6_prefix: &mut Option<u8>) -> Option<SourceSettings> {
+fn read_source(reader: &Reader<'_>, ipv6_prefix: &mut Option<u8>, has_more_keys: bool) -> Option<SourceSettings> {
     let section = reader.section(SOURCE_KEYS)?;
     let given: Vec<&str> = SOURCE_KEYS.iter().copied().filter(|key| section.get(key).is_some()).collect();
     let [kind] = given.as_slice() else {
@@ -189,7 +189,7 @@ fn read_source(reader: &Reader<'_>, ipv6_prefix: &mut Option<u8>) -> Option<Sour
     let value = section.get(kind)?;
     match *kind {
         "jwt" => read_jwt(value).map(|jwt| SourceSettings::Jwt(Box::new(jwt))),
-        "api_key" => read_api_key(value).map(SourceSettings::ApiKey),
+        "api_key" => read_api_key(value, has_more_keys).map(SourceSettings::ApiKey),
         _ => {
             let section = value.section(IP_KEYS)?;
             let (low, high) = IPV6_PREFIXES;
@@ -279,14 +279,14 @@ fn jwks_url(reader: &Reader<'_>) -> Option<JwksUrl> {
     None
 }
 
-fn read_api_key(reader: &Reader<'_>) -> Option<ApiKeySettings> {
+fn read_api_key(reader: &Reader<'_>, has_more_keys: bool) -> Option<ApiKeySettings> {
     let section = reader.section(API_KEY_KEYS)?;
     let header = section.optional("header", HeaderName::from_static("x-api-key"), |name| name.text_as(header));
     let is_verified = section.optional("verify", true, Reader::boolean);
     let keys = section.optional("keys", Vec::new(), read_keys);
     let settings = ApiKeySettings { header: header?, keys: keys?, is_verified: is_verified? };
-    if settings.is_verified && settings.keys.is_empty() {
-        let remedy = "list the keys, or write verify: false to take any key for the name of its sender";
+    if settings.is_verified && settings.keys.is_empty() && !has_more_keys {
+        let remedy = "list the keys, or name a database that holds them, or write verify: false to take any key for the name of its sender";
         return reader.refuse(Wrong::new("no keys, so nobody could ever be let in", remedy));
     }
     Some(settings)
@@ -303,7 +303,11 @@ fn read_keys(reader: &Reader<'_>) -> Option<Vec<(KeyHash, Principal)>> {
 }
 
 fn read_key(reader: &Reader<'_>, hashes: &mut HashMap<KeyHash, Place>) -> Option<(KeyHash, Principal)> {
-    let section = reader.section(KEY_KEYS)?;
+    key_of(&reader.section(KEY_KEYS)?, hashes)
+}
+
+/// The key in a section that was opened with [`KEY_KEYS`], and perhaps more.
+pub(crate) fn key_of(section: &Section<'_>, hashes: &mut HashMap<KeyHash, Place>) -> Option<(KeyHash, Principal)> {
     let remedy = "give the SHA-256 of the key, for example from `printf %s KEY | sha256sum`";
     let hash = section.required("sha256", remedy).and_then(|reader| {
         // Whoever writes the key itself by mistake does not want to see it in a log.

@@ -60,7 +60,14 @@ pub(super) fn read(reader: &Reader<'_>) -> Option<ListenSettings> {
     let (gateway, api, admin, resp) = (listener("gateway"), listener("api"), listener("admin"), listener("resp"));
     let (gateway, api, admin, resp) = (gateway?, api?, admin?, resp?);
     Some(ListenSettings {
-        addresses: FileSettings { store: None, gateway: gateway.0, api: api.0, admin: admin.0, resp: resp.0 },
+        addresses: FileSettings {
+            store: None,
+            database: None,
+            gateway: gateway.0,
+            api: api.0,
+            admin: admin.0,
+            resp: resp.0,
+        },
         listeners: Listeners { gateway: gateway.1, api: api.1, admin: admin.1, resp: resp.1 },
     })
 }

@@ -21,6 +21,8 @@ use sluicegate::rules::file::value::{LABEL_BYTES_MAX, METHOD_BYTES_MAX, PATTERN_
 use sluicegate::rules::file::{self, TIERS_MAX, UNMATCHED};
 use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
 
+mod content;
+mod descriptor;
 mod gateway;
 mod identity;
 mod listeners;
@@ -115,6 +117,10 @@ fn top_property(key: &str) -> Value {
             "default": "memory",
             "examples": ["redis://127.0.0.1:6379"],
         }),
+        "database" => content::database(),
+        "tenants" => content::tenants(),
+        "overrides" => content::overrides(),
+        "keys" => content::keys(),
         "redis" => redis::section(),
         "gateway" => gateway::section(),
         "trusted_proxies" => identity::proxies(),
@@ -325,6 +331,7 @@ fn match_property(key: &str) -> Value {
             "description": "unverified: the rule guards the verification of credentials instead of requests, by ip or global.",
             "anyOf": [word_of(CREDENTIALS), reference("variable")],
         }),
+        "descriptor" => descriptor::descriptor(),
         _ => unknown(),
     }
 }

@@ -51,6 +51,7 @@ rules: []",
     let text = |text: &str| Some(text.to_owned());
     let settings = FileSettings {
         store: text("memory"),
+        database: None,
         gateway: text("off"),
         api: text("0.0.0.0:0"),
         admin: text("[::1]:8082"),
@@ -132,8 +133,7 @@ fn an_address_has_a_host_and_a_port() {
 
 #[test]
 fn every_problem_with_a_key_of_a_server_is_told() {
-    let keys = "the keys here are: store, memory, redis, listen, resp, headers, trusted_proxies, trusted_header, \
-                identity, gateway, tiers, unmatched, rules";
+    let keys = format!("the keys here are: {}", [KEYS, file::KEYS].concat().join(", "));
     let schemes =
         "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://";
     let kind = format!("this kind of store is not known: a store URL starts with {schemes}");

@@ -12,7 +12,7 @@ use crate::app::App;
 pub(super) const OPENAPI: &str = include_str!("../../ui/openapi.json");
 
 /// Only our own files, only this origin, in nobody's frame.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
 /// The routes of the description and its page.
@@ -25,7 +25,8 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 4] {
     ]
 }
 
-fn file(media_type: &'static str, text: &'static str) -> Response {
+/// A file of ours, as it is served.
+pub(super) fn file(media_type: &'static str, text: &'static str) -> Response {
     let fields: [(HeaderName, &'static str); 5] = [
         (header::CONTENT_TYPE, media_type),
         (header::CONTENT_SECURITY_POLICY, POLICY),

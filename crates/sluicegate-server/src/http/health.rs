@@ -67,6 +67,13 @@ impl Health {
         self.0.fetch_max(readiness as u8, Ordering::AcqRel);
     }
 
+    /// Whether traffic should be sent here.
+    pub(crate) fn report(&self, app: &App) -> (StatusCode, Report) {
+        let limiter = app.limiter();
+        let (status, report) = report(self.readiness(), limiter.store().health(), &limiter.rules());
+        (status, Report { stale_configuration: !app.reload().status().successful, ..report })
+    }
+
     /// What holds now.
     pub(crate) fn readiness(&self) -> Readiness {
         Readiness::from_code(self.0.load(Ordering::Acquire))
@@ -82,9 +89,23 @@ pub(crate) fn router(health: Health, app: App) -> Router {
         .with_state((health, app))
 }
 
+/// `/healthcheck` as `envoyproxy/ratelimit` has it: 200 where [`router`] says ready, otherwise 500.
+pub(crate) fn healthcheck(health: Health, app: App) -> Router {
+    Router::new().route("/healthcheck", get(checked)).with_state((health, app))
+}
+
+async fn checked(state: State<(Health, App)>) -> Response {
+    let (status, text) = match readyz(state).await.status() {
+        StatusCode::OK => (StatusCode::OK, "OK"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "not ready"),
+    };
+    (status, text).into_response()
+}
+
+/// What `/readyz` says.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+pub(crate) struct Report {
     status: &'static str,
     degraded: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -100,9 +121,8 @@ async fn livez() -> Response {
 }
 
 async fn readyz(State((health, app)): State<(Health, App)>) -> Response {
-    let limiter = app.limiter();
-    let (status, report) = report(health.readiness(), limiter.store().health(), &limiter.rules());
-    uncached(status, Report { stale_configuration: !app.reload().status().successful, ..report })
+    let (status, report) = health.report(&app);
+    uncached(status, report)
 }
 
 fn report(readiness: Readiness, store: store::Health, rules: &RuleSet) -> (StatusCode, Report) {

@@ -54,9 +54,10 @@ struct Top {
     skipped: u64,
 }
 
+/// One identity of a list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+pub(super) struct Entry {
     tenant: String,
     identifier: String,
     kind: &'static str,
@@ -67,7 +68,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn of(hot: &HotIdentity) -> Self {
+    pub(super) fn of(hot: &HotIdentity) -> Self {
         let (kind, identifier) = match hot.identity() {
             Identity::Named(name) => ("named", name.to_owned()),
             Identity::Claimed(name) => ("claimed", name.to_owned()),

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Upper bounds of the buckets of durations, in microseconds: from the embedded store's to the longest deadline's.
-pub(super) const DURATION_MICROS: [u64; 19] = [
+pub(crate) const DURATION_MICROS: [u64; 19] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 50_000, 100_000, 1_000_000,
     10_000_000,
 ];
 
 /// Upper bounds of the buckets of ratios, in millionths.
-pub(super) const RATIO_MILLIONTHS: [u64; 8] = [0, 10_000, 50_000, 100_000, 250_000, 500_000, 750_000, 1_000_000];
+pub(crate) const RATIO_MILLIONTHS: [u64; 8] = [0, 10_000, 50_000, 100_000, 250_000, 500_000, 750_000, 1_000_000];
 
 /// A histogram of durations, with one more bucket for what is beyond all bounds.
 pub(super) type Durations = Histogram<{ DURATION_MICROS.len() + 1 }>;
@@ -26,8 +26,8 @@ pub(super) struct Histogram<const BUCKETS: usize> {
 
 /// What a histogram held at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Counted<const BUCKETS: usize> {
-    pub(super) counts: [u64; BUCKETS],
+pub(crate) struct Counted<const BUCKETS: usize> {
+    pub(crate) counts: [u64; BUCKETS],
     pub(super) sum: u64,
 }
 

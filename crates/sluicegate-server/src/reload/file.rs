@@ -1,18 +1,24 @@
-//! One look at the configuration file: what it says now, whether that is new, and whether the server could run by it.
+//! One look at the configuration: what its file says now, and the directory of `envoyproxy/ratelimit` if the server runs by
+//! one; whether any of it is new, and whether the server could run by it.
 
 use std::path::PathBuf;
 
 use sha2::{Digest as _, Sha256};
 
 use super::outline::{Changes, Outline};
-use crate::config::Config;
 use crate::config::load::{self, LoadError};
+use crate::config::{Config, NO_FILE};
+use crate::envoy_ratelimit::directory::FileText;
+use crate::envoy_ratelimit::{DirectoryError, EnvoyRatelimit};
 use crate::settings::{self, Env, Flags, SettingsError};
 
 /// The file, and all that decides together with it.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
-    pub(crate) path: PathBuf,
+    /// The file; there may be none where there is a directory.
+    pub(crate) path: Option<PathBuf>,
+    /// The directory of `envoyproxy/ratelimit`.
+    pub(crate) envoy: Option<EnvoyRatelimit>,
     pub(crate) flags: Flags,
     pub(crate) env: Env,
 }
@@ -47,9 +53,19 @@ pub(crate) enum BadFile {
     /// It cannot be read, or has mistakes.
     #[error("{0}")]
     Load(#[from] LoadError),
+    /// The directory beside it is of no use.
+    #[error("{0}")]
+    Directory(#[from] DirectoryError),
     /// It does not go together with the command line and the environment.
     #[error("{0}")]
     Settings(#[from] SettingsError),
+}
+
+/// All texts that make a configuration.
+#[derive(Debug)]
+struct Texts {
+    file: Vec<u8>,
+    directory: Vec<FileText>,
 }
 
 impl BadFile {
@@ -57,45 +73,77 @@ impl BadFile {
     pub(super) fn lines(&self) -> Vec<String> {
         match self {
             Self::Load(LoadError::Mistakes(problems)) => problems.to_string().lines().map(str::to_owned).collect(),
+            Self::Directory(error) => error.lines(),
             other => vec![other.to_string()],
         }
     }
 }
 
 impl ConfigFile {
-    /// The file as it is now.
+    /// The configuration as it is now.
     pub(super) fn load(&self) -> Result<Loaded, BadFile> {
-        let text = load::text(&self.path)?;
-        self.read(&text, Content::of(&text))
+        let texts = self.texts()?;
+        self.read(&texts, Content::of(&texts))
     }
 
-    /// Looks whether the file is another than at the last look; if `is_asked_for`, it is read all the same.
+    /// Looks whether the configuration is another than at the last look; if `is_asked_for`, it is read all the same.
     pub(super) fn look(&self, last: &Content, is_asked_for: bool) -> Look {
-        let (content, text) = match load::text(&self.path) {
-            Ok(text) => (Content::of(&text), Ok(text)),
+        let (content, texts) = match self.texts() {
+            Ok(texts) => (Content::of(&texts), Ok(texts)),
             Err(error) => (Content(Err(error.to_string())), Err(error)),
         };
         if content == *last && !is_asked_for {
             return Look::Same;
         }
-        match text.map_err(BadFile::from).and_then(|text| self.read(&text, content.clone())) {
+        match texts.and_then(|texts| self.read(&texts, content.clone())) {
             Ok(loaded) => Look::Good(Box::new(loaded)),
             Err(bad) => Look::Bad(content, bad),
         }
     }
 
-    fn read(&self, text: &[u8], content: Content) -> Result<Loaded, BadFile> {
-        let name = load::shown(&self.path);
-        let config = Config::parse(text, &name, self.env.variables()).map_err(LoadError::Mistakes)?;
+    /// Everything in whose directory changes may happen.
+    pub(super) fn watched(&self) -> impl Iterator<Item = PathBuf> {
+        // Whatever is in the directory stands for all of it.
+        let inside = self.envoy.as_ref().map(|envoy| envoy.directory.path.join("any"));
+        self.path.clone().into_iter().chain(inside)
+    }
+
+    fn texts(&self) -> Result<Texts, BadFile> {
+        let file = self.path.as_deref().map_or_else(|| Ok(NO_FILE.into()), load::text)?;
+        let directory = self.envoy.as_ref().map_or_else(|| Ok(Vec::new()), |envoy| envoy.directory.texts())?;
+        Ok(Texts { file, directory })
+    }
+
+    fn read(&self, texts: &Texts, content: Content) -> Result<Loaded, BadFile> {
+        let name = self.path.as_deref().map(load::shown).unwrap_or_default();
+        let mut config = Config::parse(&texts.file, &name, self.env.variables()).map_err(LoadError::Mistakes)?;
+        let mut outline = Outline::of(&texts.file);
+        if let Some(envoy) = &self.envoy {
+            let limits = envoy.directory.compile(&texts.directory).map_err(DirectoryError::from)?;
+            outline.add_rules(limits.described());
+            config.rules = config.rules.with_envoy(limits).map_err(DirectoryError::from)?;
+            envoy.complete(&mut config);
+        }
         // What needs a restart must not be what a restart fails by.
         settings::merge(&self.flags, &self.env, &config.settings)?;
-        Ok(Loaded { config, content, outline: Outline::of(text) })
+        Ok(Loaded { config, content, outline })
     }
 }
 
 impl Content {
-    fn of(text: &[u8]) -> Self {
-        Self(Ok(Sha256::digest(text).into()))
+    fn of(texts: &Texts) -> Self {
+        let mut digest = Sha256::new();
+        let mut add = |text: &[u8]| {
+            // Where one ends and the next begins must be told apart, too.
+            digest.update((text.len() as u64).to_be_bytes());
+            digest.update(text);
+        };
+        add(&texts.file);
+        for (name, text) in &texts.directory {
+            add(name.as_bytes());
+            add(text);
+        }
+        Self(Ok(digest.finalize().into()))
     }
 }
 

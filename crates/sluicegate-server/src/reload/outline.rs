@@ -61,6 +61,11 @@ impl Outline {
         outline
     }
 
+    /// Adds rules that stand elsewhere, each with all that it is made of.
+    pub(crate) fn add_rules<'r>(&mut self, rules: impl Iterator<Item = (&'r str, String)>) {
+        self.rules.extend(rules.map(|(name, text)| (name.to_owned(), Sha256::digest(text).into())));
+    }
+
     fn add(&mut self, root: &Node) {
         for Entry { key, value } in entries(root) {
             let Some(name) = text(key) else { continue };

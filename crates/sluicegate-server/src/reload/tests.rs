@@ -1,5 +1,7 @@
 //! The reloader with a real file and a real app, asked and unasked; and the watch on the directory by itself.
 
+mod directory;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -63,7 +65,8 @@ impl Alone {
 
 /// An app by this file.
 fn opened(path: &Path) -> (App, Followed) {
-    let file = ConfigFile { path: path.to_owned(), flags: Flags::default(), env: Env::default() };
+    let file =
+        ConfigFile { path: Some(path.to_owned()), envoy: None, flags: Flags::default(), env: Env::default() };
     let (config, reload, followed) = open(file).expect("a good file");
     (embedded(AppOptions { rules: config.rules, reload, ..AppOptions::default() }), followed)
 }

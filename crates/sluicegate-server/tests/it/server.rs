@@ -19,9 +19,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const FREE_PORTS: [&str; 6] = ["--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
 
 /// The variables the server reads; a test's server sees only those the test sets.
-const VARIABLES: [&str; 8] = [
+const VARIABLES: [&str; 9] = [
     "SLUICEGATE_CONFIG",
     "SLUICEGATE_STORE",
+    "SLUICEGATE_DATABASE",
     "SLUICEGATE_GATEWAY",
     "SLUICEGATE_API",
     "SLUICEGATE_ADMIN",

@@ -2,7 +2,7 @@
 
 use super::matching::{Source, UnknownTier};
 use super::pattern::Pattern;
-use super::{NamedPattern, Override, Rule, RuleSet};
+use super::{EntryPattern, NamedPattern, Override, Rule, RuleSet};
 use crate::identity::{Request, Stage, Values};
 use crate::path::PathPattern;
 use crate::store::Charge;
@@ -53,6 +53,10 @@ pub enum Mismatch<'a> {
     Claim(&'a NamedPattern),
     /// It applies to what happens at another time.
     Stage(Stage),
+    /// It applies to other descriptors, or the request has none; this entry is missing.
+    Descriptor(&'a EntryPattern),
+    /// It applies to requests that name it, and this one does not.
+    NotNamed,
     /// It counts by the client's address, and that is not known.
     NoAddress,
 }
@@ -71,6 +75,8 @@ impl Mismatch<'_> {
             Self::Header(_) => "header",
             Self::Claim(_) => "claim",
             Self::Stage(_) => "credential",
+            Self::Descriptor(_) => "descriptor",
+            Self::NotNamed => "place",
             Self::NoAddress => "address",
         }
     }
@@ -101,6 +107,11 @@ impl Mismatch<'_> {
                 "it is for credentials that are not verified yet, not for what they ask".to_owned()
             }
             Self::Stage(Stage::Request) => "it is for requests whose sender is known".to_owned(),
+            Self::Descriptor(missing) => match request.descriptor {
+                Some(_) => format!("no entry of the descriptor matches {missing}"),
+                None => format!("it is for descriptors with {missing}, and the request has none"),
+            },
+            Self::NotNamed => "it is for requests that name it".to_owned(),
             Self::NoAddress => "it counts by client address, and the request has none".to_owned(),
         }
     }
@@ -144,6 +155,9 @@ impl RuleSet {
 impl Rule {
     fn says<'a>(&'a self, request: &Request<'a>, index: usize, now: Timestamp) -> Says<'a> {
         let mut reasons = Vec::new();
+        if request.rule.is_some_and(|place| place != index) {
+            reasons.push(Mismatch::NotNamed);
+        }
         let heard = self.mismatches(request, |mismatch| {
             reasons.push(mismatch);
             ControlFlow::Continue(())
@@ -161,7 +175,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Target;
+    use crate::identity::{Entry, Target};
     use crate::rules::{Limits, Mode, Override, Per, Unmatched};
     use proptest::prelude::*;
     use sluicegate_core::{Cost, Micros, Quota, SlidingWindow};
@@ -216,6 +230,54 @@ mod tests {
         prop::collection::vec(pair, 0..=3)
     }
 
+    /// A request that names a rule hears that rule only, and a rule that wants to be named hears nobody else.
+    #[test]
+    fn a_request_that_names_a_rule_is_limited_by_that_rule_only() {
+        let mut named = Rule::new("named", limits("named", 1));
+        named.selector.only_by_place = true;
+        let rules = set(vec![Rule::new("all", limits("all", 1)), named, Rule::new("more", limits("more", 1))]);
+        let by = |rule: Option<usize>| {
+            let request = Request { rule, ..Request::new("api.read", "alice") };
+            let places: Vec<usize> =
+                rules.charges(&request, NOW).unwrap().applied.iter().map(|applied| applied.rule).collect();
+            let is_limited = |each: &Explained<'_>| matches!(each.says, Says::Limited(..));
+            let explained = rules.explain(&request, NOW).unwrap();
+            let limited: Vec<usize> = explained
+                .iter()
+                .enumerate()
+                .filter(|(_, each)| is_limited(each))
+                .map(|(place, _)| place)
+                .collect();
+            assert_eq!(limited, places);
+            places
+        };
+        assert_eq!(by(None), [0, 2]);
+        assert_eq!(by(Some(1)), [1]);
+        assert_eq!(by(Some(2)), [2]);
+        assert!(by(Some(3)).is_empty());
+    }
+
+    #[test]
+    fn a_missing_entry_of_a_descriptor_is_named() {
+        let mut rule = Rule::new("api", limits("api", 1));
+        let wanted =
+            |key: &str, value: Option<&str>| EntryPattern { key: key.into(), value: value.map(Pattern::new) };
+        rule.selector.descriptor = vec![wanted("path", None), wanted("remote_address", Some("10.*"))];
+        let rules = set(vec![rule]);
+        let says = |entries: Option<&[Entry<'_>]>| {
+            let request = Request { descriptor: entries, ..Request::new("r", "i") };
+            match &rules.explain(&request, NOW).unwrap()[0].says {
+                Says::Nothing(reasons) => reasons[0].reason(&request),
+                _ => "limited".to_owned(),
+            }
+        };
+        let (path, inside) = (Entry::new("path", "/"), Entry::new("remote_address", "10.1.2.3"));
+        assert_eq!(says(None), "it is for descriptors with path, and the request has none");
+        let outside = [path, Entry::new("remote_address", "11.1.2.3")];
+        assert_eq!(says(Some(&outside)), "no entry of the descriptor matches remote_address=10.*");
+        assert_eq!(says(Some(&[Entry::new("other", ""), inside, path])), "limited");
+    }
+
     fn patterns() -> impl Strategy<Value = Option<Pattern>> {
         proptest::option::of(prop::sample::select(vec!["a", "b", "a*", "*"]).prop_map(Pattern::new))
     }
@@ -231,9 +293,13 @@ mod tests {
         let limits = (lists(), lists(), lists());
         let values = || prop::collection::vec((prop::sample::select(vec!["n", "m"]), patterns()), 0..=2);
         let http = (paths, methods, stages, patterns(), values(), values(), 0..4_u64);
-        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, limits, http);
-        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, limits, http)| {
+        let entry = (prop::sample::select(vec!["k", "l"]), patterns());
+        let entry = entry.prop_map(|(key, value)| EntryPattern { key: key.into(), value });
+        let wanted = (proptest::collection::vec(entry, 0..3), proptest::bool::weighted(0.2));
+        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, limits, (http, wanted));
+        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, limits, (http, wanted))| {
             let (path, methods, stage, host, headers, claims, until) = http;
+            let (descriptor, only_by_place) = wanted;
             let (own, of_tiers, of_override) = limits;
             let mut rule = Rule { mode, per, ..Rule::new("r", own) };
             rule.selector.tenant = tenant;
@@ -248,6 +314,8 @@ mod tests {
             };
             rule.selector.headers = headers.into_iter().map(named).collect();
             rule.selector.claims = claims.into_iter().map(named).collect();
+            rule.selector.descriptor = descriptor;
+            rule.selector.only_by_place = only_by_place;
             rule.tiers = tiers.into_iter().map(|tier| (tier.into(), of_tiers.clone())).collect();
             let overridden = overridden.map(|identifier| {
                 // Over, over just now, or not yet.
@@ -277,6 +345,8 @@ mod tests {
             Mismatch::Header(wanted) => remove(&mut rule.selector.headers, wanted),
             Mismatch::Claim(wanted) => remove(&mut rule.selector.claims, wanted),
             Mismatch::Stage(_) => rule.selector.stage = Stage::Request,
+            Mismatch::Descriptor(_) => rule.selector.descriptor.clear(),
+            Mismatch::NotNamed => rule.selector.only_by_place = false,
             Mismatch::NoAddress => rule.per.address = false,
         }
         rule
@@ -291,6 +361,7 @@ mod tests {
             address in any::<Option<std::net::Ipv4Addr>>(),
             tier in prop::sample::select(vec![None, Some("pro"), Some("admin")]),
             cost in proptest::option::of(0..3_u32),
+            entries in proptest::option::of(proptest::collection::vec((0..2_usize, 0..3_usize), 0..3)),
             target in prop::sample::select(vec![None, Some(("GET", "/a")), Some(("HEAD", "/a/b")), Some(("PUT", "/"))]),
             host in prop::sample::select(vec![None, Some("a"), Some("b")]),
             headers in named_values(),
@@ -302,6 +373,9 @@ mod tests {
             };
             let rules = set(rules.into_iter().enumerate().map(named).collect());
             let texts = ["a", "b", "ab"];
+            let entries: Option<Vec<Entry<'_>>> = entries.map(|entries| {
+                entries.into_iter().map(|(key, value)| Entry::new(["k", "l"][key], texts[value])).collect()
+            });
             let request = Request {
                 tier,
                 address: address.map(Into::into),
@@ -312,6 +386,7 @@ mod tests {
                     claims: claims.as_ref().map(|claims| claims as &dyn Values),
                     ..Target::new(method, path)
                 }),
+                descriptor: entries.as_deref(),
                 ..Request::new(texts[resource], texts[identifier]).tenant(texts[tenant])
             };
             let (matched, explained) = (rules.charges(&request, NOW).unwrap(), rules.explain(&request, NOW).unwrap());

@@ -7,7 +7,7 @@
 //! | [`reader`], [`section`] | typed readers over the tree, which report and go on |
 //! | [`problem`] | what is wrong, and how it is shown |
 //! | [`value`] | durations, rates, names, patterns: from text to types |
-//! | [`rule`], [`limit`], [`lease`] | the keys of a rule, of a limit and of a lease |
+//! | [`rule`], [`descriptor`], [`limit`], [`lease`] | the keys of a rule, of its descriptor's entries, of a limit and of a lease |
 //!
 //! A program that keeps more than rules in its file opens the [`Document`] itself, names its own keys
 //! together with [`KEYS`], and leaves those to [`read_rules`]:
@@ -27,6 +27,7 @@
 //! # Ok::<(), file::Problems>(())
 //! ```
 
+pub mod descriptor;
 mod expand;
 pub mod lease;
 pub mod limit;

@@ -36,6 +36,7 @@ pub(super) struct Index {
     path_starts: Starts,
     hosts: Shelves,
     named: Vec<NamedShelves>,
+    entries: HashMap<Box<str>, EntryShelves, foldhash::fast::RandomState>,
 }
 
 /// Shelves that are found by the values of one header field or claim.
@@ -51,6 +52,15 @@ struct NamedShelves {
 enum Kind {
     Header,
     Claim,
+}
+
+/// Shelves for one key of a descriptor's entries.
+#[derive(Clone, Debug, Default)]
+struct EntryShelves {
+    /// Of rules for any value, or for a pattern.
+    any: SmallVec<[u16; 4]>,
+    /// Of rules for one value.
+    values: Shelves,
 }
 
 /// Shelves that are found by what a text begins with.
@@ -70,6 +80,8 @@ enum Shelf<'r> {
     PathStart(&'r str),
     Host(&'r str),
     Named(Kind, &'r str, &'r str),
+    /// A key, and the value if only one will do.
+    Entry(&'r str, Option<&'r str>),
 }
 
 impl Index {
@@ -84,7 +96,8 @@ impl Index {
             *standing.entry(shelf).or_default() += 1;
         }
         let mut index = Self { is_used: true, ..Self::default() };
-        for (place, rule) in (0..count).zip(rules) {
+        // What is found by its place needs no other.
+        for (place, rule) in (0..count).zip(rules).filter(|(_, rule)| !rule.selector.only_by_place) {
             let usable = shelves_of(rule).into_iter().filter(|shelf| index.has_room_for(shelf));
             let least = usable.min_by_key(|shelf| standing.get(shelf).copied());
             index.shelf(least).push(place);
@@ -108,6 +121,13 @@ impl Index {
             Some(Shelf::PathStart(name)) => (&mut self.path_starts.shelves, name),
             Some(Shelf::Host(name)) => (&mut self.hosts, name),
             Some(Shelf::Named(kind, name, value)) => (self.named_shelves(kind, name), value),
+            Some(Shelf::Entry(key, value)) => {
+                let shelves = self.entries.entry(key.into()).or_default();
+                match value {
+                    None => return &mut shelves.any,
+                    Some(value) => (&mut shelves.values, value),
+                }
+            }
         };
         shelves.entry(name.into()).or_default()
     }
@@ -137,8 +157,14 @@ impl Index {
             target.host.and_then(|host| self.hosts.get(host)).into_iter().for_each(&mut add);
             self.named.iter().for_each(|named| named.find(&target, &mut add));
         }
+        for entry in request.descriptor.unwrap_or_default() {
+            if let Some(shelves) = self.entries.get(entry.key) {
+                add(&shelves.any);
+                shelves.values.get(entry.value).into_iter().for_each(&mut add);
+            }
+        }
         places.sort_unstable();
-        // A field that is sent twice leads to its shelf twice.
+        // A field that is sent twice, or two entries with one key, lead to a shelf twice.
         places.dedup();
         places
     }
@@ -196,15 +222,19 @@ fn shelves_of(rule: &Rule) -> SmallVec<[Shelf<'_>; 4]> {
         let fixed = all.iter().filter(|wanted| exact(&wanted.pattern));
         shelves.extend(fixed.map(|NamedPattern { name, pattern }| Shelf::Named(kind, name, pattern.start())));
     }
+    shelves.extend(selector.descriptor.iter().map(|entry| {
+        let exact = entry.value.as_ref().filter(|value| value.is_exact());
+        Shelf::Entry(&entry.key, exact.map(Pattern::start))
+    }));
     shelves
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Target;
+    use crate::identity::{Entry, Target};
     use crate::path::PathPattern;
-    use crate::rules::{Limits, RuleSet, Unmatched};
+    use crate::rules::{EntryPattern, Limits, RuleSet, Unmatched};
     use proptest::prelude::*;
 
     fn rule() -> impl Strategy<Value = Rule> {
@@ -214,18 +244,27 @@ mod tests {
         let names = prop::sample::select(vec!["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"]);
         let named = move || prop::collection::vec((names.clone(), texts()), 0..=2);
         let http = (proptest::option::weighted(0.4, paths), of(texts()), named(), named());
-        (of(texts()), of(texts()), http).prop_map(|(tenant, resource, (path, host, headers, claims))| {
-            let mut rule = Rule::new("r", Limits::Unlimited);
-            rule.selector.tenant = tenant.map(Pattern::new);
-            rule.selector.resource = resource.map(Pattern::new);
-            rule.selector.path = path.map(|path| PathPattern::parse(path).unwrap());
-            rule.selector.host = host.map(Pattern::new);
-            let wanted =
-                |(name, text): (&str, &str)| NamedPattern { name: name.into(), pattern: Pattern::new(text) };
-            rule.selector.headers = headers.into_iter().map(wanted).collect();
-            rule.selector.claims = claims.into_iter().map(wanted).collect();
-            rule
-        })
+        let entry = (prop::sample::select(vec!["k", "l"]), of(texts()));
+        let entry =
+            entry.prop_map(|(key, value)| EntryPattern { key: key.into(), value: value.map(Pattern::new) });
+        let entries = prop_oneof![2 => Just(Vec::new()), 1 => proptest::collection::vec(entry, 1..3)];
+        let by_place = proptest::bool::weighted(0.1);
+        (of(texts()), of(texts()), http, entries, by_place).prop_map(
+            |(tenant, resource, (path, host, headers, claims), entries, by_place)| {
+                let mut rule = Rule::new("r", Limits::Unlimited);
+                rule.selector.descriptor = entries;
+                rule.selector.only_by_place = by_place;
+                rule.selector.tenant = tenant.map(Pattern::new);
+                rule.selector.resource = resource.map(Pattern::new);
+                rule.selector.path = path.map(|path| PathPattern::parse(path).unwrap());
+                rule.selector.host = host.map(Pattern::new);
+                let wanted =
+                    |(name, text): (&str, &str)| NamedPattern { name: name.into(), pattern: Pattern::new(text) };
+                rule.selector.headers = headers.into_iter().map(wanted).collect();
+                rule.selector.claims = claims.into_iter().map(wanted).collect();
+                rule
+            },
+        )
     }
 
     fn values() -> impl Strategy<Value = Vec<(String, &'static str)>> {
@@ -240,6 +279,9 @@ mod tests {
             rules in proptest::collection::vec(rule(), 0..60),
             tenant in prop::sample::select(vec!["a", "ab", "abc", "x", "é"]),
             resource in prop::sample::select(vec!["a", "ab", "abc", "abcd", "é", "éa", "b.x.c"]),
+            entries in proptest::option::of(
+                proptest::collection::vec((prop::sample::select(vec!["k", "l", "m"]), prop::sample::select(vec!["a", "abc", ""])), 0..4)
+            ),
             path in proptest::option::of(prop::sample::select(vec!["/", "/a", "/a/b", "/a/bc", "/x/b", "/ab/x/y/c"])),
             host in proptest::option::of(prop::sample::select(vec!["a", "ab", "abc", "x"])),
             (headers, claims) in (values(), values()),
@@ -250,7 +292,10 @@ mod tests {
                 claims: Some(&claims),
                 ..Target::new("GET", path)
             });
-            let request = Request { target, ..Request::new(resource, "i").tenant(tenant) };
+            let entries: Option<Vec<Entry<'_>>> =
+                entries.map(|entries| entries.into_iter().map(|(key, value)| Entry { key, value }).collect());
+            let descriptor = entries.as_deref();
+            let request = Request { target, descriptor, ..Request::new(resource, "i").tenant(tenant) };
             let all = || (0..rules.len() as u16).collect();
             let candidates: Places = Index::new(&rules).candidates(&request).unwrap_or_else(all);
             prop_assert!(candidates.is_sorted_by(|one, next| one < next));

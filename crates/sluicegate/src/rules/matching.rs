@@ -118,6 +118,12 @@ impl RuleSet {
     pub fn charges<'a>(&'a self, request: &Request<'a>, now: Timestamp) -> Result<Matched<'a>, UnknownTier> {
         self.check_tier(request.tier)?;
         let mut matched = Matched::nothing();
+        if let Some(place) = request.rule {
+            if place < self.rules().len() {
+                matched.consider(self, place, request);
+            }
+            return Ok(matched);
+        }
         match self.index.candidates(request) {
             None => (0..self.rules().len()).for_each(|index| matched.consider(self, index, request, now)),
             Some(places) => {
@@ -189,6 +195,14 @@ impl Rule {
         }
         if self.selector.stage != request.stage {
             tell(Mismatch::Stage(self.selector.stage))?;
+        }
+        if !self.selector.descriptor.is_empty()
+            && let Some(missing) = self.selector.missing_entry(request.descriptor.unwrap_or_default())
+        {
+            tell(Mismatch::Descriptor(missing))?;
+        }
+        if self.selector.only_by_place && request.rule.is_none() {
+            tell(Mismatch::NotNamed)?;
         }
         if self.per.address && request.address.is_none() {
             tell(Mismatch::NoAddress)?;

@@ -2,7 +2,7 @@
 
 use super::RuleSet;
 use super::pattern::Pattern;
-use crate::identity::{Stage, Values};
+use crate::identity::{Entry, Stage, Values};
 use crate::path::PathPattern;
 use std::collections::BTreeSet;
 
@@ -25,6 +25,35 @@ pub struct Selector {
     pub claims: Vec<NamedPattern>,
     /// What is about to happen.
     pub stage: Stage,
+    /// Entries of a descriptor, each of which one of the request's must match; empty means any request.
+    pub descriptor: Vec<EntryPattern>,
+    /// Whether it applies only to requests that name it by its place: what finds those rules is elsewhere.
+    pub only_by_place: bool,
+}
+
+/// An entry that a descriptor must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryPattern {
+    /// The key, exactly.
+    pub key: Box<str>,
+    /// The value; any if absent.
+    pub value: Option<Pattern>,
+}
+
+impl EntryPattern {
+    /// True if it stands for `entry`.
+    #[must_use]
+    pub fn matches(&self, entry: &Entry<'_>) -> bool {
+        *self.key == *entry.key && self.value.as_ref().is_none_or(|value| value.matches(entry.value))
+    }
+}
+
+/// As it is written in a rule, in short: the key, and the pattern of its value after a `=`.
+impl std::fmt::Display for EntryPattern {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.key)?;
+        self.value.as_ref().map_or(Ok(()), |value| write!(formatter, "={}", value.text()))
+    }
 }
 
 /// What a value of this name must be like.
@@ -43,6 +72,12 @@ impl Selector {
         // Whoever limits reading limits looking at the head of it.
         let method = if method.eq_ignore_ascii_case("HEAD") { ["GET", method] } else { [method, method] };
         self.methods.iter().any(|known| method.iter().any(|method| known.eq_ignore_ascii_case(method)))
+    }
+
+    /// The first entry that none of a descriptor's stands for.
+    #[must_use]
+    pub fn missing_entry(&self, descriptor: &[Entry<'_>]) -> Option<&EntryPattern> {
+        self.descriptor.iter().find(|wanted| !descriptor.iter().any(|entry| wanted.matches(entry)))
     }
 }
 

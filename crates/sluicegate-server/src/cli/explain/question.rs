@@ -23,10 +23,10 @@ use crate::settings::Env;
 #[derive(Clone, Debug, Args)]
 pub(super) struct Selectors {
     /// What is asked for; of an HTTP request, its path says it
-    #[arg(long, value_name = "R", required_unless_present = "path", conflicts_with = "path")]
+    #[arg(long, value_name = "R", required_unless_present_any = ["path", "descriptor"], conflicts_with = "path")]
     resource: Option<String>,
     /// Who asks; of an HTTP request, its header fields and its address say it
-    #[arg(long, value_name = "I", required_unless_present = "path")]
+    #[arg(long, value_name = "I", required_unless_present_any = ["path", "descriptor"])]
     identifier: Option<String>,
     /// Whose customer it is (default: default)
     #[arg(long, value_name = "T", requires = "identifier")]
@@ -163,6 +163,8 @@ impl Question<'_> {
                 ..Target::new(selectors.method.as_deref().unwrap_or("GET"), path.matched())
             }),
             stage: Stage::Request,
+            descriptor: None,
+            rule: None,
         }
     }
 }

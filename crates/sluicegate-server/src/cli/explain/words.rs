@@ -132,15 +132,19 @@ fn bound_words(limit: &LimitReport, bound: &Bound, bucket: &Bucket) -> String {
     )
 }
 
-/// A rate per the shortest unit that has a whole number of tokens.
 fn rate(bucket: &Bucket) -> String {
-    let (tokens, micros) = (u128::from(bucket.refill_tokens), u128::from(bucket.refill_micros));
+    rate_words(bucket.refill_tokens, bucket.refill_micros)
+}
+
+/// A rate per the shortest unit that has a whole number of tokens.
+pub(in crate::cli) fn rate_words(tokens: u64, micros: u64) -> String {
+    let (length, tokens, micros) = (length(micros), u128::from(tokens), u128::from(micros));
     let units = UNITS.iter().filter(|(name, _)| *name != "ms");
     let whole = |(name, millis): &(&'static str, u64)| {
         let within = tokens * u128::from(*millis) * 1_000;
         within.is_multiple_of(micros).then(|| format!("{}/{name}", within / micros))
     };
-    units.into_iter().find_map(whole).unwrap_or_else(|| format!("{tokens}/{}", length(bucket.refill_micros)))
+    units.into_iter().find_map(whole).unwrap_or_else(|| format!("{tokens}/{length}"))
 }
 
 /// A length in the largest unit that has a whole number of them.

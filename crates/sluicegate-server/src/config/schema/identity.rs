@@ -120,7 +120,7 @@ fn api_key_property(key: &str) -> Value {
     }
 }
 
-fn key_property(key: &str) -> Value {
+pub(super) fn key_property(key: &str) -> Value {
     let name = |description: &str, max: usize| {
         json!({
             "description": description,

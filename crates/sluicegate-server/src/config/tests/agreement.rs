@@ -6,7 +6,9 @@ use crate::config::identity::{API_KEY_KEYS, IP_KEYS, JWT_KEYS, KEY_KEYS, SOURCE_
 use crate::config::listeners::{LISTEN_KEYS, LISTENER_KEYS, TLS_KEYS as LISTENER_TLS_KEYS};
 use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
+use crate::content::read::{APART_KEYS, TENANT_KEYS};
 use serde_json::{Value, json};
+use sluicegate::rules::file::descriptor::ENTRY_KEYS;
 use sluicegate::rules::file::lease::LEASE_KEYS;
 use sluicegate::rules::file::limit::{FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS};
 use sluicegate::rules::file::rule::{MATCH_KEYS, OVERRIDE_KEYS, RULE_KEYS};
@@ -39,6 +41,9 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     OVERRIDE_KEYS,
     LIMIT_KEYS,
     LEASE_KEYS,
+    ENTRY_KEYS,
+    TENANT_KEYS,
+    APART_KEYS,
     TIER_KEYS,
 ];
 
@@ -117,8 +122,12 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
     }
     let top = [KEYS, file::KEYS].concat();
     let of_limits = [TOKEN_BUCKET_KEYS, SLIDING_KEYS, SLIDING_KEYS, FIXED_WINDOW_KEYS, LIMIT_KEYS];
+    let (apart, named_key) = ([APART_KEYS, OVERRIDE_KEYS].concat(), [&["name"], KEY_KEYS].concat());
     let others = [
         &top,
+        &apart,
+        &named_key,
+        TENANT_KEYS,
         MEMORY_KEYS,
         REDIS_KEYS,
         LISTEN_KEYS,
@@ -138,8 +147,9 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         RULE_KEYS,
         MATCH_KEYS,
         OVERRIDE_KEYS,
-        LEASE_KEYS,
         TIER_KEYS,
+        LEASE_KEYS,
+        ENTRY_KEYS,
     ];
     let mut in_readers: Vec<Vec<String>> = others.iter().chain(&of_limits).map(|keys| sorted(keys)).collect();
     in_schema.sort();
@@ -194,6 +204,7 @@ rules:
     on_store_failure: closed
     deadline: 15ms
     cost: 1
+  - { name: envoy, match: { descriptor: [{ key: path }, { key: user, value: a* }] }, limits: unlimited }
   - { name: other, per: ip, limits: unlimited, lease: { ttl: 100ms, mode: strict } }
 "#;
 
@@ -211,6 +222,18 @@ gateway:
   identity_headers: true
   cors: { allow_origins: [https://app.example.com, "*"], allow_credentials: true }
 rules: []
+"#;
+
+/// A file with everything that a database would hold besides rules.
+const FULL_CONTENT: &str = r#"
+database: sqlite:///var/lib/sluicegate/rules.db
+tenants: [ { name: acme, description: "A customer", disabled: true } ]
+overrides: [ { name: vip, rule: payments, identifier: vip-*, limits: unlimited } ]
+keys:
+  - { name: demo, sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo, tier: free,
+      tenant: acme }
+rules:
+  - { name: payments, limits: [ { algorithm: fixed_window, limit: 5, window: 1min } ] }
 "#;
 
 /// The pointers to all values.
@@ -257,6 +280,11 @@ fn replacements() -> Vec<Value> {
         "memory",
         "redis://h",
         "redis+proxy://h",
+        "sqlite://",
+        "sqlite://r.db",
+        "sqlite:///r.db?mode=ro",
+        "postgres://u@h/d",
+        "postgres://",
         "hashed",
         "ietf",
         "global",
@@ -308,9 +336,9 @@ fn replacements() -> Vec<Value> {
     values
 }
 
-/// Both files changed in one place, in every way.
+/// All files changed in one place, in every way.
 fn changes() -> Vec<Value> {
-    [FULL, FULL_GATEWAY].into_iter().flat_map(changes_of).collect()
+    [FULL, FULL_GATEWAY, FULL_CONTENT].into_iter().flat_map(changes_of).collect()
 }
 
 fn changes_of(full: &str) -> Vec<Value> {
@@ -384,6 +412,7 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "a URL with a port that is none",
     "matches no path",
     "** within a segment",
+    "no rule is called",
 ];
 
 #[test]

@@ -67,7 +67,7 @@ fn every_problem_is_told_and_no_key_is_shown() {
         (
             "[{ api_key: {} }]",
             "1:23: identity[0].api_key: no keys, so nobody could ever be let in: \
-             list the keys, or write verify: false to take any key for the name of its sender".into(),
+             list the keys, or name a database that holds them, or write verify: false to take any key for the name of its sender".into(),
         ),
         (
             "[{ api_key: { verify: false, header: Authorization } }]",

@@ -1,5 +1,6 @@
 //! One rule as it stands in a file.
 
+use super::descriptor::read_descriptor;
 use super::lease::{check_lease, read_lease};
 use super::limit::read_limits;
 use super::problem::{Place, Wrong};
@@ -29,7 +30,8 @@ pub const RULE_KEYS: &[&str] = &[
     "lease",
 ];
 /// The keys of a rule's `match`.
-pub const MATCH_KEYS: &[&str] = &["tenant", "resource", "path", "method", "host", "header", "claim", "credential"];
+pub const MATCH_KEYS: &[&str] =
+    &["tenant", "resource", "path", "method", "host", "header", "claim", "credential", "descriptor"];
 /// What a rule for credentials may be for.
 pub const CREDENTIALS: &[(&str, Stage)] = &[("unverified", Stage::Credential)];
 /// The most methods of one rule: HTTP has nine, and an extension a few.
@@ -104,6 +106,7 @@ fn read_selector(reader: &Reader<'_>) -> Option<Selector> {
     let host = section.optional("host", None, |host| host.text_as(value::host).map(Some));
     let headers = section.optional("header", Vec::new(), |each| read_values(each, value::header_name));
     let claims = section.optional("claim", Vec::new(), |each| read_values(each, value::claim_name));
+    let descriptor = section.optional("descriptor", Vec::new(), read_descriptor);
     Some(Selector {
         tenant: tenant?,
         resource: resource?,
@@ -113,6 +116,8 @@ fn read_selector(reader: &Reader<'_>) -> Option<Selector> {
         headers: headers?,
         claims: claims?,
         stage: stage?,
+        descriptor: descriptor?,
+        only_by_place: false,
     })
 }
 
@@ -219,7 +224,17 @@ fn read_overrides(reader: &Reader<'_>, rule: &str) -> Option<Vec<Override>> {
 }
 
 fn read_override(reader: &Reader<'_>, rule: &str, earlier: &mut Earlier) -> Option<Override> {
-    let section = reader.section(OVERRIDE_KEYS)?;
+    override_of(&reader.section(OVERRIDE_KEYS)?, rule, earlier)
+}
+
+/// Reads an override that stands apart from the rule called `rule`. Whoever opens the section names
+/// [`OVERRIDE_KEYS`] and what else belongs to it.
+#[must_use]
+pub fn read_override_apart(section: &Section<'_>, rule: &str) -> Option<Override> {
+    override_of(section, rule, &mut Earlier::default())
+}
+
+fn override_of(section: &Section<'_>, rule: &str, earlier: &mut Earlier) -> Option<Override> {
     let until = section.optional("until", None, |until| until.text_as(value::instant).map(Some));
     // Whose time is over leaves everything to those that follow.
     let is_for_ever = section.get("until").is_none();

@@ -118,6 +118,13 @@ fn what_a_rule_counts_by_is_a_word_or_a_list_of_words() {
 }
 
 #[test]
+fn a_descriptor_is_a_list_of_keys_with_patterns_for_their_values() {
+    let text = "rules: [{ name: a, limits: unlimited, match: { descriptor: [{ key: path }, { key: ip, value: 10.* }] } }]";
+    let shown: Vec<String> = only_rule(text).selector.descriptor.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["path", "ip=10.*"]);
+}
+
+#[test]
 fn a_lease_is_strict_unless_it_says_otherwise() {
     use LeaseMode::{Bounded, Strict};
     let cases = [

@@ -1,0 +1,245 @@
+//! What the variables of `envoyproxy/ratelimit` come to, and which directories can be used.
+
+use std::fs;
+
+use sluicegate::rules::RuleSet;
+use sluicegate::rules::envoy::EnvoyOptions;
+use tempfile::TempDir;
+
+use super::*;
+use crate::settings::{self, FileSettings};
+
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn chosen(variables: &[(&str, &str)]) -> Result<EnvoyRatelimit, String> {
+    let chosen = EnvoyRatelimit::at(Some(Path::new("rules")), &environment(variables));
+    Ok(chosen.map_err(|error| error.to_string())?.expect("a directory is given"))
+}
+
+/// What a configuration that says nothing becomes.
+fn completed(variables: &[(&str, &str)]) -> Result<Config, String> {
+    let mut config = Config::without_file().expect("part of the program");
+    chosen(variables)?.complete(&mut config);
+    Ok(config)
+}
+
+fn store(variables: &[(&str, &str)]) -> Result<Option<String>, String> {
+    completed(variables).map(|config| config.settings.store)
+}
+
+fn directory(files: &[(&str, &str)]) -> (TempDir, Directory) {
+    let folder = tempfile::tempdir().expect("a directory");
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).expect("a file");
+    }
+    let directory = Directory { path: folder.path().to_owned(), options: EnvoyOptions::default() };
+    (folder, directory)
+}
+
+fn limit(domain: &str) -> String {
+    format!("domain: {domain}\ndescriptors: [{{ key: k, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}]\n")
+}
+
+/// The message with the directory's own path taken out of it.
+fn refused(directory: &Directory) -> String {
+    let error = directory.load(RuleSet::default()).expect_err("not usable").to_string();
+    error.replace(&directory.path.display().to_string(), "DIR")
+}
+
+#[test]
+fn the_flag_wins_over_our_variable_over_theirs_and_without_any_nothing_is_theirs() {
+    let path = |flag: Option<&str>, variables: &[(&str, &str)]| {
+        let chosen = EnvoyRatelimit::at(flag.map(Path::new), &environment(variables)).expect("usable");
+        chosen.map(|envoy| envoy.directory.path.display().to_string())
+    };
+    let ours = (OWN_VARIABLE, "ours");
+    let root = ("RUNTIME_ROOT", "/data");
+    assert_eq!(path(Some("flag"), &[ours, root]).as_deref(), Some("flag"));
+    assert_eq!(path(None, &[ours, root]).as_deref(), Some("ours"));
+    assert_eq!(path(None, &[root]).as_deref(), Some("/data/config"));
+    assert_eq!(
+        path(None, &[root, ("RUNTIME_SUBDIRECTORY", "ratelimit")]).as_deref(),
+        Some("/data/ratelimit/config")
+    );
+    assert_eq!(path(None, &[root, ("RUNTIME_APPDIRECTORY", "rules")]).as_deref(), Some("/data/rules"));
+    // Nobody asked for it, so what is wrong with it is nobody's business.
+    assert_eq!(path(None, &[("PORT", "x"), ("CONFIG_TYPE", "GRPC_XDS_SOTW"), (OWN_VARIABLE, "")]), None);
+}
+
+#[test]
+fn ports_become_addresses_where_ours_are_not_given() {
+    let variables = [("PORT", "7080"), ("GRPC_PORT", "7081"), ("DEBUG_PORT", "7070")];
+    let settings = completed(&variables).expect("usable").settings;
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(settings.gateway, text("0.0.0.0:7080"));
+    assert_eq!(settings.api, text("0.0.0.0:7081"));
+    assert_eq!(settings.admin, text("127.0.0.1:7070"));
+    let merged = settings::merge(&Flags::default(), &Env::default(), &settings).expect("usable");
+    assert_eq!(format!("{:?}", merged.api), "At(0.0.0.0:7081)");
+
+    let given = Flags { api: text("127.0.0.1:1"), ..Flags::default() };
+    let merged = settings::merge(&given, &Env::default(), &settings).expect("usable");
+    assert_eq!(format!("{:?}", merged.api), "At(127.0.0.1:1)");
+
+    let hosts = [("GRPC_HOST", "::1"), ("HOST", "127.0.0.2"), ("DEBUG_HOST", "127.0.0.3")];
+    let settings = completed(&hosts).expect("usable").settings;
+    assert_eq!((settings.api, settings.gateway), (text("[::1]:8081"), text("127.0.0.2:8080")));
+    assert_eq!(settings.admin, text("127.0.0.3:6070"));
+    assert_eq!(completed(&[]).expect("usable").settings, FileSettings::default());
+}
+
+#[test]
+fn what_the_file_says_stays() {
+    let mut config = Config::without_file().expect("part of the program");
+    config.settings.api = Some("127.0.0.1:1".to_owned());
+    config.settings.store = Some("memory".to_owned());
+    config.redis.ca_file = Some("own.pem".into());
+    let theirs = [("GRPC_PORT", "7081"), ("REDIS_URL", "redis:6379"), ("REDIS_TLS_CACERT", "theirs.pem")];
+    chosen(&theirs).expect("usable").complete(&mut config);
+    assert_eq!(config.settings.api.as_deref(), Some("127.0.0.1:1"));
+    assert_eq!(config.settings.store.as_deref(), Some("memory"));
+    assert_eq!(config.redis.ca_file, Some("own.pem".into()));
+}
+
+#[test]
+fn redis_is_where_the_variables_say() {
+    let cases: [(&[(&str, &str)], &str); 8] = [
+        (&[("REDIS_URL", "redis:6379"), ("REDIS_SOCKET_TYPE", "tcp")], "redis://redis:6379"),
+        (&[("REDIS_URL", "redis:6379"), ("REDIS_TYPE", "single"), ("REDIS_TLS", "true")], "rediss://redis:6379"),
+        (&[("REDIS_URL", "redis:6379"), ("REDIS_AUTH", "p@ss/word")], "redis://:p%40ss%2Fword@redis:6379"),
+        (&[("REDIS_URL", "redis:6379"), ("REDIS_AUTH", "ann:a:b")], "redis://ann:a%3Ab@redis:6379"),
+        (&[("REDIS_URL", "redis://redis:6379/2"), ("REDIS_AUTH", "x")], "redis://:x@redis:6379/2"),
+        (&[("REDIS_URL", "redis://:y@redis:6379"), ("REDIS_AUTH", "x")], "redis://:y@redis:6379"),
+        (&[("REDIS_URL", "a:7000,b:7001"), ("REDIS_TYPE", "CLUSTER")], "redis+cluster://a:7000,b:7001"),
+        (
+            &[("REDIS_URL", "mymaster,a:26379,b:26379"), ("REDIS_TYPE", "SENTINEL"), ("REDIS_AUTH", "x")],
+            "redis+sentinel://:x@a:26379,b:26379/mymaster",
+        ),
+    ];
+    for (variables, url) in cases {
+        assert_eq!(store(variables), Ok(Some(url.to_owned())), "{variables:?}");
+    }
+    assert_eq!(store(&[("REDIS_TYPE", "CLUSTER")]), Ok(None));
+    let files =
+        [("REDIS_TLS_CACERT", "ca.pem"), ("REDIS_TLS_CLIENT_CERT", "c.pem"), ("REDIS_TLS_CLIENT_KEY", "k.pem")];
+    let redis = completed(&files).expect("usable").redis;
+    assert_eq!(
+        (redis.ca_file, redis.client_files),
+        (Some("ca.pem".into()), Some(("c.pem".into(), "k.pem".into())))
+    );
+}
+
+#[test]
+fn what_cannot_be_honoured_is_refused_with_the_remedy_and_without_the_value() {
+    let cases: [(&[(&str, &str)], &str); 12] = [
+        (&[("PORT", "http")], "PORT of envoyproxy/ratelimit: use a port from 0 to 65535, for example 8080"),
+        (
+            &[("GRPC_PORT", "70000")],
+            "GRPC_PORT of envoyproxy/ratelimit: use a port from 0 to 65535, for example 8081",
+        ),
+        (&[("MERGE_DOMAIN_CONFIG", "yes")], "MERGE_DOMAIN_CONFIG of envoyproxy/ratelimit: use true or false"),
+        (
+            &[("CONFIG_TYPE", "GRPC_XDS_SOTW")],
+            "CONFIG_TYPE of envoyproxy/ratelimit: configuration over xDS is not supported; use files, or unset it",
+        ),
+        (
+            &[("BACKEND_TYPE", "memcache")],
+            "BACKEND_TYPE of envoyproxy/ratelimit: only redis is supported; set it so, or unset it",
+        ),
+        (
+            &[("GRPC_UDS", "/run/canary.sock")],
+            "GRPC_UDS of envoyproxy/ratelimit: a Unix socket is not supported; unset it, and set GRPC_PORT",
+        ),
+        (
+            &[("GRPC_SERVER_USE_TLS", "true")],
+            "GRPC_SERVER_USE_TLS of envoyproxy/ratelimit: put certificate and key in `listen.api.tls` of a configuration \
+             file instead",
+        ),
+        (
+            &[("REDIS_URL", "/run/canary.sock")],
+            "REDIS_URL of envoyproxy/ratelimit: Redis over a Unix socket is not supported; give host:port, and \
+             REDIS_SOCKET_TYPE=tcp",
+        ),
+        (
+            &[("REDIS_URL", "r:1"), ("REDIS_TYPE", "RING")],
+            "REDIS_TYPE of envoyproxy/ratelimit: use SINGLE, SENTINEL or CLUSTER",
+        ),
+        (
+            &[("REDIS_URL", "a:26379"), ("REDIS_TYPE", "SENTINEL")],
+            "REDIS_URL of envoyproxy/ratelimit: give the name of the service first, for example \
+             mymaster,host1:26379,host2:26379",
+        ),
+        (
+            &[("REDIS_TLS_CLIENT_CERT", "c.pem")],
+            "REDIS_TLS_CLIENT_KEY of envoyproxy/ratelimit: set it too: the certificate needs it",
+        ),
+        (
+            &[("REDIS_URL", "redis:port"), ("REDIS_AUTH", "canary")],
+            "REDIS_URL of envoyproxy/ratelimit: the port of `redis` is not a number from 1 to 65535",
+        ),
+    ];
+    for (variables, expected) in cases {
+        assert_eq!(chosen(variables).map(|_| ()), Err(expected.to_owned()), "{variables:?}");
+    }
+    // What says no to it asks for nothing.
+    assert!(
+        chosen(&[("CONFIG_TYPE", "file"), ("GRPC_SERVER_USE_TLS", "false"), ("BACKEND_TYPE", "redis")]).is_ok()
+    );
+}
+
+#[test]
+fn modes_are_taken_over_and_the_rest_is_named() {
+    let variables = [
+        ("SHADOW_MODE", "true"),
+        ("QUOTA_MODE", "1"),
+        ("MERGE_DOMAIN_CONFIG", "T"),
+        ("LOCAL_CACHE_SIZE_IN_BYTES", "1000"),
+        ("REDIS_PERSECOND_URL", "r:1"),
+        ("USE_STATSD", ""),
+        ("HOME", "/root"),
+    ];
+    let envoy = chosen(&variables).expect("usable");
+    let all = EnvoyOptions { merge_domains: true, is_shadow: true, is_quota: true };
+    assert_eq!(envoy.directory.options, all);
+    assert_eq!(envoy.variables.unused, ["LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_PERSECOND_URL"]);
+    assert!(!format!("{:?}", chosen(&[("REDIS_URL", "r:1"), ("REDIS_AUTH", "canary")])).contains("canary"));
+}
+
+#[test]
+fn every_yaml_file_directly_in_the_directory_counts() {
+    let (a, b) = (limit("a"), limit("b"));
+    let files =
+        [("b.yml", b.as_str()), ("a.yaml", &a), ("README.md", "no: yaml"), (".hidden.yaml", ":"), ("c.json", ":")];
+    let (folder, directory) = directory(&files);
+    fs::create_dir(folder.path().join("d.yaml")).expect("a directory");
+    fs::write(folder.path().join("d.yaml/e.yaml"), ":").expect("a file");
+    let rules = directory.load(RuleSet::default()).expect("usable");
+    assert_eq!(rules.envoy().expect("there").domains(), ["a", "b"]);
+    let names: Vec<&str> = rules.rules().iter().map(|rule| rule.space.name()).collect();
+    assert_eq!(names, ["a.k", "b.k"]);
+}
+
+#[test]
+fn a_directory_that_says_nothing_is_refused_with_the_remedy() {
+    let (_folder, empty) = directory(&[("README.md", "")]);
+    assert_eq!(
+        refused(&empty),
+        "the directory DIR holds no configuration; put at least one *.yaml or *.yml file directly in it"
+    );
+    let missing = Directory { path: empty.path.join("missing"), ..empty.clone() };
+    let message = refused(&missing);
+    assert!(message.starts_with("cannot read the directory DIR: "), "{message}");
+    assert!(message.ends_with("; give the one that holds the files of envoyproxy/ratelimit"), "{message}");
+}
+
+#[test]
+fn any_bad_file_is_named_with_line_and_column() {
+    let (_folder, bad) = directory(&[("a.yaml", &limit("a")), ("b.yaml", "domain: b\ndescriptor: []\n")]);
+    assert_eq!(
+        refused(&bad),
+        "the configuration of envoyproxy/ratelimit has mistakes:\nDIR/b.yaml:2:1: descriptor: unknown key: did you mean \
+         descriptors? the keys here are: domain, descriptors"
+    );
+}

@@ -1,0 +1,210 @@
+//! The dashboard in a real browser: it loads without a complaint and without a stranger, its numbers move, it works by
+//! keyboard, and whatever a client calls itself stays text.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sluicegate_testkit::browser::{Browser, Looks, Page};
+use sluicegate_testkit::redis_server::RedisServer;
+
+use crate::client::{Session, ask};
+use crate::server::{ConfigFile, Server};
+
+const RULES: &str = "
+rules:
+  - { name: burst, deadline: 5s, limits: [ { algorithm: token_bucket, capacity: 5, refill: 5/h } ] }
+  - { name: daily, deadline: 5s, mode: shadow, limits: [ { algorithm: fixed_window, limit: 3, window: 365d } ] }
+";
+
+const WIDE: Looks = Looks { width: 1280, height: 900, is_dark: false };
+const PHONE: Looks = Looks { width: 360, height: 740, is_dark: false };
+
+/// A picture that stays after the test, for whoever wants to look.
+fn picture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard").join(format!("{name}.png"))
+}
+
+fn start(test: &str, store: &str) -> (Server, ConfigFile) {
+    let config = ConfigFile::new(test, RULES);
+    let server = Server::start(&["--config", config.path(), "--store", store]);
+    (server, config)
+}
+
+fn open(page: &mut Page<'_>, server: &Server, place: &str) {
+    page.look(WIDE);
+    page.open(&format!("http://{}/{place}", server.address("admin")));
+    page.wait_for("document.querySelector('#connection').textContent === 'Live'");
+}
+
+fn check(api: SocketAddr, tenant: &str, identifier: &str) {
+    let body = json!({"resource": "r", "tenant": tenant, "identifier": identifier}).to_string();
+    let answer = Session::open(api).post("/v1/check", &body);
+    assert!(matches!(answer.status, 200 | 429), "{}", answer.body);
+}
+
+/// Nothing went wrong on the page, and it asked nobody but its server.
+fn is_clean(page: &mut Page<'_>, server: &Server) {
+    assert_eq!(page.complaints(), Vec::<String>::new());
+    let own = format!("http://{}/", server.address("admin"));
+    let foreign: Vec<String> = page.requests().into_iter().filter(|url| !url.starts_with(&own)).collect();
+    assert_eq!(foreign, Vec::<String>::new());
+}
+
+/// The number in the tile of this name.
+fn tile(name: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('.tile')].find((tile) => tile.querySelector('dt').textContent === '{name}')?.querySelector('dd').textContent"
+    )
+}
+
+#[test]
+fn it_shows_that_nothing_was_asked_and_then_what_is_decided() {
+    let (server, _config) = start("dashboard-moves", "memory");
+    let mut browser = Browser::start();
+    let mut page = browser.page();
+    open(&mut page, &server, "");
+    page.wait_for("!document.querySelector('main .notice').hidden");
+    page.keep_picture(&picture("empty"));
+    let api = server.address("api");
+    (0..12).for_each(|_| check(api, "default", "alice"));
+    page.wait_for("document.querySelector('main .notice').hidden");
+    page.wait_for("document.querySelector('main').textContent.includes('alice')");
+    page.wait_for(&format!("Number({}) > 0", tile("keys held")));
+    page.wait_for(&format!("{}.endsWith('s')", tile("p99")));
+    // A shadow rule stands beside the one that decides: five passed, of which it would have denied two.
+    page.wait_for("document.querySelector('main').textContent.includes('burst')");
+    for (name, looks) in [
+        ("light", WIDE),
+        ("dark", Looks { is_dark: true, ..WIDE }),
+        ("narrow", PHONE),
+        ("narrow-dark", Looks { is_dark: true, ..PHONE }),
+    ] {
+        page.look(looks);
+        (0..2).for_each(|_| check(api, "default", name));
+        page.keep_picture(&picture(name));
+        let overflow =
+            page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+        assert_eq!(overflow, json!(0), "{name} fits its window");
+    }
+    is_clean(&mut page, &server);
+}
+
+#[test]
+fn a_rules_page_says_what_its_shadow_would_have_done_and_works_by_keyboard() {
+    let (server, _config) = start("dashboard-rule", "memory");
+    let api = server.address("api");
+    (0..5).for_each(|_| check(api, "default", "alice"));
+    let mut browser = Browser::start();
+    let mut page = browser.page();
+    open(&mut page, &server, "#/rules");
+    page.wait_for("document.querySelector('main a[href=\"#/rules/daily\"]')");
+    page.evaluate("document.querySelector('main a[href=\"#/rules/daily\"]').focus()");
+    // Numbers move once per second, and the focus stays where it is.
+    let looks = "performance.getEntriesByType('resource').length";
+    page.evaluate(looks);
+    page.evaluate("new Promise((resolve) => setTimeout(resolve, 2500))");
+    assert_eq!(page.evaluate("document.activeElement.textContent"), json!("daily"));
+    page.evaluate("document.activeElement.click()");
+    page.wait_for("document.querySelector('.notice.watch')?.textContent.includes('would have denied')");
+    page.wait_for(&format!("{} === '2'", tile("would have denied")));
+    page.evaluate("document.querySelector('.chart').focus()");
+    page.press("ArrowLeft");
+    page.wait_for("document.querySelector('.chart .cursor')");
+    page.press("Escape");
+    page.wait_for("!document.querySelector('.chart .cursor')");
+    page.evaluate("[...document.querySelectorAll('.choice button')].at(-1).click()");
+    page.keep_picture(&picture("rule"));
+    is_clean(&mut page, &server);
+}
+
+/// Markup, scripts, handlers, entities, schemes, breaks out of attributes and comments, in many spellings.
+fn payloads() -> Vec<String> {
+    let tags = ["script", "img", "svg", "iframe", "body", "video", "details", "math", "object", "style"];
+    let shapes = [
+        "<TAG src=x onerror=window.hit=1>",
+        "<TAG onload=window.hit=1>",
+        "<TAG>window.hit=1</TAG>",
+        "\"><TAG onfocus=window.hit=1 autofocus>",
+        "'><TAG ontoggle=window.hit=1 open>",
+        "--><TAG/onload=window.hit=1>",
+        "</TAG><script>window.hit=1</script>",
+        "&lt;TAG onload=window.hit=1&gt;",
+        "<TAG href=javascript:window.hit=1>",
+        "${window.hit=1}<TAG>{{window.hit=1}}",
+    ];
+    tags.iter().flat_map(|tag| shapes.map(|shape| shape.replace("TAG", tag))).collect()
+}
+
+#[test]
+fn whatever_a_client_calls_itself_stays_text() {
+    let mut browser = Browser::start();
+    let mut page = browser.page();
+    let payloads = payloads();
+    assert!(payloads.len() >= 100);
+    // As many as are shown at a time, each as a tenant or as an identifier.
+    for (round, some) in payloads.chunks(18).enumerate() {
+        let (server, _config) = start(&format!("dashboard-text-{round}"), "memory");
+        let mut session = Session::open(server.address("api"));
+        for pair in some.chunks_exact(2) {
+            let body = json!({"resource": "r", "tenant": pair[0], "identifier": pair[1], "cost": 0}).to_string();
+            // Often, because one in eight is looked at.
+            (0..100).for_each(|_| assert_eq!(session.post("/v1/check", &body).status, 200));
+        }
+        open(&mut page, &server, "");
+        for payload in some {
+            let shown: String = payload.chars().take(64).collect();
+            page.wait_for(&format!("document.querySelector('main').textContent.includes({})", json!(shown)));
+        }
+        assert_eq!(page.evaluate("window.hit === undefined"), json!(true));
+        let foreign =
+            page.evaluate("document.querySelectorAll('body script, main img, main iframe, main svg svg').length");
+        assert_eq!(foreign, json!(0), "nothing that a name brought");
+        // Gone before the server is, so that there is nothing to complain about.
+        page.open("about:blank");
+        assert_eq!(page.complaints(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_store_that_is_gone_is_said_first_and_so_is_a_server_that_is() {
+    let redis = RedisServer::start();
+    let (server, _config) = start("dashboard-store", &redis.url());
+    let mut browser = Browser::start();
+    let mut page = browser.page();
+    open(&mut page, &server, "");
+    page.wait_for(&format!("{} === 'redis up'", tile("store")));
+    redis.kill();
+    let api = server.address("api");
+    let mut session = Session::open(api);
+    let body = json!({"resource": "r", "identifier": "alice"}).to_string();
+    (0..20).for_each(|_| drop(session.post("/v1/check", &body)));
+    page.wait_for("document.querySelector('#notices .bad')?.textContent.includes('does not answer')");
+    page.keep_picture(&picture("store-down"));
+    let admin = server.address("admin");
+    drop(server);
+    page.wait_for("document.querySelector('#connection').className === 'lost'");
+    page.keep_picture(&picture("lost"));
+    assert!(page.requests().iter().all(|url| url.starts_with(&format!("http://{admin}/"))));
+}
+
+#[test]
+fn its_files_may_do_nothing_but_their_own() {
+    let (server, _config) = start("dashboard-policy", "memory");
+    let admin = server.address("admin");
+    for path in ["/", "/dashboard/main.js", "/dashboard/style.css", "/dashboard/icon.svg"] {
+        let answer = ask(admin, "GET", path);
+        let policy = answer.header("content-security-policy").unwrap_or_default();
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(
+            policy.starts_with("default-src 'none';") && policy.contains("frame-ancestors 'none'"),
+            "{policy}"
+        );
+        assert!(!policy.contains("unsafe"), "{policy}");
+    }
+    let history: Value = ask(admin, "GET", "/admin/v1/history").json();
+    assert_eq!(history["stepSeconds"], json!(10));
+    assert_eq!(ask(admin, "GET", "/admin/v1/history?rule=burst").status, 200);
+    assert_eq!(ask(admin, "GET", "/admin/v1/history?rule=nobody").status, 404);
+    assert_eq!(ask(admin, "GET", "/admin/v1/history?limit=1").status, 400);
+}

@@ -1,0 +1,172 @@
+//! A real Chromium without a window, driven through the pipes that it offers for that.
+//!
+//! A [`Browser`] is one process with a profile of its own, killed on drop; a [`Page`] is one tab of it. Everything the tab
+//! asks the network for and everything it complains about is kept, so that a test can say that there was nothing.
+#![allow(clippy::expect_used, reason = "a browser that does not do as it is told ends the test")]
+
+mod pipe;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::poll;
+use crate::process::Process;
+use pipe::Pipe;
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running browser.
+#[derive(Debug)]
+pub struct Browser {
+    pipe: Pipe,
+    _process: Process,
+    _folder: TempDir,
+}
+
+/// One tab.
+#[derive(Debug)]
+pub struct Page<'b> {
+    browser: &'b mut Browser,
+    session: String,
+}
+
+/// How the tab is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks {
+    /// In pixels.
+    pub width: u32,
+    /// In pixels.
+    pub height: u32,
+    /// Whether the reader prefers a dark ground.
+    pub is_dark: bool,
+}
+
+impl Browser {
+    /// Starts Chromium; panics with the remedy when there is none.
+    #[must_use]
+    pub fn start() -> Self {
+        let folder = TempDir::new().expect("a folder for the browser");
+        let (to, from) = (folder.path().join("to"), folder.path().join("from"));
+        for pipe in [&to, &from] {
+            rustix::fs::mknodat(rustix::fs::CWD, pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+                .expect("a pipe");
+        }
+        // The browser reads what it is told from descriptor 3 and answers on 4. It is run as one process tree that ends
+        // with its first process; root may not use its sandbox.
+        let command = format!(
+            "exec {} --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+             --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars \
+             --user-data-dir=profile --remote-debugging-pipe about:blank 3<to 4>from",
+            program().display()
+        );
+        let log = folder.path().join("log");
+        let process =
+            Process::spawn(Path::new("/bin/sh"), &["-c", &command], folder.path(), &log).expect("a shell");
+        let pipe = Pipe::open(&to, &from, &log);
+        Self { pipe, _process: process, _folder: folder }
+    }
+
+    /// Opens a tab that shows nothing yet.
+    pub fn page(&mut self) -> Page<'_> {
+        let made = self.pipe.call(None, "Target.createTarget", json!({"url": "about:blank"}));
+        let target = made["targetId"].as_str().expect("an id");
+        let attached = self.pipe.call(None, "Target.attachToTarget", json!({"targetId": target, "flatten": true}));
+        let session = attached["sessionId"].as_str().expect("an id").to_owned();
+        let mut page = Page { browser: self, session };
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            page.call(&format!("{domain}.enable"), json!({}));
+        }
+        page
+    }
+}
+
+impl Page<'_> {
+    fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.browser.pipe.call(Some(&self.session), method, parameters)
+    }
+
+    /// Goes to `url` and waits until it is loaded.
+    pub fn open(&mut self, url: &str) {
+        let gone = self.call("Page.navigate", json!({"url": url}));
+        assert!(gone.get("errorText").is_none(), "{url}: {gone}");
+        self.wait_for("document.readyState === 'complete'");
+    }
+
+    /// What the expression is worth in the page; promises are waited for.
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let answer = self.call("Runtime.evaluate", parameters);
+        assert!(answer.get("exceptionDetails").is_none(), "{expression}: {answer}");
+        answer["result"]["value"].clone()
+    }
+
+    /// Waits until the expression is true.
+    pub fn wait_for(&mut self, expression: &str) {
+        poll::until_true(expression, PATIENCE, || self.evaluate(&format!("Boolean({expression})")) == json!(true));
+    }
+
+    /// Changes how the tab is looked at.
+    pub fn look(&mut self, looks: Looks) {
+        let Looks { width, height, is_dark } = looks;
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", metrics);
+        let scheme = if is_dark { "dark" } else { "light" };
+        let feature = json!({"name": "prefers-color-scheme", "value": scheme});
+        self.call("Emulation.setEmulatedMedia", json!({"features": [feature]}));
+    }
+
+    /// Presses a key, by the name that it has in events.
+    pub fn press(&mut self, key: &str) {
+        for kind in ["keyDown", "keyUp"] {
+            self.call("Input.dispatchKeyEvent", json!({"type": kind, "key": key, "code": key}));
+        }
+    }
+
+    /// Writes what the tab shows to `file`, as PNG; all of the page, however long it is.
+    pub fn keep_picture(&mut self, file: &Path) {
+        let shot = self.call("Page.captureScreenshot", json!({"format": "png", "captureBeyondViewport": true}));
+        let bytes = base64::Engine::decode(
+            &base64::engine::general_purpose::STANDARD,
+            shot["data"].as_str().expect("a picture"),
+        );
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder).expect("a folder for pictures");
+        }
+        fs::write(file, bytes.expect("base64")).expect("a picture is written");
+    }
+
+    /// Every address that the tab asked for so far.
+    pub fn requests(&mut self) -> Vec<String> {
+        let events = self.browser.pipe.events(&self.session);
+        let sent = events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
+        sent.filter_map(|event| event["params"]["request"]["url"].as_str()).map(str::to_owned).collect()
+    }
+
+    /// Everything that the tab complained about so far: errors of scripts, of its policy and of the network.
+    pub fn complaints(&mut self) -> Vec<String> {
+        self.browser.pipe.events(&self.session).into_iter().filter_map(complaint).collect()
+    }
+}
+
+fn complaint(event: &Value) -> Option<String> {
+    let parameters = &event["params"];
+    let is_one = match event["method"].as_str()? {
+        "Runtime.exceptionThrown" => true,
+        "Runtime.consoleAPICalled" => matches!(parameters["type"].as_str()?, "error" | "warning" | "assert"),
+        "Log.entryAdded" => matches!(parameters["entry"]["level"].as_str()?, "error" | "warning"),
+        _ => false,
+    };
+    is_one.then(|| parameters.to_string())
+}
+
+/// Where Debian puts it.
+fn program() -> PathBuf {
+    let path = PathBuf::from("/usr/bin/chromium");
+    assert!(path.is_file(), "chromium is not installed: `cargo xtask test --only browser` installs it");
+    path
+}

@@ -1,0 +1,133 @@
+//! What the rule of a limit is called: its domain and the way to its node, in the few characters that names may have.
+//!
+//! A name is part of the state's key and stands in metrics, so it depends on nothing but that way: adding a descriptor
+//! renames no other. `edge.path--login.remote_address` is the limit of `remote_address` below `path` with the value `login`
+//! in the domain `edge`. A way that cannot be written so, because of its length or of a character such as `/` or `*`, is
+//! written as well as it goes and ends in `..` and a digest of all of it, so no two ways have one name.
+
+use super::tree::Written;
+use crate::rules::RULE_NAME_BYTES_MAX;
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+
+/// What comes between two levels.
+const LEVEL: &str = ".";
+/// What comes between a key and its value.
+const VALUE: &str = "--";
+/// What comes before a digest. No name without one has it, because no level is empty.
+const DIGEST: &str = "..";
+/// The digest's length in bytes, which is half of that in letters: 64 bits tell the most rules there may be apart, and if not,
+/// the set is refused.
+const DIGEST_BYTES: usize = 8;
+
+/// The name of the rule of the limit at the end of `way`.
+pub(super) fn of(domain: &str, way: &[Written]) -> String {
+    let mut name = String::from(domain);
+    for Written { key, value, .. } in way {
+        name.push_str(LEVEL);
+        name.push_str(key);
+        if let Some(value) = value {
+            name.push_str(VALUE);
+            name.push_str(value);
+        }
+    }
+    let parts = [domain].into_iter().chain(way.iter().flat_map(parts_of));
+    if name.len() <= RULE_NAME_BYTES_MAX && parts.into_iter().all(is_plain) {
+        return name;
+    }
+    with_digest(&name, domain, way)
+}
+
+fn parts_of(written: &Written) -> impl Iterator<Item = &str> {
+    [Some(&*written.key), written.value.as_deref()].into_iter().flatten()
+}
+
+/// True if the part can be told from its neighbours: it has no `.`, and every `-` has something else on both sides.
+fn is_plain(part: &str) -> bool {
+    let is_word =
+        |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    part.split('-').all(is_word)
+}
+
+fn with_digest(readable: &str, domain: &str, way: &[Written]) -> String {
+    let is_known = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
+    let room = RULE_NAME_BYTES_MAX - DIGEST.len() - 2 * DIGEST_BYTES;
+    let known = readable.chars().map(|character| if is_known(character) { character } else { '_' });
+    let mut name: String = known.take(room).collect();
+    name.push_str(DIGEST);
+    for byte in digest(domain, way).iter().take(DIGEST_BYTES) {
+        // Writing to a string cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
+}
+
+/// Of every part with its length before it, so that no two ways are digested alike.
+fn digest(domain: &str, way: &[Written]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    let mut add = |part: Option<&str>| {
+        let length = part.map_or(u64::MAX, |part| part.len() as u64);
+        digest.update(length.to_le_bytes());
+        digest.update(part.unwrap_or_default());
+    };
+    add(Some(domain));
+    for Written { key, value, .. } in way {
+        add(Some(key));
+        add(value.as_deref());
+    }
+    digest.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::file::value;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn way(parts: &[(&str, Option<&str>)]) -> Vec<Written> {
+        let written = |(key, value): &(&str, Option<&str>)| Written {
+            key: (*key).into(),
+            value: value.map(Into::into),
+            is_shared: false,
+        };
+        parts.iter().map(written).collect()
+    }
+
+    #[test]
+    fn names_say_the_way_and_stay_as_they_are() {
+        let long = "x".repeat(70);
+        let cases = [
+            (way(&[("remote_address", None)]), "edge.remote_address"),
+            (way(&[("path", Some("login")), ("remote_address", None)]), "edge.path--login.remote_address"),
+            (way(&[("path", Some("/login"))]), "edge.path--_login..6682a2e22fd26f3b"),
+            (way(&[("client_ip", Some("10.0.0.*"))]), "edge.client_ip--10.0.0._..d3f25f11828bba7c"),
+            (way(&[(&long, None)]), "edge.xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..3cb1529c28613567"),
+        ];
+        let names: Vec<String> = cases.iter().map(|(way, _)| of("edge", way)).collect();
+        let expected: Vec<&str> = cases.iter().map(|(_, name)| *name).collect();
+        assert_eq!(names, expected);
+    }
+
+    proptest! {
+        /// Different ways have different names, whatever they are made of, and every name is one.
+        #[test]
+        fn no_two_ways_have_one_name(
+            ways in proptest::collection::vec(
+                ("[a.-]{1,3}", proptest::collection::vec(("[a._*-]{1,3}", proptest::option::of("[a._*é-]{1,3}")), 1..3)),
+                2..200,
+            ),
+        ) {
+            let mut named: HashMap<String, &_> = HashMap::new();
+            for each in &ways {
+                let (domain, parts) = each;
+                let parts: Vec<(&str, Option<&str>)> =
+                    parts.iter().map(|(key, value)| (key.as_str(), value.as_deref())).collect();
+                let name = of(domain, &way(&parts));
+                prop_assert!(value::name(&name).is_ok(), "{}", name);
+                let first = *named.entry(name).or_insert(each);
+                prop_assert_eq!(first, each);
+            }
+        }
+    }
+}
