@@ -20,6 +20,7 @@ use crate::workspace::Workspace;
 /// The programs of `fuzz/Cargo.toml`, and what they try.
 const TARGETS: &[(&str, &str)] = &[
     ("decide", "decisions of the core beside the exact model"),
+    ("envoy", "questions of Envoy's rate limit service"),
     ("framing", "where HTTP/1 requests begin and end"),
     ("hops", "client addresses behind proxies"),
     ("path", "paths and the patterns of rules"),

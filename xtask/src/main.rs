@@ -16,6 +16,7 @@ mod fuzz;
 mod lint;
 mod peers;
 mod plan;
+mod proto;
 mod servers;
 mod test;
 mod tidy;
@@ -40,6 +41,7 @@ Tasks:
                     `--accept` accepts what is counted now
   fuzz [target ...] mutated input for everything that reads what strangers send, `--seconds N` for each target;
                     `--replay FILE` tries one input again
+  proto             writes the code of the .proto files anew
   explore           every state of the model of leases, which takes hours and gigabytes
 
 Options of lint and test:
@@ -77,6 +79,7 @@ fn run(words: &[String]) -> Result<(), Failure> {
         "counts" => counts::run(rest, &Workspace::find()?),
         "fuzz" => fuzz::run(rest, &Workspace::find()?),
         "explore" => explore::run(rest),
+        "proto" => proto::run(rest, &Workspace::find()?),
         "tidy" if rest.is_empty() => tidy::run(&Workspace::find()?).map(|seen| println!("tidy: {seen}")),
         "tidy" => Err(Failure::usage(format!("`tidy` takes no options, not `{}`", rest.join(" ")))),
         "help" | "--help" | "-h" => {

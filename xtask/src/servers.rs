@@ -77,11 +77,12 @@ pub(crate) fn nginx() -> Result<String, Failure> {
     of_debian(NGINX, NGINX, PROXY_REMEDY)
 }
 
-/// Finds or installs the proxies that forward-auth is tested behind.
+/// Finds or installs the proxies that forward-auth and the rate limit service are tested behind.
 pub(crate) fn front_proxies(workspace: &Workspace) -> Result<String, Failure> {
     nginx()?;
     of_debian(HAPROXY, HAPROXY, PROXY_REMEDY)?;
-    Ok(format!("nginx, HAProxy, {}, {}", tools::caddy(workspace)?, tools::traefik(workspace)?))
+    let (caddy, traefik, envoy) = (tools::caddy(workspace)?, tools::traefik(workspace)?, tools::envoy(workspace)?);
+    Ok(format!("nginx, HAProxy, {caddy}, {traefik}, {envoy}"))
 }
 
 /// Finds or installs the browser that pages are looked at with.

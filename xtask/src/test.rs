@@ -19,7 +19,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "clients", about: "the Redis clients that the tests drive are there", run: tools::redis_py },
     Step {
         name: "proxies",
-        about: "nginx, HAProxy, Caddy and Traefik for the tests: found, or installed",
+        about: "nginx, HAProxy, Caddy, Traefik and Envoy for the tests: found, or installed",
         run: servers::front_proxies,
     },
     Step { name: "browser", about: "Chromium for the tests of pages: found, or installed", run: servers::browser },

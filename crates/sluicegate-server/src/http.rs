@@ -40,6 +40,7 @@ use tower::Service as _;
 
 use crate::app::App;
 use crate::body::{self, LimitedBody, RequestBody, RequestLimits};
+use crate::grpc;
 use crate::problem::{self, Problem};
 use gateway::{Gateway, demo};
 use health::Health;
@@ -64,7 +65,7 @@ impl Routers {
                 Shortcut::Ping(app.clone()),
             ),
             api: Site::with_shortcut(
-                problem::with_fallbacks(api::router(app.clone())),
+                problem::with_fallbacks(api::router(app.clone()).merge(grpc::router(app, health))),
                 Shortcut::Check(app.clone()),
             ),
             admin: problem::with_fallbacks(

@@ -12,6 +12,7 @@ mod content;
 mod database;
 mod envoy_ratelimit;
 mod fleet;
+mod grpc;
 mod http;
 mod identify;
 mod jwks;

@@ -8,8 +8,12 @@
 //! It does not decide which status fits; the caller does.
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
 pub(crate) use sluicegate::problem::Problem;
+
+use crate::grpc;
 
 /// Bytes of a caller's own text that an answer repeats; enough to recognise it, too little to
 /// amplify.
@@ -26,11 +30,13 @@ where
     router.fallback(not_found).method_not_allowed_fallback(method_not_allowed)
 }
 
-async fn not_found(uri: Uri) -> Problem {
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        format!("nothing is served at {}; check the path and the listener's port", echo(uri.path())),
-    )
+async fn not_found(request: Request) -> Response {
+    if let Some(unimplemented) = grpc::unknown(&request) {
+        return unimplemented;
+    }
+    let path = echo(request.uri().path());
+    let detail = format!("nothing is served at {path}; check the path and the listener's port");
+    Problem::new(StatusCode::NOT_FOUND, detail).into_response()
 }
 
 /// axum adds the `Allow` header itself.

@@ -1,4 +1,4 @@
-//! A real nginx, Caddy, Traefik or HAProxy that a test owns: random port, temporary folder, killed on drop.
+//! A real nginx, Caddy, Traefik, Envoy or HAProxy that a test owns: random port, temporary folder, killed on drop.
 //!
 //! A test brings the part of the configuration that people write; what only a test needs (one process, no state outside
 //! the folder, no calls home) is added here. Each runs as a single process, so that nothing of it outlives the kill.

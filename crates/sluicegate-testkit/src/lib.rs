@@ -5,12 +5,15 @@
 //! state of a small system, of which [`lease_model`] is one. With the feature
 //! `servers` there are also real servers to run against: `redis_server` starts one, `redis_cluster` and
 //! `redis_sentinel` several, `postgres_server` a database, and they die with the test that owns them; `fault_proxy` breaks
-//! connections, `front_proxy` runs the proxies that people put in front, and `browser` looks at pages.
+//! connections, `front_proxy` runs the proxies that people put in front, and `browser` looks at pages. With the
+//! feature `envoy`, `envoy_client` asks as Envoy does.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 #[cfg(feature = "servers")]
 pub mod browser;
 pub mod conformance;
+#[cfg(feature = "envoy")]
+pub mod envoy_client;
 pub mod explore;
 #[cfg(feature = "servers")]
 pub mod fault_proxy;

@@ -68,7 +68,7 @@ pub fn refused(refusal: Refusal, options: HeaderOptions) -> Problem {
 pub fn undecided(error: &CheckError, options: HeaderOptions) -> Problem {
     match error {
         CheckError::Store(_) => store_failed().headers(degraded_header(options)),
-        CheckError::InvalidText(_) | CheckError::UnknownTier(_) => Problem::from(error),
+        CheckError::InvalidText(_) | CheckError::UnknownTier(_) | CheckError::TooMuch => Problem::from(error),
     }
 }
 

@@ -12,6 +12,7 @@ mod error;
 mod failure;
 mod fallback;
 mod live;
+mod several;
 
 use crate::clock::{Clock, SystemClock};
 use crate::decision::{Decision, Degradation};
@@ -26,6 +27,7 @@ pub use error::CheckError;
 use failure::Answers;
 use fallback::Fallback;
 use live::LiveRules;
+pub use several::Decisions;
 use sluicegate_core::{Cost, Micros, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;

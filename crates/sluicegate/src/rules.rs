@@ -13,6 +13,7 @@ mod index;
 mod lease;
 pub mod matching;
 pub mod pattern;
+mod selection;
 mod selector;
 
 use crate::identity::Stage;

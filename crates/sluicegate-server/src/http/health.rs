@@ -125,6 +125,12 @@ async fn readyz(State((health, app)): State<(Health, App)>) -> Response {
     uncached(status, report)
 }
 
+/// True if traffic should be sent here.
+pub(crate) fn is_ready(health: &Health, app: &App) -> bool {
+    let limiter = app.limiter();
+    report(health.readiness(), limiter.store().health(), &limiter.rules()).0 == StatusCode::OK
+}
+
 fn report(readiness: Readiness, store: store::Health, rules: &RuleSet) -> (StatusCode, Report) {
     let degraded = store != store::Health::Up;
     let is_down = matches!(store, store::Health::Down { .. });

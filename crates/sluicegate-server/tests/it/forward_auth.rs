@@ -4,9 +4,9 @@
 //! it. Clients have loopback addresses of their own, so that the proxy (127.0.0.1, which is trusted) and its
 //! clients are not the same.
 
-mod application;
+pub(crate) mod application;
 mod fronts;
-mod page;
+pub(crate) mod page;
 mod question;
 
 use std::net::Ipv4Addr;

@@ -15,6 +15,7 @@ mod check_cli;
 mod client;
 mod config;
 mod dashboard;
+mod envoy;
 mod explain_cli;
 mod fleet;
 mod forward_auth;

@@ -13,6 +13,8 @@ pub enum FrontProgram {
     Haproxy,
     /// `site.caddyfile`: everything but the global options.
     Caddy,
+    /// `envoy.yaml`, all of it.
+    Envoy,
     /// `traefik.yml`, the static configuration, and whatever that file names.
     Traefik,
 }
@@ -60,7 +62,7 @@ impl FrontProgram {
         match self {
             Self::Nginx => &[("nginx.conf", NGINX)],
             Self::Caddy => &[("Caddyfile", CADDYFILE)],
-            Self::Haproxy | Self::Traefik => &[],
+            Self::Envoy | Self::Haproxy | Self::Traefik => &[],
         }
     }
 
@@ -71,6 +73,7 @@ impl FrontProgram {
             Self::Haproxy => &["-db", "-f", "haproxy.cfg"],
             Self::Caddy => &["run", "--config", "Caddyfile", "--adapter", "caddyfile"],
             Self::Traefik => &["--configFile=traefik.yml"],
+            Self::Envoy => &["-c", "envoy.yaml", "--concurrency", "1", "--disable-hot-restart", "-l", "warning"],
         }
     }
 
@@ -80,13 +83,14 @@ impl FrontProgram {
             Self::Haproxy => "haproxy",
             Self::Caddy => "caddy",
             Self::Traefik => "traefik",
+            Self::Envoy => "envoy",
         }
     }
 
-    /// Debian puts servers where the search path of other users than root does not lead. The other two come with a
+    /// Debian puts servers where the search path of other users than root does not lead. The others come with a
     /// version of their own.
     fn on_search_path(self) -> Option<PathBuf> {
-        if matches!(self, Self::Caddy | Self::Traefik) {
+        if matches!(self, Self::Caddy | Self::Traefik | Self::Envoy) {
             return None;
         }
         let folders = variable("PATH")?;

@@ -70,6 +70,32 @@ fn traefik() {
     });
 }
 
+/// Envoy tells who asks for nothing it knows that it knows nothing, so it is given an answer.
+#[test]
+fn envoy() {
+    starts_answers_and_ends(FrontProgram::Envoy, |port| {
+        let manager = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+        let router = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
+        let file = format!(
+            "static_resources:
+  listeners:
+    - address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }}
+      filter_chains:
+        - filters:
+            - name: http
+              typed_config:
+                '@type': {manager}
+                stat_prefix: t
+                route_config:
+                  virtual_hosts:
+                    - {{ name: t, domains: ['*'], routes: [{{ match: {{ prefix: / }}, direct_response: {{ status: 418 }} }}] }}
+                http_filters: [{{ name: router, typed_config: {{ '@type': {router} }} }}]
+"
+        );
+        vec![("envoy.yaml", file)]
+    });
+}
+
 #[test]
 #[should_panic(expected = "Nginx has ended; its log:\n")]
 fn a_bad_configuration_is_told_with_the_log() {

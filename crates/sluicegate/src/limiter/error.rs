@@ -13,6 +13,8 @@ pub enum CheckError {
     InvalidText(InvalidText),
     /// The request names a tier that does not exist.
     UnknownTier(UnknownTier),
+    /// Several requests together ask one state for more than a cost can be.
+    TooMuch,
     /// The store could not decide, and no policy decided in its stead.
     Store(StoreError),
 }
@@ -24,6 +26,7 @@ impl CheckError {
         match self {
             Self::InvalidText(error) => Some(error.field),
             Self::UnknownTier(_) => Some("tier"),
+            Self::TooMuch => Some("cost"),
             Self::Store(_) => None,
         }
     }
@@ -34,6 +37,10 @@ impl fmt::Display for CheckError {
         match self {
             Self::InvalidText(error) => error.fmt(formatter),
             Self::UnknownTier(error) => error.fmt(formatter),
+            Self::TooMuch => {
+                let max = u32::MAX;
+                write!(formatter, "`cost` adds up to more than {max}: ask for less at once")
+            }
             Self::Store(error) => error.fmt(formatter),
         }
     }

@@ -35,18 +35,26 @@ pub(super) struct Local<'a> {
 pub(super) fn answers<'a>(rules: &RuleSet, matched: Matched<'a>, class: ErrorClass) -> Answers<'a> {
     let mut answers = Answers::default();
     for (charge, applied) in matched.charges.into_iter().zip(matched.applied) {
-        let rule = &rules.rules()[applied.rule];
-        match policy(rule, &charge, class) {
-            OnStoreFailure::Local => {
+        match answer(&rules.rules()[applied.rule], &charge, class) {
+            Some(OnStoreFailure::Local) => {
                 answers.local.charges.push(charge);
                 answers.local.applied.push(applied);
             }
-            _ if rule.mode != Mode::Enforce => {}
-            OnStoreFailure::Open => answers.open.push(applied),
-            OnStoreFailure::Closed => answers.closed.push(applied),
+            Some(OnStoreFailure::Open) => answers.open.push(applied),
+            Some(OnStoreFailure::Closed) => answers.closed.push(applied),
+            None => {}
         }
     }
     answers
+}
+
+/// What one of them says, if it has anything to say.
+pub(super) fn answer(rule: &Rule, charge: &Charge<'_>, class: ErrorClass) -> Option<OnStoreFailure> {
+    match policy(rule, charge, class) {
+        OnStoreFailure::Local => Some(OnStoreFailure::Local),
+        _ if rule.mode != Mode::Enforce => None,
+        policy => Some(policy),
+    }
 }
 
 fn policy(rule: &Rule, charge: &Charge<'_>, class: ErrorClass) -> OnStoreFailure {

@@ -120,7 +120,7 @@ impl RuleSet {
         let mut matched = Matched::nothing();
         if let Some(place) = request.rule {
             if place < self.rules().len() {
-                matched.consider(self, place, request);
+                matched.consider(self, place, request, now);
             }
             return Ok(matched);
         }

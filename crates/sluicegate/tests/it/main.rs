@@ -32,6 +32,7 @@ mod redis_server;
 mod redis_store;
 #[cfg(feature = "redis")]
 mod redis_undo;
+mod several;
 mod source_defects;
 mod support;
 #[cfg(feature = "jwt")]

@@ -9,12 +9,12 @@ use std::thread;
 use crate::server::PATIENCE;
 
 /// What it answers.
-pub(super) const BODY: &str = "hello";
+pub(crate) const BODY: &str = "hello";
 /// What it says of limits of its own, which a proxy that knows better replaces.
-pub(super) const OWN_REMAINING: &str = "999";
+pub(crate) const OWN_REMAINING: &str = "999";
 
 /// A running application.
-pub(super) struct Application {
+pub(crate) struct Application {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -27,14 +27,14 @@ struct Shared {
 
 /// The head of a request that has reached the application.
 #[derive(Clone, Debug)]
-pub(super) struct Reached {
+pub(crate) struct Reached {
     lines: Vec<String>,
 }
 
 impl Reached {
     /// The value of a field that may be there once, in any spelling that CGI cannot tell apart.
     #[track_caller]
-    pub(super) fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let fields = self.lines.iter().filter_map(|line| line.split_once(':'));
         let is_it = |own: &str| own.replace('_', "-").eq_ignore_ascii_case(name);
         let mut values = fields.filter(|(own, _)| is_it(own)).map(|(_, value)| value.trim());
@@ -45,7 +45,7 @@ impl Reached {
 }
 
 impl Application {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared::default());
@@ -61,18 +61,18 @@ impl Application {
         Self { address, shared }
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// How many requests have reached it.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.shared.reached.lock().expect("no panic").len()
     }
 
     /// The last request that has reached it.
     #[track_caller]
-    pub(super) fn last(&self) -> Reached {
+    pub(crate) fn last(&self) -> Reached {
         self.shared.reached.lock().expect("no panic").last().expect("a request").clone()
     }
 }

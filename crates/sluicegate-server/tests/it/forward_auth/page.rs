@@ -3,7 +3,7 @@
 const PAGE: &str = include_str!("../../../../../docs/forward-auth.md");
 
 /// The block number `index` in this language under a heading.
-pub(super) fn block(heading: &str, language: &str, index: usize) -> String {
+pub(crate) fn block(heading: &str, language: &str, index: usize) -> String {
     let (_, section) = PAGE.split_once(&format!("\n## {heading}\n")).expect("the heading is on the page");
     let section = section.split("\n## ").next().unwrap_or_default();
     let opening = format!("\n```{language}\n");
@@ -14,7 +14,7 @@ pub(super) fn block(heading: &str, language: &str, index: usize) -> String {
 }
 
 /// The text with addresses of the page replaced by those of a test; each must be there.
-pub(super) fn at(mut text: String, addresses: &[(&str, &str)]) -> String {
+pub(crate) fn at(mut text: String, addresses: &[(&str, &str)]) -> String {
     for (shown, real) in addresses {
         assert!(text.contains(shown), "{shown} is not in:\n{text}");
         text = text.replace(shown, real);

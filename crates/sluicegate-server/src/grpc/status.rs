@@ -1,0 +1,139 @@
+//! From decisions to what Envoy is told: statuses, header fields and the code for all.
+//!
+//! Envoy knows limits as so many in a unit of time, and writes header fields of its own from that. So each status speaks
+//! for the tightest limit of its descriptor, in the words that the other front doors have for it:
+//! - `requests_per_unit` is the limit. The unit is its window (for a token bucket the time to fill it), or the shortest
+//!   unit that is not shorter, where no unit is: who keeps to as much in that longer time is never denied.
+//! - `duration_until_reset` is the wait of a denial, otherwise the time until the limit is whole again, in whole
+//!   seconds rounded up: Envoy shows no parts of a second.
+
+use prost_types::Duration;
+use sluicegate::core::Outcome;
+use sluicegate::headers::{HeaderOptions, write_headers};
+use sluicegate::rules::envoy::Unit as EnvoyUnit;
+use sluicegate::{Decision, LimitReport};
+
+use super::decide::Decided;
+use super::lines::Line;
+use super::messages::envoy::config::core::v3::HeaderValue;
+use super::messages::envoy::service::ratelimit::v3::RateLimitResponse;
+use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use super::metadata;
+
+/// Envoy's units and how many seconds they have, ascending. Its month has 30 days and its year 365.
+const UNITS: [(Unit, u64); 7] = [
+    (Unit::Second, 1),
+    (Unit::Minute, 60),
+    (Unit::Hour, 3_600),
+    (Unit::Day, 86_400),
+    (Unit::Week, 604_800),
+    (Unit::Month, 2_592_000),
+    (Unit::Year, 31_536_000),
+];
+
+/// What is left where nothing ends.
+const UNLIMITED_REMAINING: u32 = u32::MAX;
+
+/// The answer of these decisions about these descriptors.
+pub(super) fn response(decided: &Decided, lines: &[Line<'_>], options: HeaderOptions) -> RateLimitResponse {
+    let told = lines.iter().filter_map(Line::metadata);
+    let each = lines.iter().zip(&decided.each).zip(&decided.watching);
+    RateLimitResponse {
+        overall_code: code(decided.is_allowed).into(),
+        statuses: each.map(|((line, decision), watches)| status(line, decision.as_ref(), *watches)).collect(),
+        response_headers_to_add: decided.joint.as_ref().map_or_else(Vec::new, |joint| headers(joint, options)),
+        dynamic_metadata: if decided.is_allowed { metadata::merged(told) } else { None },
+        ..RateLimitResponse::default()
+    }
+}
+
+fn code(is_allowed: bool) -> Code {
+    if is_allowed { Code::Ok } else { Code::OverLimit }
+}
+
+fn status(line: &Line<'_>, decision: Option<&Decision>, watches: bool) -> DescriptorStatus {
+    let limit_remaining = if line.is_unlimited() { UNLIMITED_REMAINING } else { 0 };
+    let passes = DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..DescriptorStatus::default() };
+    let Some(decision) = decision else { return passes };
+    // A quota that only watched here says how it stands all the same.
+    let watched =
+        || decision.limits().min_by_key(|report| (report.verdict.outcome.is_allowed(), report.verdict.remaining));
+    let speaks = if watches { watched() } else { decision.tightest() };
+    let is_allowed = match speaks {
+        Some(report) if watches => report.verdict.outcome.is_allowed(),
+        _ => decision.is_allowed(),
+    };
+    let Some(report) = speaks else {
+        return DescriptorStatus { code: code(is_allowed).into(), ..passes };
+    };
+    DescriptorStatus {
+        code: code(is_allowed).into(),
+        current_limit: Some(line.shown().map_or_else(|| current_limit(&report), as_configured)),
+        limit_remaining: narrowed(report.verdict.remaining),
+        duration_until_reset: Some(until_reset(&report)),
+    }
+}
+
+fn as_configured((requests_per_unit, unit, name): (u32, EnvoyUnit, &str)) -> RateLimit {
+    RateLimit { requests_per_unit, unit: unit.number(), name: name.to_owned() }
+}
+
+fn current_limit(report: &LimitReport<'_>) -> RateLimit {
+    let unit = unit_of(report.quota.window().ceil_secs());
+    let requests_per_unit = narrowed(report.verdict.limit);
+    RateLimit { requests_per_unit, unit: unit.into(), name: report.label.to_owned() }
+}
+
+fn unit_of(window_secs: u64) -> Unit {
+    UNITS.iter().find(|(_, secs)| window_secs <= *secs).map_or(Unit::Year, |(unit, _)| *unit)
+}
+
+fn until_reset(report: &LimitReport<'_>) -> Duration {
+    let secs = match report.verdict.outcome {
+        Outcome::Denied { retry_after } => retry_after.ceil_secs().max(1),
+        Outcome::Allowed | Outcome::NeverAdmissible => report.verdict.reset_after.ceil_secs(),
+    };
+    Duration { seconds: i64::try_from(secs).unwrap_or(i64::MAX), nanos: 0 }
+}
+
+/// What does not fit is shown as the most that does.
+fn narrowed(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+fn headers(decision: &Decision, options: HeaderOptions) -> Vec<HeaderValue> {
+    let mut headers = Vec::new();
+    write_headers(decision, options, |field, value| {
+        headers.push(HeaderValue {
+            key: field.name().to_owned(),
+            value: value.to_owned(),
+            ..HeaderValue::default()
+        });
+    });
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_told_as_its_unit_or_the_next_longer_one() {
+        let cases = [
+            (1, Unit::Second),
+            (2, Unit::Minute),
+            (60, Unit::Minute),
+            (61, Unit::Hour),
+            (3_600, Unit::Hour),
+            (86_400, Unit::Day),
+            (86_401, Unit::Week),
+            (2_592_000, Unit::Month),
+            (31_536_000, Unit::Year),
+            (31_536_001, Unit::Year),
+        ];
+        for (secs, unit) in cases {
+            assert_eq!(unit_of(secs), unit, "{secs}");
+        }
+    }
+}

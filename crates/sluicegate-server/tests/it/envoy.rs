@@ -1,0 +1,33 @@
+//! Envoy's rate limit service on the real binary: what it answers over gRPC and as JSON.
+
+mod hostile;
+mod real;
+mod semantics;
+
+use sluicegate_testkit::envoy_client::EnvoyClient;
+
+use crate::server::{ConfigFile, Server};
+
+/// The admin token of every server here.
+const TOKEN: &str = "canary-token";
+
+/// A server with a configuration of its own, and a client of it.
+struct Scene {
+    server: Server,
+    client: EnvoyClient,
+    _config: ConfigFile,
+}
+
+impl Scene {
+    fn start(config: &str) -> Self {
+        Self::with(config, &[])
+    }
+
+    fn with(config: &str, arguments: &[&str]) -> Self {
+        let config = ConfigFile::new(&format!("envoy-{}", fastrand::u64(..)), config);
+        let arguments = [&["--config", config.path()], arguments].concat();
+        let server = Server::start_with(&[("SLUICEGATE_ADMIN_TOKEN", TOKEN)], &arguments);
+        let client = EnvoyClient::new(server.address("api"));
+        Self { server, client, _config: config }
+    }
+}

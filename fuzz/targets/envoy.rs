@@ -1,0 +1,78 @@
+//! Questions of Envoy's rate limit service. The first byte says whether the rest is protobuf or JSON.
+//!
+//! What must hold: a message is the same when it is written and read again; a question that is not refused keeps every
+//! bound, and its descriptors make requests that the limiter takes, with one decision for each.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use prost::Message as _;
+use sluicegate::clock::ManualClock;
+use sluicegate::core::{Align, FixedWindow, Micros, Quota, Timestamp};
+use sluicegate::identity::{ENTRIES_MAX, ENTRY_BYTES_MAX};
+use sluicegate::rules::{Limits, Per, Rule, RuleSet, Unmatched};
+use sluicegate::{CheckError, Limiter, MemoryStore, Request};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+#[rustfmt::skip]
+#[allow(dead_code, unused_qualifications, clippy::all)]
+#[path = "../../crates/sluicegate-server/src/grpc/messages.rs"]
+mod messages;
+#[rustfmt::skip]
+#[allow(dead_code)]
+#[path = "../../crates/sluicegate-server/src/grpc/question.rs"]
+mod question;
+
+mod json {
+    use crate::messages::envoy::service::ratelimit::v3::RateLimitRequest;
+
+    #[rustfmt::skip]
+    #[path = "../../../crates/sluicegate-server/src/grpc/json/request.rs"]
+    mod request;
+
+    pub(crate) fn read(bytes: &[u8]) -> Option<RateLimitRequest> {
+        request::read(bytes).ok()
+    }
+}
+
+use messages::envoy::service::ratelimit::v3::RateLimitRequest;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((kind, input)) = bytes.split_first() else { return };
+    let read = if kind % 2 == 0 { RateLimitRequest::decode(input).ok() } else { json::read(input) };
+    let Some(message) = read else { return };
+    assert_eq!(RateLimitRequest::decode(&*message.encode_to_vec()).as_ref(), Ok(&message));
+    let Ok(asked) = question::read(&message) else { return };
+    assert_eq!(asked.len(), message.descriptors.len());
+    assert!(asked.len() <= question::DESCRIPTORS_MAX);
+    for each in &asked {
+        assert!((1..=ENTRIES_MAX).contains(&each.entries.len()));
+        assert!(each.entries.iter().all(|entry| entry.value.len() <= ENTRY_BYTES_MAX));
+    }
+    let requests: Vec<Request<'_>> = asked.iter().map(|each| each.request(&message.domain)).collect();
+    decide(&requests);
+});
+
+fn decide(requests: &[Request<'_>]) {
+    let rule = |name: &str, per: Per| {
+        let window = FixedWindow::new(1_000, Micros::from_secs(60), Align::Epoch).expect("a window");
+        Rule { per, ..Rule::new(name, Limits::all(name, [(None, Quota::from(window))])) }
+    };
+    let rules = vec![rule("own", Per::IDENTIFIER), rule("all", Per::GLOBAL)];
+    let rules = RuleSet::new(rules, Vec::new(), Unmatched::Allow).expect("rules");
+    let now = Timestamp::now(1_705_312_800_123_456);
+    let limiter = Limiter::new(rules, MemoryStore::new(Default::default(), now), ManualClock::at(now));
+    let rules = limiter.rules();
+    let deciding = pin!(limiter.check_all(&rules, requests));
+    let Poll::Ready(decided) = deciding.poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("the embedded store never waits");
+    };
+    match decided {
+        Ok(decisions) => {
+            assert_eq!(decisions.each().len(), requests.len());
+            assert!(!decisions.is_allowed() || decisions.each().iter().all(|each| each.is_allowed()));
+        }
+        Err(error) => assert!(matches!(error, CheckError::TooMuch), "{error}"),
+    }
+}
