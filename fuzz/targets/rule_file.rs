@@ -7,6 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use sluicegate::Request;
+use sluicegate::core::Timestamp;
 use sluicegate::identity::{Stage, Target};
 use sluicegate::rules::RuleSet;
 use sluicegate::rules::explain::Says;
@@ -33,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn requests() -> [Request<'static>; 4] {
     let plain = Request::new("api.payment.create", "alice");
-    let target = Target { method: "POST", path: "/api/payments/7" };
+    let target = Target::new("POST", "/api/payments/7");
     let from = "198.51.100.7".parse().ok();
     [
         plain,
@@ -44,7 +45,8 @@ fn requests() -> [Request<'static>; 4] {
 }
 
 fn says_what_it_charges(rules: &RuleSet, request: &Request<'_>) {
-    let (explained, charged) = (rules.explain(request), rules.charges(request));
+    let now = Timestamp::now(1_705_312_800_000_000);
+    let (explained, charged) = (rules.explain(request, now), rules.charges(request, now));
     let (Ok(explained), Ok(charged)) = (&explained, &charged) else {
         assert!(explained.is_err() && charged.is_err(), "only one of them knows the tier");
         return;

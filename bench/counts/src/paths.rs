@@ -64,7 +64,7 @@ fn decide(quota: Quota) -> Box<dyn FnMut()> {
 fn charge(quotas: Vec<(&str, Quota)>) -> Result<Box<dyn FnMut()>, Box<dyn Error>> {
     let (rules, store) = (rules(quotas)?, store());
     Ok(Box::new(move || {
-        if let Ok(matched) = rules.charges(&REQUEST) {
+        if let Ok(matched) = rules.charges(&REQUEST, NOW) {
             black_box(store.charge_now(black_box(&matched.charges), black_box(NOW)));
         }
     }))

@@ -47,17 +47,11 @@ pub(crate) fn path(path: &str) -> Result<Path<'_>, Problem> {
 }
 
 /// Decides about a request that came from `peer`; what may not pass is a problem, and what is exempt is nothing.
-pub(crate) async fn admit(
-    app: &App,
-    method: &str,
-    path: &Path<'_>,
-    headers: &HeaderMap,
-    peer: IpAddr,
-) -> Result<Option<Admission>, Problem> {
-    if app.exemptions().cover(method, path, headers) {
+pub(crate) async fn admit(app: &App, head: &Head<'_>, peer: IpAddr) -> Result<Option<Admission>, Problem> {
+    if app.exemptions().cover(head.method, head.path, head.headers) {
         return Ok(None);
     }
-    match app.gate().decide(&Head { method, path, headers }, peer).await {
+    match app.gate().decide(head, peer).await {
         Ok(admission) if admission.decision.is_allowed() => Ok(Some(admission)),
         Ok(admission) => Err(respond::denied(&admission.decision, app.headers())),
         Err(refusal) => {

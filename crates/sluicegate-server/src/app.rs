@@ -111,7 +111,17 @@ impl App {
         let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
         let (gate, history) = (Gate::new(limiter, identify), History::default());
         let tokens = Tokens::new(admin_token.as_ref(), tokens);
-        Self(Arc::new(Shared { gate, exemptions, headers, envoy_headers, tokens, encoder, history, reload, source }))
+        Self(Arc::new(Shared {
+            gate,
+            exemptions,
+            headers,
+            envoy_headers,
+            tokens,
+            encoder,
+            history,
+            reload,
+            source,
+        }))
     }
 
     /// Who decides.

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use serde::Serialize;
-use sluicegate::core::{Micros, Quota};
+use sluicegate::core::{Micros, Quota, Timestamp};
 use sluicegate::rules::explain::{Explained, Mismatch, Says};
 use sluicegate::rules::matching::Source;
-use sluicegate::rules::{Mode, Rule, RuleSet, Unmatched};
+use sluicegate::rules::{Mode, Override, Rule, RuleSet, Unmatched};
 use sluicegate::store::redis::{KeyEncoder, RedisStore};
 use sluicegate::store::{Charge, Lease};
 use sluicegate::{CheckError, Identity, Request};
@@ -79,6 +79,9 @@ pub(crate) struct MismatchReport {
 pub(crate) struct Terms {
     pub(crate) mode: &'static str,
     pub(crate) limits_of: Whose,
+    /// Whose limits would apply if their time was not over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ended: Option<Ended>,
     pub(crate) unlimited: bool,
     /// The key as it stands in Redis.
     pub(crate) key: Option<String>,
@@ -95,6 +98,15 @@ pub(crate) struct Whose {
     pub(crate) kind: &'static str,
     /// The tier, or the pattern of the override.
     pub(crate) name: Option<String>,
+}
+
+/// An override whose time is over.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ended {
+    /// Its pattern.
+    pub(crate) name: String,
+    /// Since when.
+    pub(crate) until: String,
 }
 
 /// One limit as it is charged.
@@ -160,13 +172,17 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Report {
-    /// Explains what becomes of `request`.
-    pub(crate) fn new(surroundings: Surroundings<'_>, request: &Request<'_>) -> Result<Self, CheckError> {
+    /// Explains what becomes of `request` at this instant.
+    pub(crate) fn new(
+        surroundings: Surroundings<'_>,
+        request: &Request<'_>,
+        now: Timestamp,
+    ) -> Result<Self, CheckError> {
         let Surroundings { rules: whole, is_shared, instances, encoder } = surroundings;
         request.validate()?;
         // As a limiter does that has such a store.
         let in_force = if is_shared { whole.clone().charged_ahead() } else { whole.clone() };
-        let explained = in_force.explain(request)?;
+        let explained = in_force.explain(request, now)?;
         let charges: Vec<Charge<'_>> = explained.iter().filter_map(charge_of).collect();
         let is_charged_ahead = is_shared && RedisStore::may_charge_ahead(&charges);
         let view = View { whole, is_shared, is_charged_ahead, instances, encoder, request };
@@ -238,13 +254,21 @@ impl View<'_> {
         };
         let (mismatches, terms) = match &explained.says {
             Says::Nothing(mismatches) => (mismatches.iter().map(mismatch).collect(), None),
-            Says::Unlimited(source) => (Vec::new(), Some(self.terms(index, rule, *source, None))),
-            Says::Limited(source, charge) => (Vec::new(), Some(self.terms(index, rule, *source, Some(charge)))),
+            Says::Unlimited(source) => (Vec::new(), Some(self.terms(index, explained, *source, None))),
+            Says::Limited(source, charge) => {
+                (Vec::new(), Some(self.terms(index, explained, *source, Some(charge))))
+            }
         };
         RuleReport { name: rule.space.name().to_owned(), matches: terms.is_some(), mismatches, terms }
     }
 
-    fn terms(&self, index: usize, rule: &Rule, source: Source, charge: Option<&Charge<'_>>) -> Terms {
+    fn terms(
+        &self,
+        index: usize,
+        Explained { rule, ended, .. }: &Explained<'_>,
+        source: Source,
+        charge: Option<&Charge<'_>>,
+    ) -> Terms {
         let labels = rule.limits_of(source).labels();
         let whole = self.whole.rules()[index].limits_of(source).quotas();
         let limit = |charge| {
@@ -254,6 +278,7 @@ impl View<'_> {
         Terms {
             mode: rule.mode.name(),
             limits_of: Whose::new(rule, source),
+            ended: ended.and_then(Ended::new),
             unlimited: charge.is_none(),
             key: charge.map(|charge| self.encoder.name(&charge.key)),
             cost: charge.map(|charge| charge.cost.get()),
@@ -300,6 +325,14 @@ impl Whose {
                 Self { kind: "override", name: Some(rule.overrides[index].identifier.text()) }
             }
         }
+    }
+}
+
+impl Ended {
+    fn new(ended: &Override) -> Option<Self> {
+        let until = i64::try_from(ended.until?.as_micros()).ok()?;
+        let until = jiff::Timestamp::from_microsecond(until).ok()?.to_string();
+        Some(Self { name: ended.identifier.text(), until })
     }
 }
 

@@ -166,7 +166,7 @@ impl Shortcut {
     ) -> Result<Response, Infallible> {
         let answered = match self {
             Self::Check(app) => check::decide(app, &head.headers, body).await,
-            Self::Ping(app) => demo::pong(app, head.uri.path(), &head.headers, peer).await,
+            Self::Ping(app) => demo::pong(app, &head.uri, &head.headers, peer).await,
         };
         Ok(answered.into_response())
     }

@@ -124,7 +124,7 @@ impl RuleSource {
 
     fn put(&self, app: &App, content: Content, compiled: Compiled) {
         let Compiled { rules, keys } = compiled;
-        app.limiter().replace_rules(rules);
+        app.gate().replace_rules(rules);
         self.0.keys.replace(keys);
         self.0.content.store(Arc::new(content));
     }

@@ -4,19 +4,22 @@
 //! A [`Gate`] finds out who asks ([`Identify`]), guards that by the rules for unverified credentials, and asks the
 //! [`Limiter`]. It reads the head only: it sends nothing, answers nothing and writes no header.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use http::header::HOST;
 
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::identify::{Caller, Identify, Looked, Unauthorized, Unverified};
-use crate::identity::{DEFAULT_TENANT, Identity, Request, Stage, Target};
+use crate::identity::{Identity, Request, Stage, Target};
 use crate::limiter::{CheckError, Limiter};
 use crate::observe::{NoObserver, Observer};
 use crate::path::Path;
+use crate::rules::RuleSet;
 use crate::store::Store;
 
 /// Decides about HTTP requests.
@@ -39,7 +42,7 @@ use crate::store::Store;
 /// let gate = Gate::new(limiter, Identify::new(vec![Source::Address]));
 ///
 /// let path = Path::parse("/orders", EncodedSlashes::Refuse)?;
-/// let head = Head { method: "GET", path: &path, headers: &HeaderMap::new() };
+/// let head = Head { method: "GET", path: &path, authority: None, headers: &HeaderMap::new() };
 /// let peer = "192.0.2.7".parse()?;
 /// assert!(gate.decide(&head, peer).await?.decision.is_allowed());
 /// assert!(!gate.decide(&head, peer).await?.decision.is_allowed());
@@ -60,6 +63,8 @@ pub struct Head<'a> {
     pub method: &'a str,
     /// The path.
     pub path: &'a Path<'a>,
+    /// The host that the request's target names, if it does: `:authority` of HTTP/2. It wins over the field `Host`.
+    pub authority: Option<&'a str>,
     /// The header fields.
     pub headers: &'a HeaderMap,
 }
@@ -100,7 +105,16 @@ impl std::error::Error for Refusal {}
 impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
     /// A gate that knows callers by `identify` and decides by `limiter`.
     pub fn new(limiter: impl Into<Arc<Limiter<S, C, O>>>, identify: Identify) -> Self {
-        Self { limiter: limiter.into(), identify }
+        let limiter = limiter.into();
+        identify.want_claims(&limiter.rules());
+        Self { limiter, identify }
+    }
+
+    /// Puts other rules in force, as [`Limiter::replace_rules`] does, whatever claims of tokens they ask for.
+    pub fn replace_rules(&self, rules: RuleSet) {
+        // First, so that no request meets the rules without the claims.
+        self.identify.want_claims(&rules);
+        self.limiter.replace_rules(rules);
     }
 
     /// Who decides.
@@ -118,12 +132,16 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
     /// # Errors
     /// If who asks is not known, or nothing could be decided.
     pub async fn decide(&self, head: &Head<'_>, peer: IpAddr) -> Result<Admission, Refusal> {
-        let resource = head.path.resource();
+        let (resource, host) = (head.path.resource(), head.host());
+        let host = host.as_deref();
         let now = self.limiter.clock().now();
         let looked = self.identify.look(head.headers, peer, now).map_err(Refusal::Unauthorized)?;
         let caller = match looked {
             Looked::Known(caller) => caller,
-            Looked::Unverified(unverified) => self.verified(unverified, head, &resource).await?,
+            Looked::Unverified(unverified) => {
+                let request = Request { target: Some(target(head, host)), ..Request::new(&resource, "") };
+                self.verified(unverified, request).await?
+            }
         };
         let request = Request {
             tenant: caller.tenant(),
@@ -132,7 +150,7 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
             address: Some(caller.counted()),
             tier: caller.tier(),
             cost: None,
-            target: Some(target(head)),
+            target: Some(Target { claims: caller.claims(), ..target(head, host) }),
             stage: Stage::Request,
             descriptor: None,
             rule: None,
@@ -154,25 +172,14 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
     }
 
     /// Who a credential stands for, if the rules let it be looked at.
-    async fn verified(
-        &self,
-        unverified: Unverified<'_>,
-        head: &Head<'_>,
-        resource: &str,
-    ) -> Result<Caller, Refusal> {
+    async fn verified(&self, unverified: Unverified<'_>, request: Request<'_>) -> Result<Caller, Refusal> {
         if self.limiter.rules().guards_credentials() {
             let address = unverified.counted();
             let request = Request {
-                tenant: DEFAULT_TENANT,
-                resource,
                 identity: Identity::Address(address),
                 address: Some(address),
-                tier: None,
-                cost: None,
-                target: Some(target(head)),
                 stage: Stage::Credential,
-                descriptor: None,
-                rule: None,
+                ..request
             };
             let decision = self.limiter.check(&request).await.map_err(Refusal::Undecided)?;
             if !decision.is_allowed() {
@@ -183,6 +190,63 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
     }
 }
 
-fn target<'a>(head: &Head<'a>) -> Target<'a> {
-    Target { method: head.method, path: head.path.matched() }
+fn target<'a>(head: &Head<'a>, host: Option<&'a str>) -> Target<'a> {
+    Target { host, headers: Some(head.headers), ..Target::new(head.method, head.path.matched()) }
+}
+
+impl<'a> Head<'a> {
+    /// The host as rules see it: in lower case, without a port. A request that names several in its fields names none:
+    /// nobody knows which one counts.
+    #[must_use]
+    pub fn host(&self) -> Option<Cow<'a, str>> {
+        let field = || {
+            let mut fields = self.headers.get_all(HOST).iter();
+            fields.next().filter(|_| fields.next().is_none())?.to_str().ok()
+        };
+        let authority = self.authority.or_else(field)?;
+        let named = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let end = match named.find(']') {
+            Some(bracket) => bracket + 1,
+            None => named.find(':').unwrap_or(named.len()),
+        };
+        let host = named[..end].trim_end_matches('.');
+        match host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            _ if host.is_empty() => None,
+            true => Some(host.to_ascii_lowercase().into()),
+            false => Some(host.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::EncodedSlashes;
+
+    #[test]
+    fn a_host_has_one_form() {
+        let path = Path::parse("/", EncodedSlashes::Refuse).unwrap();
+        let of = |authority: Option<&str>, fields: &[&'static str]| {
+            let headers: HeaderMap =
+                fields.iter().map(|field| (HOST, http::HeaderValue::from_static(field))).collect();
+            Head { method: "GET", path: &path, authority, headers: &headers }.host().map(Cow::into_owned)
+        };
+        for (written, expected) in [
+            ("api.example", Some("api.example")),
+            ("API.Example:8443", Some("api.example")),
+            ("api.example.", Some("api.example")),
+            ("api.example.:80", Some("api.example")),
+            ("[2001:DB8::1]:80", Some("[2001:db8::1]")),
+            ("[::1]", Some("[::1]")),
+            ("user@api.example:1", Some("api.example")),
+            ("", None),
+            (":80", None),
+        ] {
+            assert_eq!(of(Some(written), &[]).as_deref(), expected, "{written}");
+            assert_eq!(of(None, &[written]).as_deref(), expected, "{written}");
+        }
+        assert_eq!(of(Some("a"), &["b"]).as_deref(), Some("a"));
+        assert_eq!(of(None, &["a", "b"]), None);
+        assert_eq!(of(None, &[]), None);
+    }
 }

@@ -28,6 +28,7 @@ use self::token::Tokens;
 pub use self::unauthorized::{Reason, Unauthorized};
 #[cfg(feature = "jwt")]
 use crate::clock::Clock;
+use crate::rules::RuleSet;
 
 /// One way to know who asks.
 #[derive(Debug)]
@@ -129,6 +130,19 @@ impl Identify {
             Source::ApiKeys(_) | Source::Address => None,
         });
         futures_util::future::join_all(tokens).await;
+    }
+
+    /// Keeps the claims that these rules ask for, from every token that is verified from now on. Tokens that were verified
+    /// without them are verified anew.
+    pub fn want_claims(&self, rules: &RuleSet) {
+        #[cfg(feature = "jwt")]
+        for source in &self.sources {
+            if let Source::Tokens(tokens) = source {
+                tokens.want_claims(rules.claim_names());
+            }
+        }
+        #[cfg(not(feature = "jwt"))]
+        let _ = rules;
     }
 
     /// Looks at a request that came from `peer`.

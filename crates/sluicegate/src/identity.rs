@@ -32,12 +32,50 @@ pub enum Identity<'a> {
 }
 
 /// The HTTP request that a decision is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// The method, as it was sent.
     pub method: &'a str,
     /// The path as rules see it: what [`Path::matched`](crate::path::Path::matched) says.
     pub path: &'a str,
+    /// The host as rules see it: in lower case and without a port; `None` if it names none.
+    pub host: Option<&'a str>,
+    /// The header fields, by names in lower case.
+    pub headers: Option<&'a dyn Values>,
+    /// The claims of the token that came with it, if that is verified.
+    pub claims: Option<&'a dyn Values>,
+}
+
+impl<'a> Target<'a> {
+    /// A request with this method for this path, of which nothing else is known.
+    #[must_use]
+    pub const fn new(method: &'a str, path: &'a str) -> Self {
+        Self { method, path, host: None, headers: None, claims: None }
+    }
+}
+
+/// Values that have names, such as header fields; several may have the same name.
+pub trait Values: fmt::Debug + Sync {
+    /// Tells every value of this name.
+    fn each(&self, name: &str, tell: &mut dyn FnMut(&str));
+}
+
+impl<N, V> Values for Vec<(N, V)>
+where
+    N: AsRef<str> + fmt::Debug + Sync,
+    V: AsRef<str> + fmt::Debug + Sync,
+{
+    fn each(&self, name: &str, tell: &mut dyn FnMut(&str)) {
+        self.iter().filter(|(known, _)| known.as_ref() == name).for_each(|(_, value)| tell(value.as_ref()));
+    }
+}
+
+#[cfg(feature = "http")]
+impl Values for http::HeaderMap {
+    fn each(&self, name: &str, tell: &mut dyn FnMut(&str)) {
+        // A value that is no text is a value all the same: whoever sends one does not get past a rule for any.
+        self.get_all(name).iter().for_each(|value| tell(&String::from_utf8_lossy(value.as_bytes())));
+    }
 }
 
 /// What is about to happen.

@@ -152,7 +152,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// # Errors
     /// If the request is malformed.
     pub fn validate(&self, rules: &RuleSet, request: &Request<'_>) -> Result<(), CheckError> {
-        matched(rules, request).map(|_| ())
+        matched(rules, request, self.clock.now()).map(|_| ())
     }
 
     /// As [`Limiter::check`], by rules that are in force or were when they were [asked for](Limiter::rules): for several
@@ -237,10 +237,9 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         request: &Request<'_>,
         action: Action,
     ) -> Result<Decision, CheckError> {
-        let began = self.began(&rules);
-        let matched = matched(&rules, request)?;
-        let now = self.clock.now();
-        let began = began.unwrap_or(now);
+        let began = self.clock.now();
+        let matched = matched(&rules, request, began)?;
+        let now = if self.is_worth_measuring(&rules) { self.clock.now() } else { began };
         let (charges, deadline) = (&*matched.charges, matched.deadline);
         let asked = match action {
             // What nothing limits needs no store, and does not suffer from one that is away.
@@ -281,11 +280,9 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         Ok(decision)
     }
 
-    /// The instant before the rules are matched, where that is worth knowing: a few are matched in less time than the
-    /// clock can tell.
-    fn began(&self, rules: &RuleSet) -> Option<Timestamp> {
-        let is_long = rules.rules().len() > RULES_AT_ONCE;
-        (is_long && self.observer.wants_durations()).then(|| self.clock.now())
+    /// Whether it matters how long it takes to match these rules: a few are matched in less time than the clock can tell.
+    fn is_worth_measuring(&self, rules: &RuleSet) -> bool {
+        rules.rules().len() > RULES_AT_ONCE && self.observer.wants_durations()
     }
 
     /// Tells how long the store took, and says how long it took in all; what is left to do takes less than the clock can
@@ -355,9 +352,9 @@ fn for_store(rules: RuleSet, store: &impl Store) -> RuleSet {
     if store.charges_ahead() { rules.charged_ahead() } else { rules }
 }
 
-fn matched<'a>(rules: &'a RuleSet, request: &Request<'a>) -> Result<Matched<'a>, CheckError> {
+fn matched<'a>(rules: &'a RuleSet, request: &Request<'a>, now: Timestamp) -> Result<Matched<'a>, CheckError> {
     request.validate()?;
-    Ok(rules.charges(request)?)
+    Ok(rules.charges(request, now)?)
 }
 
 /// True if the state is the identity's alone.

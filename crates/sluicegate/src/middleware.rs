@@ -175,7 +175,8 @@ impl<S: Store, C: Clock, O: Observer> Shared<S, C, O> {
             let peer = peer.ok_or_else(no_peer)?;
             let path = Path::parse(uri.path(), self.slashes)
                 .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-            let head = Head { method: method.as_str(), path: &path, headers };
+            let authority = uri.authority().map(http::uri::Authority::as_str);
+            let head = Head { method: method.as_str(), path: &path, authority, headers };
             match self.gate.decide(&head, peer).await {
                 Ok(admission) if admission.decision.is_allowed() => Ok(admission),
                 Ok(admission) => Err(answer::denied(&admission.decision, self.headers)),

@@ -15,16 +15,17 @@ mod lease;
 pub mod matching;
 pub mod pattern;
 mod selection;
+mod selector;
 
-use crate::identity::{Entry, Stage};
-use crate::path::PathPattern;
+use crate::identity::Stage;
 use crate::store::{KeySpace, Lease};
 pub use check::RuleSetError;
 pub use entry::EntryPattern;
 use index::Index;
 pub use lease::LeaseBounds;
 use pattern::Pattern;
-use sluicegate_core::{Cost, Quota};
+pub use selector::{NamedPattern, Selector};
+use sluicegate_core::{Cost, Quota, Timestamp};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -90,41 +91,6 @@ pub struct Rule {
     pub cost: Cost,
     /// Whether a shared store may charge requests ahead, and on which terms.
     pub lease: Option<Lease>,
-}
-
-/// Which requests a rule applies to; an absent part matches all.
-#[derive(Clone, Debug, Default)]
-pub struct Selector {
-    /// The tenant.
-    pub tenant: Option<Pattern>,
-    /// The resource.
-    pub resource: Option<Pattern>,
-    /// The path of an HTTP request.
-    pub path: Option<PathPattern>,
-    /// The methods of an HTTP request, of which one must be its; empty means any, and `GET` means `HEAD`, too.
-    pub methods: Vec<Box<str>>,
-    /// What is about to happen.
-    pub stage: Stage,
-    /// Entries of a descriptor, each of which one of the request's must match; empty means any request.
-    pub descriptor: Vec<EntryPattern>,
-    /// Whether it applies only to requests that name it by its place: what finds those rules is elsewhere.
-    pub only_by_place: bool,
-}
-
-impl Selector {
-    /// True if one of the methods is `method`, in whatever case.
-    #[must_use]
-    pub fn has_method(&self, method: &str) -> bool {
-        // Whoever limits reading limits looking at the head of it.
-        let method = if method.eq_ignore_ascii_case("HEAD") { ["GET", method] } else { [method, method] };
-        self.methods.iter().any(|known| method.iter().any(|method| known.eq_ignore_ascii_case(method)))
-    }
-
-    /// The first entry that none of a descriptor's stands for.
-    #[must_use]
-    pub fn missing_entry(&self, descriptor: &[Entry<'_>]) -> Option<&EntryPattern> {
-        self.descriptor.iter().find(|wanted| !descriptor.iter().any(|entry| wanted.matches(entry)))
-    }
 }
 
 /// What a rule counts by: any of these together; none of them means everybody shares one state.
@@ -218,6 +184,16 @@ pub struct Override {
     pub identifier: Pattern,
     /// Which.
     pub limits: Limits,
+    /// The first instant at which they do not apply any more; without one they apply for ever.
+    pub until: Option<Timestamp>,
+}
+
+impl Override {
+    /// Whether the override applies at `now`, to whoever it is for.
+    #[must_use]
+    pub fn is_in_force(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
 }
 
 /// Whether a rule decides.

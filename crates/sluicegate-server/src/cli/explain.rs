@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use sluicegate::clock::{Clock as _, SystemClock};
 
 use super::Error;
 use crate::config::Config;
@@ -84,7 +85,8 @@ fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, Outcome), Error> {
         return Ok((text, Outcome::Allowed));
     }
     let question = args.selectors.question(&config, env).map_err(Box::new)?;
-    let report = Report::new(surroundings(&config, &store, instances), &question.request())?;
+    let surroundings = surroundings(&config, &store, instances);
+    let report = Report::new(surroundings, &question.request(), SystemClock::new().now())?;
     let text =
         if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { words::text(&report) };
     Ok((text, report.outcome))

@@ -26,7 +26,9 @@ mod descriptor;
 mod gateway;
 mod identity;
 mod listeners;
+mod matching;
 mod redis;
+mod tiers;
 
 use gateway::{boolean, path_pattern};
 
@@ -138,7 +140,7 @@ fn top_property(key: &str) -> Value {
         "tiers" => json!({
             "description": "The tiers that rules and requests may name.",
             "type": "array",
-            "items": reference("name"),
+            "items": { "anyOf": [reference("name"), tiers::tier()] },
             "maxItems": TIERS_MAX,
             "uniqueItems": true,
             "default": [],
@@ -323,6 +325,9 @@ fn match_property(key: &str) -> Value {
                 "examples": [["POST", "PUT"]],
             })
         }
+        "host" => matching::host(),
+        "header" => matching::header(),
+        "claim" => matching::claim(),
         "credential" => json!({
             "description": "unverified: the rule guards the verification of credentials instead of requests, by ip or global.",
             "anyOf": [word_of(CREDENTIALS), reference("variable")],
@@ -336,6 +341,7 @@ fn override_property(key: &str) -> Value {
     match key {
         "identifier" => described("pattern", "Whose.", &["vip-*"]),
         "limits" => reference("limits"),
+        "until" => tiers::until(),
         _ => unknown(),
     }
 }

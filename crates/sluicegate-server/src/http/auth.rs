@@ -24,7 +24,7 @@ use axum::http::StatusCode;
 use axum::http::header::HeaderName;
 use axum::response::Response;
 use axum::routing::{MethodRouter, get};
-use sluicegate::gate::Admission;
+use sluicegate::gate::{Admission, Head};
 use sluicegate::identify::address::{TrustedProxies, normalised};
 
 use self::original::Original;
@@ -54,7 +54,10 @@ async fn auth(
     let deny_status = deny_status(question.uri.query().unwrap_or_default())?;
     let original = Original::read(question, proxies.trusted_header())?;
     let path = admit::path(original.target.path())?;
-    admit::admit(&app, original.method.as_str(), &path, &original.headers, peer.ip())
+    // The proxy has said the host in the fields, and the authority of the question is our own.
+    let asked =
+        Head { method: original.method.as_str(), path: &path, authority: None, headers: &original.headers };
+    admit::admit(&app, &asked, peer.ip())
         .await
         .map(|admission| allowed(&app, admission.as_ref()))
         .map_err(|problem| denied_as(deny_status, problem))

@@ -40,7 +40,7 @@ use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
 use sluicegate::answer::remove_rate_limit_headers;
 use sluicegate::clock::Clock as _;
-use sluicegate::gate::Admission;
+use sluicegate::gate::{Admission, Head};
 use sluicegate::identify::Caller;
 use sluicegate::path::Path;
 use sluicegate::problem::is_grpc;
@@ -159,8 +159,9 @@ impl Shared {
         self.mark.check(&head.headers)?;
         let target = Target::of(&head)?;
         let path = target.path()?;
-        let admitted =
-            admit::admit(&self.app, head.method.as_str(), &path, &head.headers, client.peer.ip()).await?;
+        let (method, authority) = (head.method.as_str(), target.host());
+        let asked = Head { method, path: &path, authority, headers: &head.headers };
+        let admitted = admit::admit(&self.app, &asked, client.peer.ip()).await?;
         let Some(Admission { caller, decision }) = admitted else {
             return self.forward(head, body, &target, &path, client, limits).await;
         };

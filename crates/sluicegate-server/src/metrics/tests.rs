@@ -129,6 +129,7 @@ fn every_series_is_there_from_the_start() {
     rule.overrides = vec![sluicegate::rules::Override {
         identifier: Pattern::new("vip"),
         limits: Limits::all("a", [(None, window)]),
+        until: None,
     }];
     let rules = RuleSet::new(vec![rule, hourly("b", 1)], Vec::new(), Unmatched::Allow).expect("valid rules");
     let text = Metrics::new(&rules, Some("brought")).text(&GAUGES);

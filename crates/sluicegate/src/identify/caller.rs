@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "jwt")]
 use super::token::Claims;
-use crate::identity::{DEFAULT_TENANT, Identity};
+use crate::identity::{DEFAULT_TENANT, Identity, Values};
 
 /// Whom a credential stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +69,16 @@ impl Caller {
             Who::Token(claims) => claims.tier.as_deref(),
             Who::Key(principal) => principal.tier.as_deref(),
             Who::Claimed(_) | Who::Address => None,
+        }
+    }
+
+    /// The claims of its token, as far as rules ask for them; nothing where there is no token.
+    #[must_use]
+    pub fn claims(&self) -> Option<&dyn Values> {
+        match &self.who {
+            #[cfg(feature = "jwt")]
+            Who::Token(claims) => Some(&**claims),
+            Who::Key(_) | Who::Claimed(_) | Who::Address => None,
         }
     }
 

@@ -36,6 +36,7 @@ mod cache;
 mod claims;
 mod error;
 mod jwks;
+mod kept;
 mod keys;
 mod members;
 mod options;
@@ -52,8 +53,10 @@ pub use parts::{KID_BYTES_MAX, TOKEN_BYTES_MAX};
 pub use remote::{FETCH_MAX, Fetched, Fetching, KeySource, UNKNOWN_PAUSE};
 
 use crate::clock::Clock;
+use arc_swap::ArcSwap;
 use cache::{Fingerprint, Verified};
 use claims::Expected;
+use kept::{Kept, Wanted};
 use keys::Origin;
 use members::{Member, Members};
 use parts::{Header, Parts};
@@ -65,6 +68,8 @@ use std::sync::Arc;
 pub struct Tokens {
     issuers: Vec<Issuer>,
     verified: Verified,
+    /// The claims that are kept.
+    wanted: ArcSwap<Box<Wanted>>,
 }
 
 /// One issuer.
@@ -82,7 +87,17 @@ impl Tokens {
     pub fn new(issuers: Vec<IssuerOptions>) -> Result<Self, IssuerError> {
         options::check(&issuers)?;
         let issuers = issuers.into_iter().map(IssuerOptions::into_issuer).collect();
-        Ok(Self { issuers, verified: Verified::new(VERIFIED_MAX) })
+        let wanted = ArcSwap::from_pointee(Box::default());
+        Ok(Self { issuers, verified: Verified::new(VERIFIED_MAX), wanted })
+    }
+
+    /// Keeps the claims of these names, in order, from every token that is verified from now on.
+    pub(super) fn want_claims<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
+        let names: Box<Wanted> = names.into_iter().map(Box::from).collect();
+        // The same names again are no reason to verify anything anew.
+        if **self.wanted.load() != names {
+            self.wanted.store(Arc::new(names));
+        }
     }
 
     /// The claims of a token that was verified before and still is good at `now`. This costs one hash.
@@ -91,7 +106,8 @@ impl Tokens {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
-        self.verified.get(&Fingerprint::of(token), now)
+        let claims = self.verified.get(&Fingerprint::of(token), now)?;
+        claims.kept.is_for(&self.wanted.load()).then_some(claims)
     }
 
     /// Verifies a token at `now`, whether it is known or not.
@@ -136,7 +152,8 @@ impl Tokens {
         let issuer = issuer.ok_or_else(|| {
             TokenError::new(TokenErrorKind::Issuer, "the token's issuer is not one that is trusted here")
         })?;
-        Ok((issuer, issuer.expected.claims(&members, now)?))
+        let kept = Kept::of(&members, &self.wanted.load_full());
+        Ok((issuer, issuer.expected.claims(&members, now, kept)?))
     }
 }
 

@@ -113,10 +113,9 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         requests: &[Request<'_>],
         action: Action,
     ) -> Result<Decisions, CheckError> {
-        let began = self.began(rules);
-        let joint = Joint::new(rules, requests)?;
-        let now = self.clock.now();
-        let began = began.unwrap_or(now);
+        let began = self.clock.now();
+        let joint = Joint::new(rules, requests, began)?;
+        let now = if self.is_worth_measuring(rules) { self.clock.now() } else { began };
         // What no rule covers is denied without asking, and nothing is charged for the others then.
         let is_covered = rules.unmatched() == Unmatched::Allow || joint.is_covered();
         let done = if action == Action::Charge && !is_covered { Action::Peek } else { action };
@@ -221,7 +220,7 @@ struct Part {
 type ByPlace = SmallVec<[Option<OnStoreFailure>; 4]>;
 
 impl<'a> Joint<'a> {
-    fn new(rules: &'a RuleSet, requests: &[Request<'a>]) -> Result<Self, CheckError> {
+    fn new(rules: &'a RuleSet, requests: &[Request<'a>], now: Timestamp) -> Result<Self, CheckError> {
         let mut joint = Self {
             charges: SmallVec::new(),
             applied: SmallVec::new(),
@@ -231,7 +230,7 @@ impl<'a> Joint<'a> {
         };
         for request in requests {
             let is_free = request.cost.is_some_and(Cost::is_zero) || request.stage == Stage::Credential;
-            joint.add(rules, matched(rules, request)?, is_free)?;
+            joint.add(rules, matched(rules, request, now)?, is_free)?;
         }
         Ok(joint)
     }

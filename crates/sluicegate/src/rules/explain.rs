@@ -2,10 +2,11 @@
 
 use super::matching::{Source, UnknownTier};
 use super::pattern::Pattern;
-use super::{EntryPattern, Rule, RuleSet};
-use crate::identity::{Request, Stage};
+use super::{EntryPattern, NamedPattern, Override, Rule, RuleSet};
+use crate::identity::{Request, Stage, Values};
 use crate::path::PathPattern;
 use crate::store::Charge;
+use sluicegate_core::Timestamp;
 use std::ops::ControlFlow;
 
 /// A rule, and what it says of a request.
@@ -15,6 +16,8 @@ pub struct Explained<'a> {
     pub rule: &'a Rule,
     /// What it says.
     pub says: Says<'a>,
+    /// The override that would apply if its time was not over.
+    pub ended: Option<&'a Override>,
 }
 
 /// What a rule says of a request.
@@ -42,6 +45,12 @@ pub enum Mismatch<'a> {
     Method(&'a [Box<str>]),
     /// It applies to other paths, or the request has none.
     Path(&'a PathPattern),
+    /// It applies to other hosts, or the request names none.
+    Host(&'a Pattern),
+    /// It applies to requests with such a header field.
+    Header(&'a NamedPattern),
+    /// It applies to those whose token has such a claim.
+    Claim(&'a NamedPattern),
     /// It applies to what happens at another time.
     Stage(Stage),
     /// It applies to other descriptors, or the request has none; this entry is missing.
@@ -62,6 +71,9 @@ impl Mismatch<'_> {
             Self::Resource(_) => "resource",
             Self::Method(_) => "method",
             Self::Path(_) => "path",
+            Self::Host(_) => "host",
+            Self::Header(_) => "header",
+            Self::Claim(_) => "claim",
             Self::Stage(_) => "credential",
             Self::Descriptor(_) => "descriptor",
             Self::NotNamed => "place",
@@ -85,6 +97,12 @@ impl Mismatch<'_> {
                 Some(target) => format!("path {} does not match {}", target.path, pattern.text()),
                 None => format!("it is for the path {}, and the request has none", pattern.text()),
             },
+            Self::Host(pattern) => match request.target.and_then(|target| target.host) {
+                Some(host) => unfit(pattern, host),
+                None => format!("it is for the host {}, and the request has none", pattern.text()),
+            },
+            Self::Header(wanted) => self.unfit_value(wanted, request.target.and_then(|target| target.headers)),
+            Self::Claim(wanted) => self.unfit_value(wanted, request.target.and_then(|target| target.claims)),
             Self::Stage(Stage::Credential) => {
                 "it is for credentials that are not verified yet, not for what they ask".to_owned()
             }
@@ -99,20 +117,43 @@ impl Mismatch<'_> {
     }
 }
 
+impl Mismatch<'_> {
+    /// What was sent is not repeated: it may be a secret.
+    fn unfit_value(&self, wanted: &NamedPattern, values: Option<&dyn Values>) -> String {
+        let (kind, NamedPattern { name, pattern }) = (self.name(), wanted);
+        let mut is_there = false;
+        if let Some(values) = values {
+            values.each(name, &mut |_| is_there = true);
+        }
+        match is_there {
+            true => format!("{kind} {name} does not match {}", pattern.text()),
+            false => format!("it is for the {kind} {name}, and the request has none"),
+        }
+    }
+}
+
 impl RuleSet {
-    /// What every rule says of `request`, in the order of the rules. The charges are those of [`RuleSet::charges`].
+    /// What every rule says of `request` at `now`, in the order of the rules. The charges are those of [`RuleSet::charges`].
     ///
     /// # Errors
     /// If the request names a tier that this set does not know.
-    pub fn explain<'a>(&'a self, request: &Request<'a>) -> Result<Vec<Explained<'a>>, UnknownTier> {
+    pub fn explain<'a>(
+        &'a self,
+        request: &Request<'a>,
+        now: Timestamp,
+    ) -> Result<Vec<Explained<'a>>, UnknownTier> {
         self.check_tier(request.tier)?;
-        let explained = |(index, rule): (usize, &'a Rule)| Explained { rule, says: rule.says(request, index) };
+        let explained = |(index, rule): (usize, &'a Rule)| Explained {
+            rule,
+            says: rule.says(request, index, now),
+            ended: rule.ended_override(request, now),
+        };
         Ok(self.rules().iter().enumerate().map(explained).collect())
     }
 }
 
 impl Rule {
-    fn says<'a>(&'a self, request: &Request<'a>, index: usize) -> Says<'a> {
+    fn says<'a>(&'a self, request: &Request<'a>, index: usize, now: Timestamp) -> Says<'a> {
         let mut reasons = Vec::new();
         if request.rule.is_some_and(|place| place != index) {
             reasons.push(Mismatch::NotNamed);
@@ -124,7 +165,7 @@ impl Rule {
         if heard.is_break() || !reasons.is_empty() {
             return Says::Nothing(reasons);
         }
-        match self.terms(request, index) {
+        match self.terms(request, index, now) {
             (source, Some(charge)) => Says::Limited(source, charge),
             (source, None) => Says::Unlimited(source),
         }
@@ -138,6 +179,8 @@ mod tests {
     use crate::rules::{Limits, Mode, Override, Per, Unmatched};
     use proptest::prelude::*;
     use sluicegate_core::{Cost, Micros, Quota, SlidingWindow};
+
+    const NOW: Timestamp = Timestamp::now(1_705_312_800_000_000);
 
     fn limits(name: &str, limit: u64) -> Limits {
         let window = SlidingWindow::new(limit, Micros::from_secs(1)).unwrap();
@@ -153,10 +196,17 @@ mod tests {
         let mut rule = Rule::new("api", limits("api", 1));
         rule.selector.tenant = Some(Pattern::new("shop-*"));
         rule.selector.resource = Some(Pattern::new("api.payment.*"));
+        rule.selector.host = Some(Pattern::new("*.example"));
+        let wanted = |name: &str| vec![NamedPattern { name: name.into(), pattern: Pattern::new("gold") }];
+        rule.selector.headers = [wanted("x-plan"), wanted("x-none")].concat();
+        rule.selector.claims = wanted("plan");
         rule.per = Per::ADDRESS;
         rule.mode = Mode::Off;
+        let headers = vec![("x-plan", "secret")];
+        let target = Target { host: Some("example"), headers: Some(&headers), ..Target::new("GET", "/") };
         let (rules, request) = (set(vec![rule]), Request::new("api.read", "alice"));
-        let explained = rules.explain(&request).unwrap();
+        let request = Request { target: Some(target), ..request };
+        let explained = rules.explain(&request, NOW).unwrap();
         let Says::Nothing(reasons) = &explained[0].says else { panic!("{explained:?}") };
         let words: Vec<String> = reasons.iter().map(|reason| reason.reason(&request)).collect();
         assert_eq!(
@@ -165,10 +215,19 @@ mod tests {
                 "mode off",
                 "tenant default does not match shop-*",
                 "resource api.read does not match api.payment.*",
+                "host example does not match *.example",
+                "header x-plan does not match gold",
+                "it is for the header x-none, and the request has none",
+                "it is for the claim plan, and the request has none",
                 "it counts by client address, and the request has none",
             ]
         );
-        assert!(rules.explain(&request.tier("gold")).is_err());
+        assert!(rules.explain(&request.tier("gold"), NOW).is_err());
+    }
+
+    fn named_values() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
+        let pair = (prop::sample::select(vec!["n", "m"]), prop::sample::select(vec!["a", "b", "ab"]));
+        prop::collection::vec(pair, 0..=3)
     }
 
     /// A request that names a rule hears that rule only, and a rule that wants to be named hears nobody else.
@@ -180,9 +239,9 @@ mod tests {
         let by = |rule: Option<usize>| {
             let request = Request { rule, ..Request::new("api.read", "alice") };
             let places: Vec<usize> =
-                rules.charges(&request).unwrap().applied.iter().map(|applied| applied.rule).collect();
+                rules.charges(&request, NOW).unwrap().applied.iter().map(|applied| applied.rule).collect();
             let is_limited = |each: &Explained<'_>| matches!(each.says, Says::Limited(..));
-            let explained = rules.explain(&request).unwrap();
+            let explained = rules.explain(&request, NOW).unwrap();
             let limited: Vec<usize> = explained
                 .iter()
                 .enumerate()
@@ -207,7 +266,7 @@ mod tests {
         let rules = set(vec![rule]);
         let says = |entries: Option<&[Entry<'_>]>| {
             let request = Request { descriptor: entries, ..Request::new("r", "i") };
-            match &rules.explain(&request).unwrap()[0].says {
+            match &rules.explain(&request, NOW).unwrap()[0].says {
                 Says::Nothing(reasons) => reasons[0].reason(&request),
                 _ => "limited".to_owned(),
             }
@@ -232,13 +291,15 @@ mod tests {
         let methods = prop::sample::subsequence(vec![Box::from("GET"), Box::from("POST")], 0..=2);
         let stages = prop::sample::select(vec![Stage::Request, Stage::Credential]);
         let limits = (lists(), lists(), lists());
+        let values = || prop::collection::vec((prop::sample::select(vec!["n", "m"]), patterns()), 0..=2);
+        let http = (paths, methods, stages, patterns(), values(), values(), 0..4_u64);
         let entry = (prop::sample::select(vec!["k", "l"]), patterns());
         let entry = entry.prop_map(|(key, value)| EntryPattern { key: key.into(), value });
         let wanted = (proptest::collection::vec(entry, 0..3), proptest::bool::weighted(0.2));
-        let kinds = (paths, methods, stages, wanted);
-        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, limits, kinds);
-        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, limits, kinds)| {
-            let (path, methods, stage, (descriptor, only_by_place)) = kinds;
+        let parts = (patterns(), patterns(), patterns(), modes, pers, tiers, limits, (http, wanted));
+        parts.prop_map(|(tenant, resource, overridden, mode, per, tiers, limits, (http, wanted))| {
+            let (path, methods, stage, host, headers, claims, until) = http;
+            let (descriptor, only_by_place) = wanted;
             let (own, of_tiers, of_override) = limits;
             let mut rule = Rule { mode, per, ..Rule::new("r", own) };
             rule.selector.tenant = tenant;
@@ -246,13 +307,29 @@ mod tests {
             rule.selector.path = path.map(|path| PathPattern::parse(path).unwrap());
             rule.selector.methods = methods;
             rule.selector.stage = stage;
+            rule.selector.host = host;
+            let named = |(name, pattern): (&str, Option<Pattern>)| {
+                let pattern = pattern.unwrap_or_else(|| Pattern::new("*"));
+                NamedPattern { name: name.into(), pattern }
+            };
+            rule.selector.headers = headers.into_iter().map(named).collect();
+            rule.selector.claims = claims.into_iter().map(named).collect();
             rule.selector.descriptor = descriptor;
             rule.selector.only_by_place = only_by_place;
             rule.tiers = tiers.into_iter().map(|tier| (tier.into(), of_tiers.clone())).collect();
-            let overridden = overridden.map(|identifier| Override { identifier, limits: of_override });
+            let overridden = overridden.map(|identifier| {
+                // Over, over just now, or not yet.
+                let until = Some(Timestamp::from_micros(NOW.as_micros() + until - 1)).filter(|_| until < 3);
+                Override { identifier, limits: of_override, until }
+            });
             rule.overrides = overridden.into_iter().collect();
             rule
         })
+    }
+
+    fn remove(all: &mut Vec<NamedPattern>, one: &NamedPattern) {
+        let place = all.iter().position(|each| each == one).unwrap();
+        all.remove(place);
     }
 
     /// The rule without the cause of this reason.
@@ -263,6 +340,10 @@ mod tests {
             Mismatch::Resource(_) => rule.selector.resource = None,
             Mismatch::Method(_) => rule.selector.methods.clear(),
             Mismatch::Path(_) => rule.selector.path = None,
+            Mismatch::Host(_) => rule.selector.host = None,
+            // Two reasons may be the same.
+            Mismatch::Header(wanted) => remove(&mut rule.selector.headers, wanted),
+            Mismatch::Claim(wanted) => remove(&mut rule.selector.claims, wanted),
             Mismatch::Stage(_) => rule.selector.stage = Stage::Request,
             Mismatch::Descriptor(_) => rule.selector.descriptor.clear(),
             Mismatch::NotNamed => rule.selector.only_by_place = false,
@@ -282,6 +363,9 @@ mod tests {
             cost in proptest::option::of(0..3_u32),
             entries in proptest::option::of(proptest::collection::vec((0..2_usize, 0..3_usize), 0..3)),
             target in prop::sample::select(vec![None, Some(("GET", "/a")), Some(("HEAD", "/a/b")), Some(("PUT", "/"))]),
+            host in prop::sample::select(vec![None, Some("a"), Some("b")]),
+            headers in named_values(),
+            claims in proptest::option::of(named_values()),
         ) {
             let named = |(index, mut rule): (usize, Rule)| {
                 rule.space = crate::store::KeySpace::new(&format!("r{index}"));
@@ -296,13 +380,18 @@ mod tests {
                 tier,
                 address: address.map(Into::into),
                 cost: cost.map(Cost::new),
-                target: target.map(|(method, path)| Target { method, path }),
+                target: target.map(|(method, path)| Target {
+                    host,
+                    headers: Some(&headers),
+                    claims: claims.as_ref().map(|claims| claims as &dyn Values),
+                    ..Target::new(method, path)
+                }),
                 descriptor: entries.as_deref(),
                 ..Request::new(texts[resource], texts[identifier]).tenant(texts[tenant])
             };
-            let (matched, explained) = (rules.charges(&request).unwrap(), rules.explain(&request).unwrap());
+            let (matched, explained) = (rules.charges(&request, NOW).unwrap(), rules.explain(&request, NOW).unwrap());
             let mut limited = Vec::new();
-            for (index, Explained { rule, says }) in explained.iter().enumerate() {
+            for (index, Explained { rule, says, ended }) in explained.iter().enumerate() {
                 match says {
                     Says::Limited(source, charge) => limited.push((index, *source, format!("{charge:?}"))),
                     Says::Unlimited(source) => prop_assert!(rule.limits_of(*source).quotas().is_empty()),
@@ -317,6 +406,12 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(!matches!(says, Says::Nothing(_)), rule.matches(&request));
+                let over = rule.overrides.first().filter(|each| each.identifier.matches(texts[identifier]));
+                let is_over = over.is_some_and(|each| each.until.is_some_and(|until| until <= NOW));
+                prop_assert_eq!(ended.is_some(), is_over);
+                if let Says::Limited(source, _) | Says::Unlimited(source) = says {
+                    prop_assert_eq!(matches!(source, Source::Override(_)), over.is_some() && !is_over);
+                }
             }
             let charged = matched.applied.iter().zip(&matched.charges);
             let charged: Vec<_> =

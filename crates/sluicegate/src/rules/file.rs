@@ -39,6 +39,7 @@ mod suggest;
 mod syntax;
 #[cfg(test)]
 mod tests;
+pub mod tier;
 pub mod tree;
 pub mod value;
 
@@ -49,6 +50,7 @@ pub use section::{Pair, Section};
 
 use super::{RULES_MAX, Rule, RuleSet, Unmatched};
 use std::collections::HashMap;
+use tier::Tier;
 
 /// The top-level keys that [`read_rules`] reads.
 pub const KEYS: &[&str] = &["tiers", "unmatched", "rules"];
@@ -99,29 +101,26 @@ impl RuleSet {
 #[must_use]
 pub fn read_rules(top: &Section<'_>) -> Option<RuleSet> {
     let unmatched = top.optional("unmatched", Unmatched::default(), |each| each.choice(UNMATCHED));
-    let tiers = top.optional("tiers", Vec::new(), read_tiers);
+    let tiers = top.optional("tiers", Vec::new(), tier::read_tiers);
     let list = top.required("rules", "list the rules, or write `rules: []` to limit nothing")?;
     let rules = read_list(list, tiers.as_deref());
-    RuleSet::new(rules?, tiers?, unmatched?)
+    let tiers = tiers?.into_iter().map(|tier| tier.name).collect();
+    RuleSet::new(rules?, tiers, unmatched?)
         .map_or_else(|error| list.refuse(Wrong::new("not usable", error.to_string())), Some)
 }
 
-fn read_list(list: &Reader<'_>, tiers: Option<&[Box<str>]>) -> Option<Vec<Rule>> {
+fn read_list(list: &Reader<'_>, tiers: Option<&[Tier]>) -> Option<Vec<Rule>> {
     let items = list.list("write a list of rules, or [] to limit nothing")?;
     if items.len() > RULES_MAX {
         return list.refuse(Wrong::new(format!("{} rules", items.len()), format!("use at most {RULES_MAX}")));
     }
     let mut names = Names::default();
-    all(items.iter().map(|item| rule::read_rule(item, &mut names, tiers)))
-}
-
-fn read_tiers(reader: &Reader<'_>) -> Option<Vec<Box<str>>> {
-    let items = reader.list("write a list of names, for example [free, pro]")?;
-    if items.len() > TIERS_MAX {
-        return reader.refuse(Wrong::new(format!("{} tiers", items.len()), format!("use at most {TIERS_MAX}")));
-    }
-    let mut names = Names::default();
-    all(items.iter().map(|item| names.read(item)))
+    let known: Option<Vec<Box<str>>> = tiers.map(|tiers| tiers.iter().map(|tier| tier.name.clone()).collect());
+    all(items.iter().map(|item| {
+        let rule = rule::read_rule(item, &mut names, known.as_deref())?;
+        tier::check_algorithms(item, &rule, tiers.unwrap_or_default())?;
+        Some(rule)
+    }))
 }
 
 /// All items, if all are there. Every one is read, with all its problems, before the first absent one counts.

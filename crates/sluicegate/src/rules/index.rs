@@ -1,20 +1,23 @@
 //! Which rules may have a say in a request, without looking at all of them.
 //!
-//! Every rule stands on one shelf: under its exact tenant, its exact resource, or the text that its resource or path
-//! begins with, whichever it shares with the fewest other rules; or among those that are always looked at. A request
-//! finds the shelves of its own tenant, resource and path. What stands there may match and is looked at; what stands
+//! Every rule stands on one shelf: under its exact tenant, resource, host, or value of a header field or claim, or the text
+//! that its resource or path begins with, whichever it shares with the fewest other rules; or among those that are always
+//! looked at. A request finds the shelves of its own tenant, resource, path and so on. What stands there may match and is looked at; what stands
 //! elsewhere cannot. A decision among ten thousand rules so costs about what it costs among ten.
 //!
 //! It only leaves out what does not match: whether a rule matches, the rule itself says.
 
-use super::Rule;
 use super::pattern::Pattern;
-use crate::identity::Request;
+use super::{NamedPattern, Rule};
+use crate::identity::{Request, Target};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 /// So few rules are looked at one after the other in less time than it takes to find shelves.
 const INDEXED_FROM: usize = 16;
+
+/// By so many header fields and claims rules are found; every request is searched for all of them.
+const NAMES_MAX: usize = 8;
 
 /// Places of rules in their set, of which there are at most [`RULES_MAX`](super::RULES_MAX).
 pub(super) type Places = SmallVec<[u16; 16]>;
@@ -31,7 +34,24 @@ pub(super) struct Index {
     resources: Shelves,
     resource_starts: Starts,
     path_starts: Starts,
+    hosts: Shelves,
+    named: Vec<NamedShelves>,
     entries: HashMap<Box<str>, EntryShelves, foldhash::fast::RandomState>,
+}
+
+/// Shelves that are found by the values of one header field or claim.
+#[derive(Clone, Debug)]
+struct NamedShelves {
+    kind: Kind,
+    name: Box<str>,
+    shelves: Shelves,
+}
+
+/// What has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Header,
+    Claim,
 }
 
 /// Shelves for one key of a descriptor's entries.
@@ -58,6 +78,8 @@ enum Shelf<'r> {
     Resource(&'r str),
     ResourceStart(&'r str),
     PathStart(&'r str),
+    Host(&'r str),
+    Named(Kind, &'r str, &'r str),
     /// A key, and the value if only one will do.
     Entry(&'r str, Option<&'r str>),
 }
@@ -76,12 +98,18 @@ impl Index {
         let mut index = Self { is_used: true, ..Self::default() };
         // What is found by its place needs no other.
         for (place, rule) in (0..count).zip(rules).filter(|(_, rule)| !rule.selector.only_by_place) {
-            let least = shelves_of(rule).into_iter().min_by_key(|shelf| standing.get(shelf).copied());
+            let usable = shelves_of(rule).into_iter().filter(|shelf| index.has_room_for(shelf));
+            let least = usable.min_by_key(|shelf| standing.get(shelf).copied());
             index.shelf(least).push(place);
         }
         index.resource_starts.measure();
         index.path_starts.measure();
         index
+    }
+
+    fn has_room_for(&self, shelf: &Shelf<'_>) -> bool {
+        let Shelf::Named(kind, name, _) = shelf else { return true };
+        self.named.len() < NAMES_MAX || self.named.iter().any(|named| named.is(*kind, name))
     }
 
     fn shelf(&mut self, shelf: Option<Shelf<'_>>) -> &mut SmallVec<[u16; 4]> {
@@ -91,6 +119,8 @@ impl Index {
             Some(Shelf::Resource(name)) => (&mut self.resources, name),
             Some(Shelf::ResourceStart(name)) => (&mut self.resource_starts.shelves, name),
             Some(Shelf::PathStart(name)) => (&mut self.path_starts.shelves, name),
+            Some(Shelf::Host(name)) => (&mut self.hosts, name),
+            Some(Shelf::Named(kind, name, value)) => (self.named_shelves(kind, name), value),
             Some(Shelf::Entry(key, value)) => {
                 let shelves = self.entries.entry(key.into()).or_default();
                 match value {
@@ -100,6 +130,14 @@ impl Index {
             }
         };
         shelves.entry(name.into()).or_default()
+    }
+
+    fn named_shelves(&mut self, kind: Kind, name: &str) -> &mut Shelves {
+        let place = self.named.iter().position(|named| named.is(kind, name)).unwrap_or_else(|| {
+            self.named.push(NamedShelves { kind, name: name.into(), shelves: Shelves::default() });
+            self.named.len() - 1
+        });
+        &mut self.named[place].shelves
     }
 
     /// The places of all rules that may match `request`, ascending; `None` if they are so few that all may.
@@ -116,6 +154,8 @@ impl Index {
         self.resource_starts.of(request.resource).for_each(&mut add);
         if let Some(target) = request.target {
             self.path_starts.of(target.path).for_each(&mut add);
+            target.host.and_then(|host| self.hosts.get(host)).into_iter().for_each(&mut add);
+            self.named.iter().for_each(|named| named.find(&target, &mut add));
         }
         for entry in request.descriptor.unwrap_or_default() {
             if let Some(shelves) = self.entries.get(entry.key) {
@@ -124,11 +164,24 @@ impl Index {
             }
         }
         places.sort_unstable();
-        if request.descriptor.is_some() {
-            // Several entries may have one key.
-            places.dedup();
-        }
+        // A field that is sent twice, or two entries with one key, lead to a shelf twice.
+        places.dedup();
         places
+    }
+}
+
+impl NamedShelves {
+    fn is(&self, kind: Kind, name: &str) -> bool {
+        self.kind == kind && *self.name == *name
+    }
+
+    fn find(&self, target: &Target<'_>, add: &mut impl FnMut(&SmallVec<[u16; 4]>)) {
+        let values = match self.kind {
+            Kind::Header => target.headers,
+            Kind::Claim => target.claims,
+        };
+        let Some(values) = values else { return };
+        values.each(&self.name, &mut |value| self.shelves.get(value).into_iter().for_each(&mut *add));
     }
 }
 
@@ -162,6 +215,13 @@ fn shelves_of(rule: &Rule) -> SmallVec<[Shelf<'_>; 4]> {
     if let Some(start) = selector.path.as_ref().map(|path| path.start()).filter(|start| !start.is_empty()) {
         shelves.push(Shelf::PathStart(start));
     }
+    if let Some(host) = selector.host.as_ref().filter(|host| exact(host)) {
+        shelves.push(Shelf::Host(host.start()));
+    }
+    for (kind, all) in [(Kind::Header, &selector.headers), (Kind::Claim, &selector.claims)] {
+        let fixed = all.iter().filter(|wanted| exact(&wanted.pattern));
+        shelves.extend(fixed.map(|NamedPattern { name, pattern }| Shelf::Named(kind, name, pattern.start())));
+    }
     shelves.extend(selector.descriptor.iter().map(|entry| {
         let exact = entry.value.as_ref().filter(|value| value.is_exact());
         Shelf::Entry(&entry.key, exact.map(Pattern::start))
@@ -181,23 +241,35 @@ mod tests {
         let texts = || prop::sample::select(vec!["a", "ab", "abc", "a*", "ab*", "*c", "*", "é", "é*", "b.*.c"]);
         let paths = prop::sample::select(vec!["/", "/a", "/a/**", "/a/b", "/a/b*", "/*/b", "/**", "/ab/**/c"]);
         let of = |texts| proptest::option::weighted(0.6, texts);
+        let names = prop::sample::select(vec!["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"]);
+        let named = move || prop::collection::vec((names.clone(), texts()), 0..=2);
+        let http = (proptest::option::weighted(0.4, paths), of(texts()), named(), named());
         let entry = (prop::sample::select(vec!["k", "l"]), of(texts()));
         let entry =
             entry.prop_map(|(key, value)| EntryPattern { key: key.into(), value: value.map(Pattern::new) });
         let entries = prop_oneof![2 => Just(Vec::new()), 1 => proptest::collection::vec(entry, 1..3)];
-        let path = proptest::option::weighted(0.4, paths);
         let by_place = proptest::bool::weighted(0.1);
-        (of(texts()), of(texts()), path, entries, by_place).prop_map(
-            |(tenant, resource, path, entries, by_place)| {
+        (of(texts()), of(texts()), http, entries, by_place).prop_map(
+            |(tenant, resource, (path, host, headers, claims), entries, by_place)| {
                 let mut rule = Rule::new("r", Limits::Unlimited);
                 rule.selector.descriptor = entries;
                 rule.selector.only_by_place = by_place;
                 rule.selector.tenant = tenant.map(Pattern::new);
                 rule.selector.resource = resource.map(Pattern::new);
                 rule.selector.path = path.map(|path| PathPattern::parse(path).unwrap());
+                rule.selector.host = host.map(Pattern::new);
+                let wanted =
+                    |(name, text): (&str, &str)| NamedPattern { name: name.into(), pattern: Pattern::new(text) };
+                rule.selector.headers = headers.into_iter().map(wanted).collect();
+                rule.selector.claims = claims.into_iter().map(wanted).collect();
                 rule
             },
         )
+    }
+
+    fn values() -> impl Strategy<Value = Vec<(String, &'static str)>> {
+        let pair = (0..10_u8, prop::sample::select(vec!["a", "ab", "abc", "é"]));
+        prop::collection::vec(pair.prop_map(|(name, value)| (format!("n{name}"), value)), 0..12)
     }
 
     proptest! {
@@ -211,8 +283,15 @@ mod tests {
                 proptest::collection::vec((prop::sample::select(vec!["k", "l", "m"]), prop::sample::select(vec!["a", "abc", ""])), 0..4)
             ),
             path in proptest::option::of(prop::sample::select(vec!["/", "/a", "/a/b", "/a/bc", "/x/b", "/ab/x/y/c"])),
+            host in proptest::option::of(prop::sample::select(vec!["a", "ab", "abc", "x"])),
+            (headers, claims) in (values(), values()),
         ) {
-            let target = path.map(|path| Target { method: "GET", path });
+            let target = path.map(|path| Target {
+                host,
+                headers: Some(&headers),
+                claims: Some(&claims),
+                ..Target::new("GET", path)
+            });
             let entries: Option<Vec<Entry<'_>>> =
                 entries.map(|entries| entries.into_iter().map(|(key, value)| Entry { key, value }).collect());
             let descriptor = entries.as_deref();
@@ -231,12 +310,19 @@ mod tests {
     /// What the index is for: of ten thousand rules only a few are looked at.
     #[test]
     fn of_many_rules_only_a_few_are_candidates() {
+        let wanted = |name: &str, index: usize| {
+            let pattern = Pattern::new(&if index == 0 { "*".to_owned() } else { format!("value-{index}") });
+            NamedPattern { name: name.into(), pattern }
+        };
         let named = |index: usize| {
             let mut rule = Rule::new(&format!("r{index}"), Limits::Unlimited);
-            match index % 4 {
+            match index % 7 {
                 0 => rule.selector.resource = Some(Pattern::new(&format!("service.{index}.read"))),
                 1 => rule.selector.resource = Some(Pattern::new(&format!("service.{index}.*"))),
                 2 => rule.selector.path = Some(PathPattern::parse(&format!("/service/{index}/**")).unwrap()),
+                3 => rule.selector.host = Some(Pattern::new(&format!("host-{index}.example"))),
+                4 => rule.selector.headers = vec![wanted("x-customer", index), wanted("x-any", 0)],
+                5 => rule.selector.claims = vec![wanted("org", index)],
                 _ => {
                     rule.selector.tenant = Some(Pattern::new(&format!("tenant-{index}")));
                     rule.selector.resource = Some(Pattern::new("service.*"));
@@ -245,8 +331,16 @@ mod tests {
             rule
         };
         let set = RuleSet::new((0..10_000).map(named).collect(), Vec::new(), Unmatched::Allow).unwrap();
-        let target = Some(Target { method: "GET", path: "/service/4002/x" });
-        let request = Request { target, ..Request::new("service.4001.read", "i").tenant("tenant-4003") };
-        assert_eq!(set.index.candidates(&request).as_deref(), Some(&[4_001, 4_002, 4_003][..]));
+        let headers = vec![("x-customer", "value-4008"), ("x-any", "1"), ("x-customer", "value-4008")];
+        let claims = vec![("org", "value-4009")];
+        let target = Some(Target {
+            host: Some("host-4007.example"),
+            headers: Some(&headers),
+            claims: Some(&claims),
+            ..Target::new("GET", "/service/4006/x")
+        });
+        let request = Request { target, ..Request::new("service.4005.read", "i").tenant("tenant-4010") };
+        let found = set.index.candidates(&request);
+        assert_eq!(found.as_deref(), Some(&[4_005, 4_006, 4_007, 4_008, 4_009, 4_010][..]));
     }
 }

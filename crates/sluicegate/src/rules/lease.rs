@@ -171,7 +171,7 @@ mod tests {
         let good = rule(LeaseMode::Bounded, 100, bucket(10, 1));
         let lists = |quota: Quota| Limits::all("api", [(None, bucket(9, 1)), (None, quota)]);
         let identifier = Pattern::new("vip");
-        let overridden = Override { identifier, limits: lists(log.clone()) };
+        let overridden = Override { identifier, limits: lists(log.clone()), until: None };
         let with = Rule { overrides: vec![overridden], ..good.clone() };
         assert_eq!(
             refused(with),
@@ -193,7 +193,7 @@ mod tests {
         let four = NonZeroU32::new(4).unwrap();
         let with = |mode| {
             let limits = Limits::all("api", [(None, bucket(8, 8)), (None, bucket(800, 1_000))]);
-            let overrides = vec![Override { identifier: Pattern::new("vip"), limits }];
+            let overrides = vec![Override { identifier: Pattern::new("vip"), limits, until: None }];
             Rule {
                 overrides,
                 tiers: vec![("free".into(), Limits::Unlimited)],
@@ -211,7 +211,8 @@ mod tests {
     fn all_limits_of_strict_rules_become_smaller_and_no_others() {
         let set = |mode| {
             let limits = Limits::all("api", [(None, bucket(200, 100)), (None, bucket(1_000, 1_000))]);
-            let overrides = vec![Override { identifier: Pattern::new("vip"), limits: limits.clone() }];
+            let overrides =
+                vec![Override { identifier: Pattern::new("vip"), limits: limits.clone(), until: None }];
             let tiers = vec![("pro".into(), limits), ("free".into(), Limits::Unlimited)];
             let rule = Rule { tiers, overrides, ..rule(mode, 100, bucket(100, 100)) };
             let tiers = vec!["pro".into(), "free".into()];

@@ -1,13 +1,13 @@
 //! From a request to its charges: which rules match, which of their limits apply, and whose state they
-//! count. Pure: no clock, no store.
+//! count. Pure: no clock, no store; the time is an argument.
 
 use super::explain::Mismatch;
 use super::pattern::Pattern;
 use super::{DEADLINES, Limits, Mode, OnStoreFailure, Override, Per, Rule, RuleSet};
 use crate::identity::{Identity, Request};
 use crate::store::{Charge, Key, Subject};
-use sluicegate_core::Quota;
 use sluicegate_core::decision::Group;
+use sluicegate_core::{Quota, Timestamp};
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -94,13 +94,13 @@ impl<'a> Matched<'a> {
 
     /// Adds what a rule says, if it has a say.
     #[inline]
-    fn consider(&mut self, rules: &'a RuleSet, index: usize, request: &Request<'a>) {
+    fn consider(&mut self, rules: &'a RuleSet, index: usize, request: &Request<'a>, now: Timestamp) {
         let rule = &rules.rules()[index];
         if !rule.matches(request) {
             return;
         }
         self.any = true;
-        let (source, charge) = rule.terms(request, index);
+        let (source, charge) = rule.terms(request, index, now);
         if let Some(charge) = charge {
             self.charges.push(charge);
             self.applied.push(Applied { rule: index, source });
@@ -111,23 +111,23 @@ impl<'a> Matched<'a> {
 }
 
 impl RuleSet {
-    /// The charges of all rules that match `request`.
+    /// The charges of all rules that match `request` at `now`.
     ///
     /// # Errors
     /// If the request names a tier that this set does not know.
-    pub fn charges<'a>(&'a self, request: &Request<'a>) -> Result<Matched<'a>, UnknownTier> {
+    pub fn charges<'a>(&'a self, request: &Request<'a>, now: Timestamp) -> Result<Matched<'a>, UnknownTier> {
         self.check_tier(request.tier)?;
         let mut matched = Matched::nothing();
         if let Some(place) = request.rule {
             if place < self.rules().len() {
-                matched.consider(self, place, request);
+                matched.consider(self, place, request, now);
             }
             return Ok(matched);
         }
         match self.index.candidates(request) {
-            None => (0..self.rules().len()).for_each(|index| matched.consider(self, index, request)),
+            None => (0..self.rules().len()).for_each(|index| matched.consider(self, index, request, now)),
             Some(places) => {
-                places.into_iter().for_each(|place| matched.consider(self, usize::from(place), request));
+                places.into_iter().for_each(|place| matched.consider(self, usize::from(place), request, now));
             }
         }
         Ok(matched)
@@ -178,6 +178,21 @@ impl Rule {
         {
             tell(Mismatch::Path(pattern))?;
         }
+        if let Some(pattern) = &self.selector.host
+            && request.target.and_then(|target| target.host).is_none_or(|host| !pattern.matches(host))
+        {
+            tell(Mismatch::Host(pattern))?;
+        }
+        for wanted in &self.selector.headers {
+            if !wanted.fits(request.target.and_then(|target| target.headers)) {
+                tell(Mismatch::Header(wanted))?;
+            }
+        }
+        for wanted in &self.selector.claims {
+            if !wanted.fits(request.target.and_then(|target| target.claims)) {
+                tell(Mismatch::Claim(wanted))?;
+            }
+        }
         if self.selector.stage != request.stage {
             tell(Mismatch::Stage(self.selector.stage))?;
         }
@@ -197,8 +212,13 @@ impl Rule {
 
     /// Whose limits apply to a request that matches, and what it is charged; nothing where nothing is limited.
     #[inline]
-    pub(super) fn terms<'a>(&'a self, request: &Request<'a>, index: usize) -> (Source, Option<Charge<'a>>) {
-        let source = self.source(request);
+    pub(super) fn terms<'a>(
+        &'a self,
+        request: &Request<'a>,
+        index: usize,
+        now: Timestamp,
+    ) -> (Source, Option<Charge<'a>>) {
+        let source = self.source(request, now);
         let charge = match self.limits_of(source) {
             Limits::All { quotas, .. } => Some(self.charge(request, quotas, index)),
             Limits::Unlimited => None,
@@ -206,17 +226,33 @@ impl Rule {
         (source, charge)
     }
 
-    /// Which limits apply: an exact override, else the first pattern that matches, else the tier's, else the
+    /// Which limits apply at `now`: an exact override, else the first pattern that matches, else the tier's, else the
     /// rule's own.
     #[must_use]
-    pub fn source(&self, request: &Request<'_>) -> Source {
-        if let Identity::Named(identifier) = request.identity
-            && let Some(index) = first_override(&self.overrides, identifier)
-        {
+    pub fn source(&self, request: &Request<'_>, now: Timestamp) -> Source {
+        if let Some(index) = self.first_override(request, |each| each.is_in_force(now)) {
             return Source::Override(index);
         }
         let tier = request.tier.and_then(|tier| self.tiers.iter().position(|(name, _)| **name == *tier));
         tier.map_or(Source::Rule, Source::Tier)
+    }
+
+    /// The override that would apply to `request` if its time was not over at `now`.
+    #[must_use]
+    pub fn ended_override(&self, request: &Request<'_>, now: Timestamp) -> Option<&Override> {
+        let index = self.first_override(request, |_| true)?;
+        self.overrides.get(index).filter(|each| !each.is_in_force(now))
+    }
+
+    /// The first override that is for who asks, exact ones before patterns, among those that `counts` lets count.
+    fn first_override(&self, request: &Request<'_>, counts: impl Fn(&Override) -> bool) -> Option<usize> {
+        let Identity::Named(identifier) = request.identity else { return None };
+        let position = |exact: bool| {
+            self.overrides.iter().position(|each| {
+                each.identifier.is_exact() == exact && each.identifier.matches(identifier) && counts(each)
+            })
+        };
+        if self.overrides.is_empty() { None } else { position(true).or_else(|| position(false)) }
     }
 
     /// The limits that `source` stands for.
@@ -258,13 +294,4 @@ impl Per {
             address: if self.address { request.address } else { None },
         }
     }
-}
-
-fn first_override(overrides: &[Override], identifier: &str) -> Option<usize> {
-    let position = |exact: bool| {
-        overrides
-            .iter()
-            .position(|each| each.identifier.is_exact() == exact && each.identifier.matches(identifier))
-    };
-    if overrides.is_empty() { None } else { position(true).or_else(|| position(false)) }
 }

@@ -125,7 +125,7 @@ fn step_holds(limiter: &TestLimiter, clock: &ManualClock, step: Step) -> Result<
     limiter.store().set(step.trouble.map(Trouble::Fails));
     let request = Request::new("r", step.identifier).cost(Cost::new(step.cost));
     let rules = limiter.rules();
-    let charges = rules.charges(&request).unwrap().charges;
+    let charges = rules.charges(&request, now).unwrap().charges;
     let before = standing(limiter, &charges, now);
     let has_local_room = has_local_room(limiter, &charges, now);
     let outcome = block_on(limiter.check(&request));

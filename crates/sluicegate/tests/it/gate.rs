@@ -5,6 +5,7 @@ use sluicegate::clock::ManualClock;
 use sluicegate::core::Timestamp;
 use sluicegate::gate::{Admission, Gate, Head, Refusal};
 use sluicegate::identify::api_key::{ApiKeys, KeyHash};
+use sluicegate::identify::token::{IssuerOptions, Keys, Tokens};
 use sluicegate::identify::{Identify, Principal, Reason, Source};
 use sluicegate::path::{EncodedSlashes, Path};
 use sluicegate::rules::RuleSet;
@@ -49,7 +50,7 @@ async fn ask(gate: &TestGate, method: &str, path: &str, key: Option<&str>) -> Re
         headers.insert(KEY, HeaderValue::from_str(key).unwrap());
     }
     let path = Path::parse(path, EncodedSlashes::Refuse).unwrap();
-    gate.decide(&Head { method, path: &path, headers: &headers }, [192, 0, 2, 7].into()).await
+    gate.decide(&Head { method, path: &path, authority: None, headers: &headers }, [192, 0, 2, 7].into()).await
 }
 
 async fn outcome(gate: &TestGate, method: &str, path: &str, key: Option<&str>) -> &'static str {
@@ -123,4 +124,89 @@ rules: [{ name: guard, match: { credential: unverified, path: /login }, per: ip,
     assert_eq!(outcome(&gate, "GET", "/login", Some("nobodys")).await, "guarded");
     assert_eq!(outcome(&gate, "GET", "/", Some("nobodys")).await, "unknown_key");
     assert_eq!(outcome(&gate, "GET", "/", Some("alices")).await, "denied");
+}
+
+/// A gate that knows callers by tokens of one issuer, or else by their address.
+fn gate_of_tokens(rules: &str) -> TestGate {
+    let rules = RuleSet::from_yaml(rules, "t.yaml", &Environment::new()).unwrap();
+    let clock = ManualClock::at(Timestamp::now(1_705_312_800_000_000));
+    let issuer = IssuerOptions::new("https://id.example", ["api"], Keys::secret(SECRET).unwrap());
+    let tokens = Tokens::new(vec![issuer]).unwrap();
+    let identify = Identify::new(vec![Source::Tokens(tokens), Source::Address]);
+    Gate::new(Limiter::new(rules, MemoryStore::default(), clock).observed(Arc::new(Tiers::default())), identify)
+}
+
+const SECRET: &[u8] = b"a secret that nobody else knows.";
+
+fn token(secret: &[u8], more: &serde_json::Value) -> String {
+    let mut claims =
+        serde_json::json!({ "iss": "https://id.example", "aud": "api", "sub": "alice", "exp": 1_705_316_400 });
+    claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let key = jsonwebtoken::EncodingKey::from_secret(secret);
+    jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
+}
+
+/// The names of the rules that limit a request for `/` with these header fields, and for this host.
+async fn limited_by(gate: &TestGate, authority: Option<&str>, fields: &[(&'static str, &str)]) -> Vec<String> {
+    let named = |(name, value): &(&'static str, &str)| {
+        (HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap())
+    };
+    let headers: HeaderMap = fields.iter().map(named).collect();
+    let path = Path::parse("/", EncodedSlashes::Refuse).unwrap();
+    let head = Head { method: "GET", path: &path, authority, headers: &headers };
+    let admission = gate.decide(&head, [192, 0, 2, 7].into()).await.unwrap();
+    admission.decision.limits().map(|limit| limit.rule.to_owned()).collect()
+}
+
+const BY_HEAD: &str = "
+rules:
+  - { name: host, match: { host: '*.Example.com' }, limits: [{ algorithm: fixed_window, limit: 100, window: 1h }] }
+  - { name: header, match: { header: { X-Plan: gold*, x-region: '*' } },
+      limits: [{ algorithm: fixed_window, limit: 100, window: 1h }] }
+";
+
+#[tokio::test]
+async fn rules_see_hosts_and_header_fields() {
+    let gate = gate_of_tokens(BY_HEAD);
+    let none: [&str; 0] = [];
+    assert_eq!(limited_by(&gate, None, &[("host", "API.example.COM:8443")]).await, ["host"]);
+    assert_eq!(limited_by(&gate, Some("a.example.com"), &[("host", "elsewhere")]).await, ["host"]);
+    assert_eq!(limited_by(&gate, Some("elsewhere"), &[("host", "a.example.com")]).await, none);
+    assert_eq!(limited_by(&gate, None, &[]).await, none);
+    assert_eq!(limited_by(&gate, None, &[("x-plan", "gold-2"), ("x-region", "eu")]).await, ["header"]);
+    // Any of several values; and one that is no text is a value all the same.
+    let several = [("x-plan", "free"), ("x-plan", "gold"), ("x-region", "\u{80}")];
+    assert_eq!(limited_by(&gate, None, &several).await, ["header"]);
+    assert_eq!(limited_by(&gate, None, &[("x-plan", "Gold"), ("x-region", "eu")]).await, none);
+    assert_eq!(limited_by(&gate, None, &[("x-plan", "gold")]).await, none);
+    // The API has no such things, so these rules are not for it.
+    let plain = gate.limiter().check(&sluicegate::Request::new("r", "alice")).await.unwrap();
+    assert_eq!(plain.limits().count(), 0);
+}
+
+const BY_CLAIM: &str = "
+rules:
+  - { name: plan, match: { claim: { plan: gold } }, limits: [{ algorithm: fixed_window, limit: 100, window: 1h }] }
+  - { name: groups, match: { claim: { groups: team-*, staff: 'true' } },
+      limits: [{ algorithm: fixed_window, limit: 100, window: 1h }] }
+";
+
+#[tokio::test]
+async fn rules_see_claims_of_verified_tokens_also_of_those_that_were_verified_before_the_rules_came() {
+    let gate = gate_of_tokens("rules: []");
+    let bearer = |token: String| format!("Bearer {token}");
+    let gold = bearer(token(SECRET, &serde_json::json!({ "plan": "gold" })));
+    let team =
+        bearer(token(SECRET, &serde_json::json!({ "groups": ["x", "team-1"], "staff": true, "plan": "free" })));
+    let none: [&str; 0] = [];
+    for credential in [&gold, &team] {
+        assert_eq!(limited_by(&gate, None, &[("authorization", credential)]).await, none);
+    }
+    gate.replace_rules(RuleSet::from_yaml(BY_CLAIM, "t.yaml", &Environment::new()).unwrap());
+    for _ in 0..2 {
+        assert_eq!(limited_by(&gate, None, &[("authorization", &gold)]).await, ["plan"]);
+        assert_eq!(limited_by(&gate, None, &[("authorization", &team)]).await, ["groups"]);
+    }
+    // Nobody claims anything without a token, whatever he sends.
+    assert_eq!(limited_by(&gate, None, &[("plan", "gold")]).await, none);
 }

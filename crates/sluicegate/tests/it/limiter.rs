@@ -82,7 +82,11 @@ fn identifiers_are_counted_within_their_tenant_and_global_spans_tenants() {
 fn limits_come_from_the_exact_override_then_the_wildcard_then_the_tier_then_the_rule() {
     let mut rule = Rule::new("api", limits("api", 1));
     rule.tiers = vec![("pro".into(), limits("api", 2)), ("admin".into(), Limits::Unlimited)];
-    let over = |pattern, capacity| Override { identifier: Pattern::new(pattern), limits: limits("api", capacity) };
+    let over = |pattern, capacity| Override {
+        identifier: Pattern::new(pattern),
+        limits: limits("api", capacity),
+        until: None,
+    };
     rule.overrides = vec![over("vip-*", 3), over("*-7", 9), over("vip-7", 4)];
     let limiter = limiter(vec![rule]);
     assert_eq!(admitted(&limiter, Request::new("r", "anyone")), 1);
@@ -92,6 +96,25 @@ fn limits_come_from_the_exact_override_then_the_wildcard_then_the_tier_then_the_
     assert_eq!(admitted(&limiter, Request::new("r", "vip-1").tier("pro")), 3);
     assert_eq!(admitted(&limiter, Request::new("r", "vip-7").tier("pro")), 4, "exact before patterns");
     assert_eq!(admitted(&limiter, Request::new("r", "other-7")), 9);
+}
+
+#[test]
+fn an_override_ends_at_its_instant_and_leaves_what_was_used() {
+    let mut rule = Rule::new("api", limits("api", 1));
+    let over = |pattern, capacity, seconds: Option<u64>| {
+        let until = seconds.map(|seconds| START.plus(Micros::from_secs(seconds)));
+        Override { identifier: Pattern::new(pattern), limits: limits("api", capacity), until }
+    };
+    rule.overrides = vec![over("vip-*", 5, Some(2)), over("vip-7", 9, Some(1)), over("v*", 3, None)];
+    let limiter = limiter(vec![rule]);
+    let limit = |identifier| check(&limiter, Request::new("r", identifier)).limits().next().unwrap().verdict.limit;
+    assert_eq!((limit("vip-7"), limit("vip-1"), limit("vera")), (9, 5, 3));
+    limiter.clock().advance(Micros::from_micros(999_999));
+    assert_eq!(limit("vip-7"), 9);
+    limiter.clock().advance(Micros::from_micros(1));
+    assert_eq!((limit("vip-7"), limit("vip-1")), (5, 5), "the exact one has ended");
+    limiter.clock().advance(Micros::from_secs(1));
+    assert_eq!((limit("vip-7"), limit("vip-1"), limit("other")), (3, 3, 1));
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn a_rule_that_only_watches_denies_none_of_them() {
 fn a_shared_state_under_two_limits_is_held_to_the_smaller() {
     let mut shared = rule("shared", Per::GLOBAL, 5);
     let limits = Limits::all("shared", [(None, yearly(2))]);
-    shared.overrides = vec![Override { identifier: Pattern::new("alice"), limits }];
+    shared.overrides = vec![Override { identifier: Pattern::new("alice"), limits, until: None }];
     block_on(async {
         for order in [["alice", "bob"], ["bob", "alice"]] {
             let limiter = memory(set(vec![shared.clone()]));

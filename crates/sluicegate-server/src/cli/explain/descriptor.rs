@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 
 use clap::Args;
 use serde::Serialize;
+use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::identity::{Entry, Identity, resource_of};
 use sluicegate::rules::envoy::explain::End;
 use sluicegate::rules::envoy::{Explanation, Found, How, Step};
@@ -117,7 +118,8 @@ fn explained(
         ..Request::new(&resource, "").tenant(domain)
     };
     request.validate().map_err(CheckError::from)?;
-    let mut report = Report::new(super::surroundings(config, store, instances), &request)?;
+    let surroundings = super::surroundings(config, store, instances);
+    let mut report = Report::new(surroundings, &request, SystemClock::new().now())?;
     // Thousands of others would say that they are not meant.
     report.rules.retain(|rule| rule.matches);
     Ok(report)

@@ -1,5 +1,6 @@
 //! Which request is explained: one as `check` would ask it, or an HTTP request as the gateway would see it.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use axum::http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -7,6 +8,7 @@ use clap::Args;
 use futures_util::FutureExt as _;
 use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::core::Cost;
+use sluicegate::gate::Head;
 use sluicegate::identify::{Caller, Looked};
 use sluicegate::identity::{DEFAULT_TENANT, Identity, Stage, Target};
 use sluicegate::path::{EncodedSlashes, Path};
@@ -76,6 +78,8 @@ pub(super) struct Question<'s> {
     caller: Option<Caller>,
     path: Option<Path<'s>>,
     resource: String,
+    headers: HeaderMap,
+    host: Option<String>,
     tier: Option<String>,
 }
 
@@ -99,7 +103,11 @@ impl Selectors {
             Some(caller) => caller.tier().filter(|tier| is_known(tier, &config.rules)).map(str::to_owned),
             None => self.tier.clone(),
         };
-        Ok(Question { selectors: self, caller, path, resource, tier })
+        let headers: HeaderMap = self.header.iter().cloned().collect();
+        let host = path.as_ref().and_then(|path| {
+            Head { method: "GET", path, authority: None, headers: &headers }.host().map(Cow::into_owned)
+        });
+        Ok(Question { selectors: self, caller, path, resource, headers, host, tier })
     }
 
     fn from(&self) -> IpAddr {
@@ -119,6 +127,7 @@ impl Selectors {
             return Err(QuestionError::RemoteKeys(issuer));
         }
         let identify = identify(settings, config.proxies.clone(), env.variables())?;
+        identify.want_claims(&config.rules);
         let now = SystemClock::new().now();
         match identify.look(&headers, self.from(), now)? {
             Looked::Known(caller) => Ok(caller),
@@ -147,10 +156,12 @@ impl Question<'_> {
                 .map(|_| self.caller.as_ref().map_or_else(|| selectors.from(), Caller::counted)),
             tier: self.tier.as_deref(),
             cost: selectors.cost.map(Cost::new),
-            target: self
-                .path
-                .as_ref()
-                .map(|path| Target { method: selectors.method.as_deref().unwrap_or("GET"), path: path.matched() }),
+            target: self.path.as_ref().map(|path| Target {
+                host: self.host.as_deref(),
+                headers: Some(&self.headers),
+                claims: self.caller.as_ref().and_then(Caller::claims),
+                ..Target::new(selectors.method.as_deref().unwrap_or("GET"), path.matched())
+            }),
             stage: Stage::Request,
             descriptor: None,
             rule: None,

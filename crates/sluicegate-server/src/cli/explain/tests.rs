@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cli::{Cli, Command};
 use crate::settings::StoreUrl;
+use sluicegate::core::Timestamp;
 use sluicegate::rules::file::Environment;
 
 const RULES: &str = r#"
@@ -36,6 +37,9 @@ rules:
   - { name: old, mode: off, match: { tenant: acme }, limits: unlimited }
 "#;
 
+/// An hour before the end of an override, and an hour after that of another.
+const NOW: Timestamp = Timestamp::now(1_798_675_200_000_000);
+
 /// What is explained of this request, with this configuration and store.
 fn report(yaml: &str, store: &str, arguments: &[&str]) -> Result<Report, String> {
     let config = Config::parse(yaml, "test", &Environment::new()).expect("a good file");
@@ -44,7 +48,8 @@ fn report(yaml: &str, store: &str, arguments: &[&str]) -> Result<Report, String>
     let instances = config.redis.min_instances;
     let store = StoreUrl::parse(store).expect("a store");
     let question = args.selectors.question(&config, &Env::default()).map_err(|error| error.to_string())?;
-    Report::new(surroundings(&config, &store, instances), &question.request()).map_err(|error| error.to_string())
+    let surroundings = surroundings(&config, &store, instances);
+    Report::new(surroundings, &question.request(), NOW).map_err(|error| error.to_string())
 }
 
 fn asking<'a>(resource: &'a str, identifier: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -249,4 +254,24 @@ fn what_the_gateway_would_refuse_is_told_with_the_reason() {
         .replace("  - ip: {}", "  - jwt: { issuer: i, audience: a, jwks_url: 'https://id.example/' }\n  - ip: {}");
     let error = report(&remote, MEMORY, &["--path", "/", "--header", "Authorization: Bearer x"]).unwrap_err();
     assert!(error.starts_with("the keys of i are at a URL, and nobody is asked here"), "{error}");
+}
+
+#[test]
+fn an_override_whose_time_is_over_is_named_with_its_end() {
+    let rules = r#"
+rules:
+  - name: payments
+    limits: [ { algorithm: fixed_window, limit: 5, window: 1d } ]
+    overrides:
+      - { identifier: "vip-1", limits: unlimited, until: "2026-12-31T01:00:00Z" }
+      - { identifier: "vip-*", limits: unlimited, until: "2026-12-30T23:00:00Z" }
+"#;
+    let of = |identifier| report(rules, "memory", &asking("r", identifier, &[])).expect("a good request");
+    let (before, after) = (of("vip-1"), of("vip-2"));
+    let terms = |report: &Report| serde_json::to_value(&report.rules[0].terms).expect("JSON");
+    assert_eq!((&terms(&before)["limitsOf"]["kind"], terms(&before).get("ended")), (&json!("override"), None));
+    assert_eq!(terms(&after)["limitsOf"]["kind"], "rule");
+    assert_eq!(terms(&after)["ended"], json!({ "name": "vip-*", "until": "2026-12-30T23:00:00Z" }));
+    let text = words::text(&after);
+    assert!(text.contains("the override vip-* ended at 2026-12-30T23:00:00Z"), "{text}");
 }

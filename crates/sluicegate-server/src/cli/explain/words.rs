@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use sluicegate::rules::file::value::UNITS;
 
-use crate::explain::{Asked, Bound, Bucket, LeaseReport, LimitReport, Outcome, Report, RuleReport, Terms};
+use crate::explain::{Asked, Bound, Bucket, Ended, LeaseReport, LimitReport, Outcome, Report, RuleReport, Terms};
 
 /// Why a store that charges ahead never does it with this request.
 const NOT_THIS_REQUEST: &str =
@@ -62,6 +62,9 @@ fn describe(text: &mut String, rule: &RuleReport, report: &Report) {
     };
     line("mode", mode(terms.mode));
     line("limits", &limits_of(terms));
+    if let Some(Ended { name, until }) = &terms.ended {
+        line("", &format!("the override {name} ended at {until}"));
+    }
     if let (Some(key), Some(cost)) = (&terms.key, terms.cost) {
         line("key", key);
         line("cost", &cost.to_string());

@@ -143,7 +143,7 @@ impl Judge {
         if self.is_named && !logged.identity.is_empty() {
             return self.decide_named(logged, &path, headers);
         }
-        let head = Head { method: logged.method, path: &path, headers };
+        let head = Head { method: logged.method, path: &path, authority: None, headers };
         match answered(logged.line, self.gate.decide(&head, logged.peer).now_or_never())? {
             Ok(admission) => Ok(Judged::Decided(Who::Address(admission.caller.counted()), admission.decision)),
             Err(Refusal::Unauthorized(_)) => Ok(Judged::Unauthorized),
@@ -167,7 +167,7 @@ impl Judge {
             tenant,
             address: Some(counted(client, self.ipv6_prefix)),
             tier: is_known.then_some(logged.tier),
-            target: Some(Target { method: logged.method, path: path.matched() }),
+            target: Some(Target::new(logged.method, path.matched())),
             ..Request::new(&resource, logged.identity)
         };
         match answered(logged.line, limiter.check(&request).now_or_never())? {

@@ -78,7 +78,7 @@ impl Ladders {
 
     fn decided(&mut self, decided: &Decided<'_>) {
         // The limiter has just matched the same request, so this does not fail.
-        let Ok(matched) = self.rules.charges(decided.request) else { return };
+        let Ok(matched) = self.rules.charges(decided.request, decided.asked_at) else { return };
         for (charge, applied) in matched.charges.iter().zip(&matched.applied) {
             if applied.source == Source::Rule {
                 let of_rule = self.ladders.iter_mut().filter(|ladder| ladder.rule() == applied.rule);

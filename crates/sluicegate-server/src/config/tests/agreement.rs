@@ -13,6 +13,7 @@ use sluicegate::rules::file::descriptor::ENTRY_KEYS;
 use sluicegate::rules::file::lease::LEASE_KEYS;
 use sluicegate::rules::file::limit::{FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS};
 use sluicegate::rules::file::rule::{MATCH_KEYS, OVERRIDE_KEYS, RULE_KEYS};
+use sluicegate::rules::file::tier::TIER_KEYS;
 use sluicegate::rules::file::tree::{Kind, Meaning, Node};
 use std::sync::LazyLock;
 
@@ -46,6 +47,7 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     APART_KEYS,
     ADMIN_KEYS,
     TOKEN_KEYS,
+    TIER_KEYS,
 ];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
@@ -111,8 +113,9 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
     let mut in_schema: Vec<Vec<String>> = Vec::new();
     for object in &found {
         let Some(properties) = object["properties"].as_object() else {
-            // The one mapping with free keys: a rule's tiers.
-            assert_eq!(object["propertyNames"], json!({ "$ref": "#/$defs/name" }));
+            // The mappings with free keys: a rule's tiers, header fields and claims. What stands there has a form all the same.
+            assert!(object["propertyNames"].is_object(), "{object}");
+            assert!(object["additionalProperties"]["$ref"].is_string(), "{object}");
             continue;
         };
         assert_eq!(object["additionalProperties"], json!(false), "{object}");
@@ -149,6 +152,7 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         RULE_KEYS,
         MATCH_KEYS,
         OVERRIDE_KEYS,
+        TIER_KEYS,
         LEASE_KEYS,
         ENTRY_KEYS,
     ];
@@ -181,11 +185,18 @@ identity:
   - api_key: { header: X-API-Key, verify: true, keys: [
       { sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo, tier: free, tenant: t } ] }
   - ip: { ipv6_prefix: 64 }
-tiers: [free, pro]
+tiers: [{ name: free, algorithms: [fixed_window] }, pro]
 unmatched: allow
 rules:
   - name: payments
-    match: { tenant: "*", resource: api.*, path: /api/**, method: [GET, POST] }
+    match:
+      tenant: "*"
+      resource: api.*
+      path: /api/**
+      method: [GET, POST]
+      host: "*.example.com"
+      header: { X-Plan: gold* }
+      claim: { plan: pro }
     per: [tenant, identifier]
     limits:
       - { algorithm: token_bucket, capacity: 100, refill: 100/60s, credits: 5, credit_ttl: 24h, name: burst }
@@ -193,7 +204,7 @@ rules:
       - { algorithm: sliding_counter, limit: 1000, window: 250ms }
       - { algorithm: fixed_window, limit: 0, window: 1d, align: key }
     tiers: { pro: unlimited, free: [ { algorithm: fixed_window, limit: 5, window: 1min } ] }
-    overrides: [ { identifier: vip-*, limits: unlimited } ]
+    overrides: [ { identifier: vip-*, limits: unlimited, until: "2026-12-31T00:00:00Z" } ]
     mode: shadow
     on_store_failure: closed
     deadline: 15ms
@@ -382,6 +393,10 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "a second entry for the issuer",
     "a second one of that key",
     "counts unverified credentials",
+    "matches unverified credentials by claims",
+    "not an instant",
+    "gives the tier",
+    "named twice, in upper or lower case",
     "shorter than `refresh`",
     "nobody could ever be let in",
     "the field of tokens",

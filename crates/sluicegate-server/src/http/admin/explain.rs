@@ -13,6 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sluicegate::answer::STORE_FAILED_RETRY_AFTER_SECS;
+use sluicegate::clock::Clock as _;
 use sluicegate::core::Cost;
 use sluicegate::identity::{DEFAULT_TENANT, Target};
 use sluicegate::path::{EncodedSlashes, Path};
@@ -80,7 +81,8 @@ fn report(app: &App, request: &Request<'_>) -> Result<Report, Problem> {
     let written = limiter.store().charges_ahead().then(|| app.source().content().compile().ok()).flatten();
     let rules: &RuleSet = written.as_ref().map_or(&in_force, |compiled| &compiled.rules);
     let instances = limiter.instances().count();
-    Ok(Report::new(Surroundings { rules, is_shared, instances, encoder: app.encoder() }, request)?)
+    let surroundings = Surroundings { rules, is_shared, instances, encoder: app.encoder() };
+    Ok(Report::new(surroundings, request, app.limiter().clock().now())?)
 }
 
 impl Question {
@@ -114,8 +116,7 @@ impl Question {
             address: self.address,
             tier: self.tier.as_deref(),
             cost: self.cost.map(Cost::new),
-            target: path
-                .map(|path| Target { method: self.method.as_deref().unwrap_or("GET"), path: path.matched() }),
+            target: path.map(|path| Target::new(self.method.as_deref().unwrap_or("GET"), path.matched())),
             ..Request::new(resource, "")
         })
     }

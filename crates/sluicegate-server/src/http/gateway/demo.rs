@@ -11,8 +11,10 @@ use axum::extract::{ConnectInfo, State};
 use axum::http::HeaderMap;
 use axum::http::Uri;
 use axum::http::header::{self, HeaderValue};
+use axum::http::uri::Authority;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use sluicegate::gate::Head;
 
 use crate::admit;
 use crate::app::App;
@@ -49,18 +51,19 @@ async fn ping(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    pong(&app, uri.path(), &headers, peer).await
+    pong(&app, &uri, &headers, peer).await
 }
 
 /// Answers a request for the application.
 pub(in crate::http) async fn pong(
     app: &App,
-    path: &str,
+    uri: &Uri,
     headers: &HeaderMap,
     peer: SocketAddr,
 ) -> Result<Response, Problem> {
-    let path = admit::path(path)?;
-    let admitted = admit::admit(app, "GET", &path, headers, peer.ip()).await?;
+    let path = admit::path(uri.path())?;
+    let authority = uri.authority().map(Authority::as_str);
+    let admitted = admit::admit(app, &Head { method: "GET", path: &path, authority, headers }, peer.ip()).await?;
     let mut pong = Response::new(Body::from(PONG));
     pong.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(match admitted {

@@ -86,6 +86,7 @@ impl Verified {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kept::Kept;
     use super::*;
 
     fn claims() -> Arc<Claims> {
@@ -95,6 +96,7 @@ mod tests {
             tenant: None,
             issuer: "i".into(),
             expires_at: Timestamp::from_micros(100),
+            kept: Kept::nothing(),
         })
     }
 

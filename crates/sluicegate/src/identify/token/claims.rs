@@ -4,8 +4,9 @@
 //! compared in microseconds against an instant that is an argument; the leeway widens each end.
 
 use super::error::{TokenError, TokenErrorKind};
+use super::kept::Kept;
 use super::members::{Member, Members};
-use crate::identity::{IDENTIFIER_BYTES_MAX, NAME_BYTES_MAX};
+use crate::identity::{IDENTIFIER_BYTES_MAX, NAME_BYTES_MAX, Values};
 use sluicegate_core::{Micros, Timestamp};
 use std::sync::Arc;
 
@@ -26,6 +27,14 @@ pub struct Claims {
     pub issuer: Arc<str>,
     /// The first instant at which the token is no longer accepted, with the leeway.
     pub expires_at: Timestamp,
+    /// The claims that rules ask for.
+    pub(super) kept: Kept,
+}
+
+impl Values for Claims {
+    fn each(&self, name: &str, tell: &mut dyn FnMut(&str)) {
+        self.kept.each(name, tell);
+    }
 }
 
 /// What is expected of the tokens of one issuer.
@@ -41,7 +50,7 @@ pub(super) struct Expected {
 
 impl Expected {
     /// The claims of a token of this issuer, if they are meant for us and good at `now`.
-    pub(super) fn claims(&self, members: &Members<'_>, now: Timestamp) -> Result<Claims, TokenError> {
+    pub(super) fn claims(&self, members: &Members<'_>, now: Timestamp, kept: Kept) -> Result<Claims, TokenError> {
         self.check_audience(members)?;
         let expires_at = required_instant(members, "exp")?.plus(self.leeway);
         if now >= expires_at {
@@ -63,6 +72,7 @@ impl Expected {
             tenant: optional(&self.tenant_claim)?,
             issuer: Arc::clone(&self.issuer),
             expires_at,
+            kept,
         })
     }
 

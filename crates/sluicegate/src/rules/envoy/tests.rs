@@ -91,7 +91,8 @@ fn every_limit_is_a_rule_after_those_that_were_there() {
     assert_eq!(rule.on_store_failure, OnStoreFailure::Closed);
     // Nobody else meets it.
     let request = crate::Request::new("edge", "1").tenant("edge");
-    assert_eq!(rules.charges(&request).unwrap().charges.len(), 0);
+    let now = sluicegate_core::Timestamp::now(0);
+    assert_eq!(rules.charges(&request, now).unwrap().charges.len(), 0);
 
     let same =
         RuleSet::new(vec![Rule::new("edge.a", crate::rules::Limits::Unlimited)], Vec::new(), Unmatched::Allow);

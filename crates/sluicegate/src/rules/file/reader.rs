@@ -287,6 +287,12 @@ impl<'d> Reader<'d> {
         matches!(self.node.kind, Kind::List(_))
     }
 
+    /// True if this is a mapping.
+    #[must_use]
+    pub fn is_mapping(&self) -> bool {
+        matches!(self.node.kind, Kind::Mapping(_))
+    }
+
     /// The values of a list; `remedy` says what to write if it is none.
     #[must_use]
     pub fn list(&self, remedy: &str) -> Option<Vec<Self>> {

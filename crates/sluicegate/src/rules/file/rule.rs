@@ -10,7 +10,7 @@ use super::suggest::with_closest;
 use super::{Names, all, value};
 use crate::identity::Stage;
 use crate::rules::pattern::Pattern;
-use crate::rules::{DEADLINE_DEFAULT, Limits, Mode, OnStoreFailure, Override, Per, Rule, Selector};
+use crate::rules::{DEADLINE_DEFAULT, Limits, Mode, NamedPattern, OnStoreFailure, Override, Per, Rule, Selector};
 use crate::store::KeySpace;
 use sluicegate_core::Cost;
 use std::collections::HashMap;
@@ -30,13 +30,17 @@ pub const RULE_KEYS: &[&str] = &[
     "lease",
 ];
 /// The keys of a rule's `match`.
-pub const MATCH_KEYS: &[&str] = &["tenant", "resource", "path", "method", "credential", "descriptor"];
+pub const MATCH_KEYS: &[&str] =
+    &["tenant", "resource", "path", "method", "host", "header", "claim", "credential", "descriptor"];
 /// What a rule for credentials may be for.
 pub const CREDENTIALS: &[(&str, Stage)] = &[("unverified", Stage::Credential)];
 /// The most methods of one rule: HTTP has nine, and an extension a few.
 pub const METHODS_MAX: usize = 32;
+/// The most header fields, and the most claims, that one rule matches by: each is looked for in every request that may
+/// match.
+pub const VALUES_MAX: usize = 8;
 /// The keys of an override.
-pub const OVERRIDE_KEYS: &[&str] = &["identifier", "limits"];
+pub const OVERRIDE_KEYS: &[&str] = &["identifier", "limits", "until"];
 /// Whether a rule decides.
 pub const MODES: &[(&str, Mode)] = &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
 /// What a rule may say when the store does not.
@@ -99,16 +103,45 @@ fn read_selector(reader: &Reader<'_>) -> Option<Selector> {
     let path = section.optional("path", None, |path| path.text_as(value::path).map(Some));
     let methods = section.optional("method", Vec::new(), read_methods);
     let stage = section.optional("credential", Stage::Request, |stage| stage.choice(CREDENTIALS));
+    let host = section.optional("host", None, |host| host.text_as(value::host).map(Some));
+    let headers = section.optional("header", Vec::new(), |each| read_values(each, value::header_name));
+    let claims = section.optional("claim", Vec::new(), |each| read_values(each, value::claim_name));
     let descriptor = section.optional("descriptor", Vec::new(), read_descriptor);
     Some(Selector {
         tenant: tenant?,
         resource: resource?,
         path: path?,
         methods: methods?,
+        host: host?,
+        headers: headers?,
+        claims: claims?,
         stage: stage?,
         descriptor: descriptor?,
         only_by_place: false,
     })
+}
+
+/// Names, each with the pattern of its value.
+fn read_values(
+    reader: &Reader<'_>,
+    read_name: impl Fn(&str) -> Result<Box<str>, Wrong>,
+) -> Option<Vec<NamedPattern>> {
+    let pairs = reader.pairs()?;
+    if !(1..=VALUES_MAX).contains(&pairs.len()) {
+        let remedy = format!("name 1 to {VALUES_MAX}, each with a pattern, for example {{ name: \"*\" }}");
+        return reader.refuse(Wrong::new(format!("{} names", pairs.len()), remedy));
+    }
+    let mut names: Vec<Box<str>> = Vec::new();
+    all(pairs.iter().map(|pair| {
+        let name = pair.key.text_as(&read_name);
+        let pattern = pair.value.text_as(value::pattern);
+        let name = name?;
+        if names.contains(&name) {
+            return pair.key.refuse(Wrong::new("named twice, in upper or lower case", "keep one of the two"));
+        }
+        names.push(name.clone());
+        Some(NamedPattern { name, pattern: pattern? })
+    }))
 }
 
 /// One method, or a list of them.
@@ -127,7 +160,14 @@ fn read_methods(reader: &Reader<'_>) -> Option<Vec<Box<str>>> {
 /// Who sends an unverified credential is not known, so a rule for it cannot count by that.
 fn check_stage(section: &Section<'_>, rule: &Rule) -> Option<()> {
     let is_known = !rule.per.identifier && !rule.per.tenant && rule.selector.tenant.is_none();
-    if rule.selector.stage == Stage::Request || is_known {
+    if rule.selector.stage == Stage::Request {
+        return Some(());
+    }
+    if !rule.selector.claims.is_empty() {
+        let remedy = "remove the claims, or the credential: before it is verified a token claims nothing";
+        return section.reader().refuse(Wrong::new("matches unverified credentials by claims", remedy));
+    }
+    if is_known {
         return Some(());
     }
     let remedy = "write per: ip or per: global, and no tenant";
@@ -195,13 +235,16 @@ pub fn read_override_apart(section: &Section<'_>, rule: &str) -> Option<Override
 }
 
 fn override_of(section: &Section<'_>, rule: &str, earlier: &mut Earlier) -> Option<Override> {
+    let until = section.optional("until", None, |until| until.text_as(value::instant).map(Some));
+    // Whose time is over leaves everything to those that follow.
+    let is_for_ever = section.get("until").is_none();
     let identifier = section
         .required("identifier", "say whose limits these are, for example identifier: \"vip-*\"")
-        .and_then(|identifier| earlier.read(identifier));
+        .and_then(|identifier| earlier.read(identifier, is_for_ever));
     let limits = section
         .required("limits", "list the limits, or write unlimited")
         .and_then(|limits| read_limits(limits, rule));
-    Some(Override { identifier: identifier?, limits: limits? })
+    Some(Override { identifier: identifier?, limits: limits?, until: until? })
 }
 
 /// The overrides before this one: some of them leave nothing to those that follow.
@@ -213,8 +256,8 @@ struct Earlier {
 }
 
 impl Earlier {
-    /// Reads the identifier of an override that can apply.
-    fn read(&mut self, reader: &Reader<'_>) -> Option<Pattern> {
+    /// Reads the identifier of an override that can apply, and may do so for ever.
+    fn read(&mut self, reader: &Reader<'_>, is_for_ever: bool) -> Option<Pattern> {
         let pattern = reader.text_as(value::pattern)?;
         let text = pattern.text();
         if let Some(place) = self.identifiers.get(&text) {
@@ -225,6 +268,9 @@ impl Earlier {
         if let Some(place) = self.catch_all.filter(|_| !pattern.is_exact()) {
             let message = format!("never applies: the override at {place} takes every identifier");
             return reader.refuse(Wrong::new(message, "move it up: the first pattern that matches applies"));
+        }
+        if !is_for_ever {
+            return Some(pattern);
         }
         if text.bytes().all(|byte| byte == b'*') {
             self.catch_all = Some(reader.place());

@@ -6,7 +6,7 @@ use crate::path::PathPattern;
 use crate::rules::pattern::Pattern;
 use crate::rules::{DEADLINES, RULE_NAME_BYTES_MAX};
 use sluicegate_core::quota::UNITS_MAX;
-use sluicegate_core::{Micros, Rate};
+use sluicegate_core::{Micros, Rate, Timestamp};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -16,6 +16,10 @@ pub const PATTERN_BYTES_MAX: usize = 256;
 pub const LABEL_BYTES_MAX: usize = 64;
 /// The longest name of an HTTP method, in bytes.
 pub const METHOD_BYTES_MAX: usize = 32;
+/// The longest host (RFC 1035).
+pub const HOST_BYTES_MAX: usize = 253;
+/// The longest name of a header field or claim that rules match by.
+pub const VALUE_NAME_BYTES_MAX: usize = 128;
 
 /// The units of time with their length in milliseconds.
 pub const UNITS: &[(&str, u64)] = &[("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
@@ -214,6 +218,59 @@ pub fn path(text: &str) -> Result<PathPattern, Wrong> {
     PathPattern::parse(text).map_err(|error| Wrong::new(error.message, error.remedy))
 }
 
+/// Reads an instant as RFC 3339 writes it.
+///
+/// # Errors
+/// If the text is no such instant, or none that a limit can outlast.
+pub fn instant(text: &str) -> Result<Timestamp, Wrong> {
+    let remedy = "write date, time and offset, for example 2026-12-31T00:00:00Z";
+    // The names of time zones, which may follow in brackets, mean another thing when their rules change.
+    let parsed = if text.contains('[') { None } else { text.parse::<jiff::Timestamp>().ok() };
+    let instant = parsed.ok_or_else(|| Wrong::new("not an instant", remedy))?;
+    let micros = u64::try_from(instant.as_microsecond()).ok().map(Timestamp::from_micros);
+    let known = micros.filter(|instant| *instant <= Timestamp::NOW_MAX);
+    known.ok_or_else(|| Wrong::new("out of range", "use an instant from 1970 to 2112"))
+}
+
+/// Reads a pattern for hosts.
+///
+/// # Errors
+/// If no host could match it.
+pub fn host(text: &str) -> Result<Pattern, Wrong> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'*');
+    let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let is_address = inside.is_some_and(|inside| inside.parse::<std::net::Ipv6Addr>().is_ok());
+    if (1..=HOST_BYTES_MAX).contains(&text.len()) && (is_address || text.bytes().all(is_part)) {
+        return Ok(Pattern::new(text.to_ascii_lowercase().trim_end_matches('.')));
+    }
+    let remedy = "write a name or an address without a port, for example api.example.com or *.example.com";
+    Err(Wrong::new("not a host", remedy))
+}
+
+/// Reads the name of a header field.
+///
+/// # Errors
+/// If the text is no such name.
+pub fn header_name(text: &str) -> Result<Box<str>, Wrong> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if (1..=VALUE_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_part) {
+        return Ok(text.to_ascii_lowercase().into());
+    }
+    Err(Wrong::new("not the name of a header field", "write one as HTTP has it, for example X-Plan"))
+}
+
+/// Reads the name of a claim.
+///
+/// # Errors
+/// If the text is no such name.
+pub fn claim_name(text: &str) -> Result<Box<str>, Wrong> {
+    if (1..=VALUE_NAME_BYTES_MAX).contains(&text.len()) && !text.contains(char::is_control) {
+        return Ok(text.into());
+    }
+    let remedy = format!("use 1 to {VALUE_NAME_BYTES_MAX} bytes without control characters, for example plan");
+    Err(Wrong::new("not the name of a claim", remedy))
+}
+
 /// Reads the name of an HTTP method.
 ///
 /// # Errors
@@ -229,6 +286,28 @@ pub fn method(text: &str) -> Result<Box<str>, Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instants_are_exact_and_have_an_offset() {
+        let micros = |text: &str| instant(text).map(Timestamp::as_micros).map_err(|wrong| wrong.message);
+        assert_eq!(micros("2026-12-31T00:00:00Z"), Ok(1_798_675_200_000_000));
+        assert_eq!(micros("2026-12-31T01:00:00+01:00"), Ok(1_798_675_200_000_000));
+        assert_eq!(micros("1970-01-01T00:00:00.000001Z"), Ok(1));
+        for text in [
+            "",
+            "2026-12-31",
+            "2026-12-31T00:00:00",
+            "2026-02-30T00:00:00Z",
+            "tomorrow",
+            "1798675200",
+            "2026-12-31T00:00:00+01:00[Europe/Berlin]",
+        ] {
+            assert_eq!(micros(text), Err("not an instant".to_owned()), "{text}");
+        }
+        for text in ["1969-12-31T23:59:59Z", "2200-01-01T00:00:00Z"] {
+            assert_eq!(micros(text), Err("out of range".to_owned()), "{text}");
+        }
+    }
 
     #[test]
     fn durations_are_exact() {

@@ -234,3 +234,47 @@ fn columns_count_characters() {
     let text = "rules: [{ name: 'é', name: 'ü' }]";
     assert!(problems(text).contains("t.yaml:1:22: rules[0].name: duplicate key, first at 1:11"));
 }
+
+#[test]
+fn hosts_fields_and_claims_are_read_in_the_form_in_which_they_are_compared() {
+    let rule = only_rule(
+        "rules: [{ name: a, match: { host: '*.Example.COM.', header: { X-Plan: Gold, x-b: '*' }, claim: { Plan: '7' } },
+                   limits: unlimited }]",
+    );
+    let texts = |all: &[crate::rules::NamedPattern]| -> Vec<String> {
+        all.iter().map(|each| format!("{}={}", each.name, each.pattern.text())).collect()
+    };
+    assert_eq!(rule.selector.host.map(|host| host.text()).as_deref(), Some("*.example.com"));
+    assert_eq!(texts(&rule.selector.headers), ["x-plan=Gold", "x-b=*"]);
+    assert_eq!(texts(&rule.selector.claims), ["Plan=7"]);
+    let rule = only_rule("rules: [{ name: a, match: { host: '[2001:DB8::1]' }, limits: unlimited }]");
+    assert_eq!(rule.selector.host.map(|host| host.text()).as_deref(), Some("[2001:db8::1]"));
+}
+
+#[test]
+fn overrides_may_end_and_leave_the_rest_to_those_after_them() {
+    let rule = only_rule(
+        "rules: [{ name: a, limits: unlimited, overrides: [
+            { identifier: '*', until: 2026-12-31T00:00:00Z, limits: unlimited },
+            { identifier: '*', until: '2027-01-31T00:00:00+01:00', limits: unlimited },
+            { identifier: vip-*, limits: unlimited }] }]",
+    );
+    let until: Vec<Option<u64>> =
+        rule.overrides.iter().map(|each| each.until.map(sluicegate_core::Timestamp::as_micros)).collect();
+    assert_eq!(until, [Some(1_798_675_200_000_000), Some(1_801_350_000_000_000), None]);
+}
+
+#[test]
+fn a_tier_may_be_bound_to_algorithms() {
+    let text = "
+tiers: [{ name: free, algorithms: [fixed_window, sliding_counter] }, { name: pro }, admin]
+rules:
+  - name: a
+    limits: [{ algorithm: token_bucket, capacity: 1, refill: 1/s }]
+    tiers: { free: [{ algorithm: fixed_window, limit: 1, window: 1h }, { algorithm: sliding_counter, limit: 1, window: 1d }] }
+  - { name: b, limits: [{ algorithm: fixed_window, limit: 1, window: 1h }] }
+  - { name: c, limits: unlimited }
+";
+    let tiers: Vec<String> = read(text).unwrap().tiers().iter().map(ToString::to_string).collect();
+    assert_eq!(tiers, ["free", "pro", "admin"]);
+}
