@@ -24,11 +24,13 @@ mod messages;
 #[path = "../../crates/sluicegate-server/src/grpc/question.rs"]
 mod question;
 
+// Where this file is, or its parser would be looked for in a folder that does not exist.
+#[path = "."]
 mod json {
     use crate::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 
     #[rustfmt::skip]
-    #[path = "../../../crates/sluicegate-server/src/grpc/json/request.rs"]
+    #[path = "../../crates/sluicegate-server/src/grpc/json/request.rs"]
     mod request;
 
     pub(crate) fn read(bytes: &[u8]) -> Option<RateLimitRequest> {

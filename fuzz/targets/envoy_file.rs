@@ -14,7 +14,7 @@ use sluicegate::rules::file::value;
 
 fuzz_target!(|bytes: &[u8]| {
     // A second file of the same text has a domain of the first.
-    let options = EnvoyOptions { merge_domains: bytes.len() % 2 == 0, ..EnvoyOptions::default() };
+    let options = EnvoyOptions { merge_domains: bytes.len().is_multiple_of(2), ..EnvoyOptions::default() };
     let read = |count| EnvoyConfig::read([("a.yaml", bytes), ("b.yaml", bytes)].into_iter().take(count), &options);
     match read(1) {
         Ok(config) => {

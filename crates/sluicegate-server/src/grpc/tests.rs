@@ -232,7 +232,7 @@ async fn json_that_makes_no_sense_is_refused() {
         ("", "EOF"),
         ("[]", "invalid type"),
         (r#"{"domain":5}"#, "invalid type"),
-        (r#"{"domain":"edge","descriptors":[{"entrys":[]}]}"#, "unknown field `entrys`"),
+        (r#"{"domain":"edge","descriptors":[{"elements":[]}]}"#, "unknown field `elements`"),
         (r#"{"domain":"edge","hitsAddend":4294967296}"#, "4294967296"),
         (r#"{"domain":"edge","descriptors":[{"limit":{"unit":"EON"}}]}"#, "EON"),
         (r#"{"domain":"","descriptors":[{"entries":[{"key":"user"}]}]}"#, "`domain` is empty"),

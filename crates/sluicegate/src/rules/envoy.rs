@@ -13,11 +13,11 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`tree`] | the nodes, and how an entry finds its way |
-//! | [`explain`] | which way it was, or where it ended |
-//! | [`read`], [`limit`], [`text`] | the keys of a file, of its limits, and their values |
-//! | [`metadata`] | what a limit hands to Envoy |
-//! | [`name`] | what rules are called |
+//! | `tree` | the nodes, and how an entry finds its way |
+//! | `explain` | which way it was, or where it ended |
+//! | `read`, `limit`, `text` | the keys of a file, of its limits, and their values |
+//! | `metadata` | what a limit hands to Envoy |
+//! | `name` | what rules are called |
 
 pub mod explain;
 pub mod limit;
