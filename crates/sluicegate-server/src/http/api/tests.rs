@@ -337,8 +337,8 @@ async fn the_page_loads_only_its_own_files() {
         assert_eq!(reply.header("x-content-type-options"), "nosniff");
         assert_eq!(
             reply.header("content-security-policy"),
-            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
-             form-action 'none'; frame-ancestors 'none'"
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+             base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         );
         for foreign in ["http://", "https://", "innerHTML", "<style", "style=", "onclick=", "<script>"] {
             assert!(path == "/openapi.json" || !reply.body.contains(foreign), "{foreign} in {path}");
