@@ -1,4 +1,6 @@
 //! A real Envoy that asks us, with the configuration of `docs/envoy.md`, and fleets of both.
+//!
+//! The tests wait as threads do; they have a runtime because the client of every [`Scene`] needs one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -69,8 +71,8 @@ fn ask(front: &FrontProxy, user: &str, path: &str) -> Answer {
     connection.answer()
 }
 
-#[test]
-fn the_page_limits_what_passes_envoy() {
+#[tokio::test]
+async fn the_page_limits_what_passes_envoy() {
     let (scene, application) = (Scene::start(&block("Sluicegate")), Application::start());
     let front = envoy(scene.server.address("api"), application.address(), true);
     let answer = ask(&front, "ann", "/");
@@ -80,8 +82,8 @@ fn the_page_limits_what_passes_envoy() {
     assert_eq!(application.count(), 1);
 }
 
-#[test]
-fn envoy_denies_and_tells_clients_from_our_statuses() {
+#[tokio::test]
+async fn envoy_denies_and_tells_clients_from_our_statuses() {
     let (scene, application) = (Scene::start(THREE), Application::start());
     let front = envoy(scene.server.address("api"), application.address(), true);
     for left in ["2", "1", "0"] {
@@ -104,8 +106,8 @@ fn envoy_denies_and_tells_clients_from_our_statuses() {
     assert_eq!(application.count(), 4);
 }
 
-#[test]
-fn envoys_hits_are_charged_and_given_back() {
+#[tokio::test]
+async fn envoys_hits_are_charged_and_given_back() {
     let (scene, application) = (Scene::start(THREE), Application::start());
     let front = envoy(scene.server.address("api"), application.address(), true);
     let status = |path| ask(&front, "ann", path).status;
@@ -115,8 +117,8 @@ fn envoys_hits_are_charged_and_given_back() {
     assert_eq!([status("/"), status("/"), status("/")], [200, 200, 429]);
 }
 
-#[test]
-fn without_us_envoy_does_what_it_is_configured_to_do() {
+#[tokio::test]
+async fn without_us_envoy_does_what_it_is_configured_to_do() {
     let (scene, application) = (Scene::start(THREE), Application::start());
     let api = scene.server.address("api");
     let (strict, lenient) = (envoy(api, application.address(), true), envoy(api, application.address(), false));
@@ -125,8 +127,8 @@ fn without_us_envoy_does_what_it_is_configured_to_do() {
     assert_eq!((ask(&strict, "ann", "/").status, ask(&lenient, "ann", "/").status), (500, 200));
 }
 
-#[test]
-fn what_a_closed_rule_cannot_decide_is_an_error_to_envoy() {
+#[tokio::test]
+async fn what_a_closed_rule_cannot_decide_is_an_error_to_envoy() {
     let redis = RedisServer::start();
     let (scene, application) = (Scene::with(THREE, &["--store", &redis.url()]), Application::start());
     let api = scene.server.address("api");
@@ -140,8 +142,8 @@ fn what_a_closed_rule_cannot_decide_is_an_error_to_envoy() {
 const ASKED: usize = 25;
 const LIMIT: usize = 40;
 
-#[test]
-fn two_envoys_and_two_servers_with_one_redis_admit_exactly_the_limit() {
+#[tokio::test]
+async fn two_envoys_and_two_servers_with_one_redis_admit_exactly_the_limit() {
     let config = THREE.replace("limit: 3", &format!("limit: {LIMIT}"));
     let (redis, application) = (RedisServer::start(), Application::start());
     let start = || Scene::with(&config, &["--store", &redis.url()]);
