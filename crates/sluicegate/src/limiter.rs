@@ -118,7 +118,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// # Errors
     /// If the request is malformed, or the store could not decide and a rule is closed then.
     pub async fn check(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
-        self.act(request, Action::Charge).await
+        self.act_by(self.rules.get(), request, Action::Charge).await
     }
 
     /// What [`Limiter::check`] would decide, without charging anything: what remains is what is left now.
@@ -126,7 +126,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// # Errors
     /// As [`Limiter::check`].
     pub async fn peek(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
-        self.act(request, Action::Peek).await
+        self.act_by(self.rules.get(), request, Action::Peek).await
     }
 
     /// Gives the cost back under all rules that match, never above whole, then answers as a peek.
@@ -135,7 +135,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// If the request is malformed or the store could not do it. Whether it did something then is unknown, and
     /// nobody tries again: that could give back twice.
     pub async fn refund(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
-        self.act(request, Action::Refund).await
+        self.act_by(self.rules.get(), request, Action::Refund).await
     }
 
     /// Forgets the identity's state under all rules that match, then answers as a peek. State that it shares
@@ -144,7 +144,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// # Errors
     /// If the request is malformed or the store could not do it.
     pub async fn reset(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
-        self.act(request, Action::Reset).await
+        self.act_by(self.rules.get(), request, Action::Reset).await
     }
 
     /// Checks a request without deciding it, so that a batch can be refused whole before anything is charged.
@@ -152,7 +152,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// # Errors
     /// If the request is malformed.
     pub fn validate(&self, rules: &RuleSet, request: &Request<'_>) -> Result<(), CheckError> {
-        matched(rules, request, self.clock.now()).map(|_| ())
+        validate(rules, request)
     }
 
     /// As [`Limiter::check`], by rules that are in force or were when they were [asked for](Limiter::rules): for several
@@ -227,10 +227,6 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         self.fallback.store()
     }
 
-    async fn act(&self, request: &Request<'_>, action: Action) -> Result<Decision, CheckError> {
-        self.act_by(self.rules.get(), request, action).await
-    }
-
     async fn act_by(
         &self,
         rules: Arc<RuleSet>,
@@ -238,7 +234,8 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         action: Action,
     ) -> Result<Decision, CheckError> {
         let began = self.clock.now();
-        let matched = matched(&rules, request, began)?;
+        validate(&rules, request)?;
+        let mut matched = rules.matched(request, began);
         let now = if self.is_worth_measuring(&rules) { self.clock.now() } else { began };
         let (charges, deadline) = (&*matched.charges, matched.deadline);
         let asked = match action {
@@ -257,16 +254,16 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let decision = match asked {
             Ok(reply) => {
                 let is_followed = matched.any_local && self.store.can_fail();
-                let (charges, applied) = matched.into_parts();
-                let decided = |rules| Decision::new(rules, applied, reply.verdicts, reply.now, is_covered);
+                let applied = std::mem::take(&mut matched.applied);
+                let Reply { now, verdicts } = reply;
                 if is_followed {
-                    let decision = decided(Arc::clone(&rules));
-                    self.fallback.follow(&rules, &charges, &decision, self.clock.now(), action);
+                    let decision = Decision::new(Arc::clone(&rules), applied, verdicts, now, is_covered);
+                    self.fallback.follow(&rules, &matched.charges, &decision, self.clock.now(), action);
                     decision
                 } else {
                     // The rules go with the decision: a second reference would be counted where all threads count.
-                    drop(charges);
-                    decided(rules)
+                    drop(matched);
+                    Decision::new(rules, applied, verdicts, now, is_covered)
                 }
             }
             Err(error) => {
@@ -352,9 +349,10 @@ fn for_store(rules: RuleSet, store: &impl Store) -> RuleSet {
     if store.charges_ahead() { rules.charged_ahead() } else { rules }
 }
 
-fn matched<'a>(rules: &'a RuleSet, request: &Request<'a>, now: Timestamp) -> Result<Matched<'a>, CheckError> {
+#[inline]
+fn validate(rules: &RuleSet, request: &Request<'_>) -> Result<(), CheckError> {
     request.validate()?;
-    Ok(rules.charges(request, now)?)
+    Ok(rules.check_tier(request.tier)?)
 }
 
 /// True if the state is the identity's alone.

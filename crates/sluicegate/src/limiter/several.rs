@@ -5,7 +5,7 @@
 //! room for either, and both would take it.
 
 use super::failure::{self, Local};
-use super::{Action, CheckError, Limiter, matched};
+use super::{Action, CheckError, Limiter, validate};
 use crate::clock::Clock;
 use crate::decision::{Decision, Degradation};
 use crate::identity::{Request, Stage};
@@ -230,7 +230,8 @@ impl<'a> Joint<'a> {
         };
         for request in requests {
             let is_free = request.cost.is_some_and(Cost::is_zero) || request.stage == Stage::Credential;
-            joint.add(rules, matched(rules, request, now)?, is_free)?;
+            validate(rules, request)?;
+            joint.add(rules, rules.matched(request, now), is_free)?;
         }
         Ok(joint)
     }

@@ -117,12 +117,18 @@ impl RuleSet {
     /// If the request names a tier that this set does not know.
     pub fn charges<'a>(&'a self, request: &Request<'a>, now: Timestamp) -> Result<Matched<'a>, UnknownTier> {
         self.check_tier(request.tier)?;
+        Ok(self.matched(request, now))
+    }
+
+    /// The charges of all rules that match `request` at `now`, if its tier is known. Apart from that question, because a
+    /// result of this size is copied every time that somebody looks into it.
+    pub(crate) fn matched<'a>(&'a self, request: &Request<'a>, now: Timestamp) -> Matched<'a> {
         let mut matched = Matched::nothing();
         if let Some(place) = request.rule {
             if place < self.rules().len() {
                 matched.consider(self, place, request, now);
             }
-            return Ok(matched);
+            return matched;
         }
         match self.index.candidates(request) {
             None => (0..self.rules().len()).for_each(|index| matched.consider(self, index, request, now)),
@@ -130,10 +136,11 @@ impl RuleSet {
                 places.into_iter().for_each(|place| matched.consider(self, usize::from(place), request, now));
             }
         }
-        Ok(matched)
+        matched
     }
 
-    pub(super) fn check_tier(&self, tier: Option<&str>) -> Result<(), UnknownTier> {
+    /// Whether this set knows the tier, if there is one.
+    pub(crate) fn check_tier(&self, tier: Option<&str>) -> Result<(), UnknownTier> {
         match tier {
             Some(tier) if !self.tiers().iter().any(|known| **known == *tier) => Err(UnknownTier {
                 tier: tier.chars().take(64).collect(),
