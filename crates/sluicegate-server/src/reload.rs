@@ -238,9 +238,10 @@ impl Work {
                 Outcome::Refused(Refused::new(bad.lines()))
             }
         };
-        log(&outcome);
         let now = self.app.limiter().clock().now();
         self.app.reload().status_now().note(&outcome, now);
+        // Whoever reads this line finds the status as it says.
+        log(&outcome);
         Some(outcome)
     }
 
