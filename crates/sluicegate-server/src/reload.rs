@@ -6,8 +6,8 @@
 //! content that was looked at before is not looked at again. The thread reads and compiles, so whoever serves requests
 //! only ever sees finished rules: every request is decided by the old ones or by the new ones, and none waits.
 //!
-//! Rules, tiers and what happens to requests without a rule are exchanged. All other keys are settled at the start; a change of them is named in the
-//! log and in the status, and takes effect with the next start.
+//! Rules, tiers and what happens to requests without a rule are exchanged. All other keys are settled at the start; a
+//! change of them is named in the log and in the status, and takes effect with the next start.
 
 pub(crate) mod file;
 pub(crate) mod outline;
@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use crate::app::App;
 use crate::config::Config;
 use crate::content::Compiled;
-use file::{BadFile, ConfigFile, Content, Loaded, Look};
+use file::{BadFile, ConfigFile, Loaded, Look, Seen};
 use outline::{Changes, Outline};
 use status::{Outcome, Refused, Status};
 use watch::DirectoryWatch;
@@ -150,16 +150,16 @@ impl Reload {
 #[derive(Debug)]
 pub(crate) struct Followed {
     file: ConfigFile,
-    content: Content,
+    seen: Seen,
     outline: Outline,
     inbox: Receiver<Message>,
 }
 
 /// Reads the file for the start of a server.
 pub(crate) fn open(file: ConfigFile) -> Result<(Config, Reload, Followed), BadFile> {
-    let Loaded { config, content, outline } = file.load()?;
+    let Loaded { config, seen, outline } = file.load()?;
     let (asks, inbox) = sync_channel(WAITING_MAX);
-    Ok((config, Reload::with(Some(asks)), Followed { file, content, outline, inbox }))
+    Ok((config, Reload::with(Some(asks)), Followed { file, seen, outline, inbox }))
 }
 
 /// The thread that reloads; it ends when this is dropped.
@@ -173,8 +173,8 @@ impl Reloader {
     /// Starts to follow the file that the app was made from.
     pub(crate) fn start(followed: Followed, app: App) -> std::io::Result<Self> {
         let reload = app.reload().clone();
-        let Followed { file, content, outline, inbox } = followed;
-        let work = Work { file, app, at_start: outline.clone(), in_force: outline, last: content };
+        let Followed { file, seen, outline, inbox } = followed;
+        let work = Work { file, app, at_start: outline.clone(), in_force: outline, last: seen };
         let thread = Builder::new().name("reloader".to_owned()).spawn(move || work.run(&inbox))?;
         Ok(Self { reload, thread: Some(thread) })
     }
@@ -205,7 +205,7 @@ struct Work {
     /// What holds for the others.
     in_force: Outline,
     /// What was last looked at.
-    last: Content,
+    last: Seen,
 }
 
 impl Work {
@@ -233,8 +233,8 @@ impl Work {
         let outcome = match self.file.look(&self.last, is_asked_for) {
             Look::Same => return None,
             Look::Good(loaded) => Outcome::Applied(self.apply(*loaded)),
-            Look::Bad(content, bad) => {
-                self.last = content;
+            Look::Bad(seen, bad) => {
+                self.last = seen;
                 Outcome::Refused(Refused::new(bad.lines()))
             }
         };
@@ -250,10 +250,10 @@ impl Work {
             needs_restart: loaded.changes(&self.at_start).needs_restart,
             ..loaded.changes(&self.in_force)
         };
-        let Loaded { config, content, outline } = loaded;
+        let Loaded { config, seen, outline } = loaded;
         let compiled = Compiled { rules: config.rules, keys: config.keys };
         self.app.source().file_changed(&self.app, config.content, compiled);
-        (self.last, self.in_force) = (content, outline);
+        (self.last, self.in_force) = (seen, outline);
         changes
     }
 }

@@ -137,6 +137,7 @@ fn simulate(args: &SimulateArgs, env: &Env) -> Result<String, Error> {
     let faults = read.faults.and(faults);
     let names: Vec<String> = args.log.iter().map(|path| source::name(path)).collect();
     let mut summary = Summary::new(&names, read.lines, read.late, &faults, &tally);
+    summary.untried = summary::untried(&first.config.rules);
     let targets = Targets { identities: args.deny_identities, requests: args.deny_requests };
     summary.suggestions = watch.suggestions(&first.texts, targets);
     let named = comparison.as_ref().zip(other.as_ref());

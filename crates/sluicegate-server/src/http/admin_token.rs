@@ -1,7 +1,7 @@
 //! Who may change things, and who may read them from afar: the bearer token of the administration.
 //!
-//! Whoever is on this machine may read without it. A request without the configured token is answered 401, and without a configured token nothing
-//! can be changed at all: 403 with the remedy. The token itself is never part of an answer.
+//! Whoever is on this machine may read without it. A request without the configured token is answered 401, and without a
+//! configured token nothing can be changed at all: 403 with the remedy. The token itself is never part of an answer.
 
 use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap, HeaderValue};

@@ -25,7 +25,7 @@ use super::{admin_token, docs};
 use crate::app::App;
 use crate::problem::Problem;
 use feed::Feed;
-use overview::Observer;
+use overview::Onlooker;
 
 /// What the handlers share.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ struct Dashboard {
 
 /// The page and what it reads.
 pub(super) fn router(app: App, health: Health) -> Router {
-    let feed = Feed::new(Observer::new(app.clone(), health));
+    let feed = Feed::new(Onlooker::new(app.clone(), health));
     let files = files().into_iter().fold(Router::new(), |router, (path, media_type, text)| {
         router.route(path, get(async move || docs::file(media_type, text)))
     });
@@ -52,7 +52,11 @@ fn files() -> [(&'static str, &'static str, &'static str); 10] {
     const SCRIPT: &str = "text/javascript; charset=utf-8";
     [
         ("/", HTML, include_str!("../../ui/dashboard/index.html")),
-        ("/dashboard/style.css", CSS, include_str!("../../ui/dashboard/style.css")),
+        (
+            "/dashboard/style.css",
+            CSS,
+            concat!(include_str!("../../ui/palette.css"), include_str!("../../ui/dashboard/style.css")),
+        ),
         ("/dashboard/icon.svg", "image/svg+xml", include_str!("../../ui/dashboard/icon.svg")),
         ("/dashboard/main.js", SCRIPT, include_str!("../../ui/dashboard/main.js")),
         ("/dashboard/client.js", SCRIPT, include_str!("../../ui/dashboard/client.js")),

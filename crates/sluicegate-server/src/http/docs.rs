@@ -20,7 +20,15 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 4] {
     [
         ("/openapi.json", get(async || file("application/json", OPENAPI))),
         ("/docs", get(async || file("text/html; charset=utf-8", include_str!("../../ui/docs.html")))),
-        ("/docs/docs.css", get(async || file("text/css; charset=utf-8", include_str!("../../ui/docs.css")))),
+        (
+            "/docs/docs.css",
+            get(async || {
+                file(
+                    "text/css; charset=utf-8",
+                    concat!(include_str!("../../ui/palette.css"), include_str!("../../ui/docs.css")),
+                )
+            }),
+        ),
         ("/docs/docs.js", get(async || file("text/javascript; charset=utf-8", include_str!("../../ui/docs.js")))),
     ]
 }

@@ -6,13 +6,14 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::{self, HeaderMap, HeaderValue};
+use axum::http::header::{self, HeaderValue};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
 
+use super::admin::access::Role;
 use super::admin_token;
 use crate::app::App;
 use crate::problem::Problem;
@@ -24,8 +25,8 @@ pub(super) fn router(app: App) -> Router {
     Router::new().route("/admin/v1/reload", get(status).post(reload)).with_state(app)
 }
 
-async fn reload(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
-    admin_token::require(app.admin_token(), &headers)?;
+async fn reload(State(app): State<App>, head: Parts) -> Result<Response, Problem> {
+    app.admin_token().writer(&head, Role::Operate)?;
     match app.reload().now().await {
         Ok(Outcome::Applied(changes)) => Ok(uncached(changes)),
         Ok(Outcome::Refused(refused)) => Err(Problem::new(StatusCode::BAD_REQUEST, refused.text())),

@@ -25,14 +25,14 @@ pub(crate) struct ConfigFile {
 
 /// What was in the file, or why it could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Content(Result<[u8; 32], String>);
+pub(super) struct Seen(Result<[u8; 32], String>);
 
 /// A file that the server can run by.
 #[derive(Debug)]
 pub(super) struct Loaded {
     /// What it says.
     pub(super) config: Config,
-    pub(super) content: Content,
+    pub(super) seen: Seen,
     pub(super) outline: Outline,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum Look {
     /// It is new, and good.
     Good(Box<Loaded>),
     /// It is new, and of no use.
-    Bad(Content, BadFile),
+    Bad(Seen, BadFile),
 }
 
 /// Why a file is of no use.
@@ -83,21 +83,21 @@ impl ConfigFile {
     /// The configuration as it is now.
     pub(super) fn load(&self) -> Result<Loaded, BadFile> {
         let texts = self.texts()?;
-        self.read(&texts, Content::of(&texts))
+        self.read(&texts, Seen::of(&texts))
     }
 
     /// Looks whether the configuration is another than at the last look; if `is_asked_for`, it is read all the same.
-    pub(super) fn look(&self, last: &Content, is_asked_for: bool) -> Look {
-        let (content, texts) = match self.texts() {
-            Ok(texts) => (Content::of(&texts), Ok(texts)),
-            Err(error) => (Content(Err(error.to_string())), Err(error)),
+    pub(super) fn look(&self, last: &Seen, is_asked_for: bool) -> Look {
+        let (seen, texts) = match self.texts() {
+            Ok(texts) => (Seen::of(&texts), Ok(texts)),
+            Err(error) => (Seen(Err(error.to_string())), Err(error)),
         };
-        if content == *last && !is_asked_for {
+        if seen == *last && !is_asked_for {
             return Look::Same;
         }
-        match texts.and_then(|texts| self.read(&texts, content.clone())) {
+        match texts.and_then(|texts| self.read(&texts, seen.clone())) {
             Ok(loaded) => Look::Good(Box::new(loaded)),
-            Err(bad) => Look::Bad(content, bad),
+            Err(bad) => Look::Bad(seen, bad),
         }
     }
 
@@ -114,7 +114,7 @@ impl ConfigFile {
         Ok(Texts { file, directory })
     }
 
-    fn read(&self, texts: &Texts, content: Content) -> Result<Loaded, BadFile> {
+    fn read(&self, texts: &Texts, seen: Seen) -> Result<Loaded, BadFile> {
         let name = self.path.as_deref().map(load::shown).unwrap_or_default();
         let mut config = Config::parse(&texts.file, &name, self.env.variables()).map_err(LoadError::Mistakes)?;
         let mut outline = Outline::of(&texts.file);
@@ -126,11 +126,11 @@ impl ConfigFile {
         }
         // What needs a restart must not be what a restart fails by.
         settings::merge(&self.flags, &self.env, &config.settings)?;
-        Ok(Loaded { config, content, outline })
+        Ok(Loaded { config, seen, outline })
     }
 }
 
-impl Content {
+impl Seen {
     fn of(texts: &Texts) -> Self {
         let mut digest = Sha256::new();
         let mut add = |text: &[u8]| {

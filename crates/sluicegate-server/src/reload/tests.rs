@@ -33,8 +33,8 @@ impl Alone {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("sluicegate.yaml");
         fs::write(&path, text).expect("a file");
-        let (app, Followed { file, content, outline, .. }) = opened(&path);
-        let work = Work { file, app, at_start: outline.clone(), in_force: outline, last: content };
+        let (app, Followed { file, seen, outline, .. }) = opened(&path);
+        let work = Work { file, app, at_start: outline.clone(), in_force: outline, last: seen };
         Self { path, work, _directory: directory }
     }
 

@@ -216,6 +216,15 @@ fn the_endpoint_says_what_is_different_and_wants_the_token() {
 }
 
 #[test]
+fn whoever_guesses_tokens_at_the_endpoint_is_held_off() {
+    let followed = Followed::start(&rules(&[rule("one", 1)]));
+    let admin = followed.server.address("admin");
+    let guess = || post_with(admin, "/admin/v1/reload", "authorization: Bearer wrong\r\n", "").status;
+    let answers: Vec<u16> = (0..12).map(|_| guess()).collect();
+    assert_eq!((answers[0], answers[11]), (401, 429), "{answers:?}");
+}
+
+#[test]
 fn without_a_file_there_is_nothing_to_reload_and_without_a_token_nobody_may() {
     let server = Server::start_with(&[("SLUICEGATE_ADMIN_TOKEN", TOKEN)], &[]);
     let answer = post_with(server.address("admin"), "/admin/v1/reload", AUTHORIZATION, "");

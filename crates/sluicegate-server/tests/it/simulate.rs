@@ -189,6 +189,27 @@ fn what_the_gateway_does_not_decide_is_told_apart() {
 }
 
 #[test]
+fn rules_for_what_no_log_has_are_named_as_not_tried() {
+    let limits = "limits: [ { algorithm: fixed_window, limit: 1, window: 1h } ]";
+    let rule = |name: &str, selector: &str| format!("  - {{ name: {name}, match: {{ {selector} }}, {limits} }}\n");
+    let rules = [
+        rule("host", "host: api.example"),
+        rule("field", "header: { x-plan: pro }"),
+        rule("claim", "claim: { plan: pro }"),
+        rule("seen", "path: /a"),
+    ];
+    let folder = Folder::new(&format!("rules:\n{}", rules.concat()));
+    let log: String = (0..3).map(|second| line("192.0.2.1", second, "/a")).collect();
+    let report = folder.path("report.html");
+    let summary = folder.json(&["--log", "-", "--report", report.to_str().expect("text")], log.as_bytes());
+    assert_eq!((&summary["denied"], &summary["untried"]), (&json!(2), &json!(["host", "field", "claim"])));
+    let told = "ot tried, because they match by what no log has: host, field, claim";
+    assert!(std::fs::read_to_string(report).expect("a report").contains(told));
+    let (code, text, _) = folder.run(&["--log", "-"], log.as_bytes());
+    assert!(code == 0 && text.contains(told), "{text}");
+}
+
+#[test]
 fn rules_that_watch_deny_nobody_and_count_all_the_same() {
     let folder = Folder::new(&TWO_A_MINUTE.replace("per: ip", "per: ip\n    mode: shadow"));
     let log = line("192.0.2.1", 0, "/").repeat(5);

@@ -17,7 +17,7 @@ mod tests;
 
 use markup::Markup;
 
-use super::summary::{RuleSummary, Summary};
+use super::summary::Summary;
 use super::tally::Tally;
 use super::tally::timeline::Timeline;
 use super::words::percent;
@@ -54,7 +54,7 @@ pub(super) fn html(
     page.open("main", "");
     totals(&mut page, summary);
     over_time(&mut page, tally);
-    rules(&mut page, &summary.rules);
+    rules(&mut page, summary);
     people::hardest_hit(&mut page, summary);
     peaks::section(&mut page, tally);
     heat::section(&mut page, &tally.heat);
@@ -125,13 +125,13 @@ fn over_time(page: &mut Markup, tally: &Tally) {
     page.close("section");
 }
 
-fn rules(page: &mut Markup, rules: &[RuleSummary]) {
+fn rules(page: &mut Markup, summary: &Summary) {
     page.open("section", "");
     page.element("h2", "", "Rules");
     page.open("div", "scroll");
     page.open("table", "");
     page.row("th", &["rule", "mode", "requests", "had room", "had none", "share"]);
-    for rule in rules {
+    for rule in &summary.rules {
         let denied = rule.denied + rule.shadow_denied;
         page.open("tr", "");
         page.open("td", "");
@@ -144,6 +144,10 @@ fn rules(page: &mut Markup, rules: &[RuleSummary]) {
     page.close("table");
     page.close("div");
     page.element("p", "soft", "A request is denied if any rule in mode enforce that matches it has no room. Rules in mode shadow only watch.");
+    if !summary.untried.is_empty() {
+        let names = summary.untried.join(", ");
+        page.element("p", "soft", &format!("Not tried, because they match by what no log has: {names}."));
+    }
     page.close("section");
 }
 

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use sluicegate::rules::Mode;
+use sluicegate::identity::Stage;
+use sluicegate::rules::{Mode, Rule, RuleSet, Selector};
 
 use super::compare::Compared;
 use super::faults::Faults;
@@ -33,6 +34,8 @@ pub(super) struct Summary {
     pub(super) to: Option<String>,
     pub(super) late: LateLines,
     pub(super) rules: Vec<RuleSummary>,
+    /// Rules for what no log has, by their names: they had no say here, and may have one on a server.
+    pub(super) untried: Vec<String>,
     pub(super) identities: Identities,
     pub(super) hardest_hit: Vec<Hit>,
     pub(super) reasons: Vec<ReasonSummary>,
@@ -127,6 +130,7 @@ impl Summary {
             to: tally.first_micros.map(|_| time(tally.last_micros)),
             late: LateLines { lines: late.lines, micros_max: late.micros_max },
             rules: tally.rules.iter().map(RuleSummary::new).collect(),
+            untried: Vec::new(),
             identities: Identities {
                 known: people.known().count() as u64,
                 denied: people.denied() as u64,
@@ -140,6 +144,17 @@ impl Summary {
             compare: None,
         }
     }
+}
+
+/// The names of rules that match by what no log has: the host, header fields, claims, a descriptor, or a credential that is
+/// about to be verified.
+pub(super) fn untried(rules: &RuleSet) -> Vec<String> {
+    let is_untried = |rule: &&Rule| {
+        let Selector { host, headers, claims, descriptor, stage, only_by_place, .. } = &rule.selector;
+        let is_of_http = host.is_some() || !headers.is_empty() || !claims.is_empty();
+        is_of_http || !descriptor.is_empty() || *only_by_place || *stage == Stage::Credential
+    };
+    rules.rules().iter().filter(is_untried).map(|rule| rule.space.name().to_owned()).collect()
 }
 
 impl RuleSummary {

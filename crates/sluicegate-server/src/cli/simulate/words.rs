@@ -26,6 +26,7 @@ pub(super) fn text(summary: &Summary) -> String {
     }
     lines(&mut text, summary);
     rules(&mut text, &summary.rules);
+    untried(&mut text, &summary.untried);
     people(&mut text, summary);
     malformed(&mut text, summary);
     if let Some(compared) = &summary.compare {
@@ -80,6 +81,13 @@ fn rules(text: &mut String, rules: &[RuleSummary]) {
         let share = percent(denied, rule.requests);
         let _ =
             writeln!(text, "{name:names$}  {:>12}  {:>12}  {denied:>12}  {share}", rule.requests, rule.allowed);
+    }
+}
+
+/// Said aloud, because a rule that had no say looks like one that denies nobody.
+fn untried(text: &mut String, names: &[String]) {
+    if !names.is_empty() {
+        let _ = writeln!(text, "\nnot tried, because they match by what no log has: {}", names.join(", "));
     }
 }
 

@@ -106,7 +106,7 @@ impl Tokens {
     }
 
     /// Who may change something that needs `role`.
-    pub(super) fn writer(&self, head: &Parts, role: Role) -> Result<&str, Problem> {
+    pub(in crate::http) fn writer(&self, head: &Parts, role: Role) -> Result<&str, Problem> {
         guard::own_page(head)?;
         self.is_there()?;
         self.known(head)?.ok_or_else(admin_token::unauthorized)?.at_least(role)

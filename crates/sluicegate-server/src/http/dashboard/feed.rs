@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::overview::Observer;
+use super::overview::Onlooker;
 use crate::problem::Problem;
 
 /// How often there is something new.
@@ -24,7 +24,7 @@ pub(super) struct Feed(Arc<Shared>);
 struct Shared {
     sender: watch::Sender<Arc<str>>,
     /// Is there while nobody looks; whoever looks has it.
-    observer: Mutex<Option<Observer>>,
+    onlooker: Mutex<Option<Onlooker>>,
 }
 
 /// Somebody who watches.
@@ -40,21 +40,21 @@ impl Reader {
 }
 
 impl Feed {
-    pub(super) fn new(observer: Observer) -> Self {
+    pub(super) fn new(onlooker: Onlooker) -> Self {
         let (sender, _) = watch::channel(Arc::from(""));
-        Self(Arc::new(Shared { sender, observer: Mutex::new(Some(observer)) }))
+        Self(Arc::new(Shared { sender, onlooker: Mutex::new(Some(onlooker)) }))
     }
 
     /// Begins to watch. The first word comes at once.
     pub(super) fn read(&self) -> Result<Reader, Problem> {
-        let mut observer = self.0.observer.lock();
+        let mut onlooker = self.0.onlooker.lock();
         if self.0.sender.receiver_count() >= READERS_MAX {
             let detail = "64 readers watch already, which is the most; close one of them, or try again later";
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
         }
         let mut receiver = self.0.sender.subscribe();
-        match observer.take() {
-            Some(observer) => drop(tokio::spawn(look(Arc::clone(&self.0), observer))),
+        match onlooker.take() {
+            Some(onlooker) => drop(tokio::spawn(look(Arc::clone(&self.0), onlooker))),
             // What was told last is less than a pause old.
             None => receiver.mark_changed(),
         }
@@ -63,18 +63,18 @@ impl Feed {
 }
 
 /// Looks once per [`PAUSE`] until nobody watches any more.
-async fn look(shared: Arc<Shared>, mut observer: Observer) {
+async fn look(shared: Arc<Shared>, mut onlooker: Onlooker) {
     let mut ticks = tokio::time::interval(PAUSE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        // Whoever begins to watch takes the same lock, so either this sees it, or it finds the observer back.
-        let mut place = shared.observer.lock();
+        // Whoever begins to watch takes the same lock, so either this sees it, or it finds the onlooker back.
+        let mut place = shared.onlooker.lock();
         if shared.sender.receiver_count() == 0 {
-            *place = Some(observer);
+            *place = Some(onlooker);
             return;
         }
         drop(place);
-        shared.sender.send_replace(observer.look().into());
+        shared.sender.send_replace(onlooker.look().into());
     }
 }

@@ -23,7 +23,7 @@ const IDENTITIES_SHOWN: usize = 10;
 
 /// Looks again and again, and remembers how busy the rules were.
 #[derive(Debug)]
-pub(super) struct Observer {
+pub(super) struct Onlooker {
     app: App,
     health: Health,
     /// How much was decided by each rule at the last look, and how busy it is: what is added counts half as much at every
@@ -96,7 +96,7 @@ struct RuleLine<'a> {
     remaining: &'a [u64],
 }
 
-impl Observer {
+impl Onlooker {
     pub(super) fn new(app: App, health: Health) -> Self {
         Self { app, health, busy: HashMap::new() }
     }

@@ -10,7 +10,7 @@ use crate::http::Routers;
 use crate::testing::{TOKEN, app, ask, hourly};
 
 fn feed(app: &App) -> Feed {
-    Feed::new(Observer::new(app.clone(), Health::default()))
+    Feed::new(Onlooker::new(app.clone(), Health::default()))
 }
 
 async fn next(reader: &mut Reader) -> Value {

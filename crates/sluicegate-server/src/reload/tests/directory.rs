@@ -15,9 +15,9 @@ fn followed(text: &str) -> (TempDir, Work) {
     fs::write(folder.path().join("d.yaml"), text).expect("a file");
     let envoy = EnvoyRatelimit::at(Some(folder.path()), Env::default().variables()).expect("usable");
     let file = ConfigFile { path: None, envoy, flags: Flags::default(), env: Env::default() };
-    let (config, reload, Followed { file, content, outline, .. }) = open(file).expect("a good directory");
+    let (config, reload, Followed { file, seen, outline, .. }) = open(file).expect("a good directory");
     let app = embedded(AppOptions { rules: config.rules, reload, ..AppOptions::default() });
-    (folder, Work { file, app, at_start: outline.clone(), in_force: outline, last: content })
+    (folder, Work { file, app, at_start: outline.clone(), in_force: outline, last: seen })
 }
 
 #[test]
