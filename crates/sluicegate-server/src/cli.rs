@@ -5,6 +5,7 @@
 //! one error text serves all three.
 
 mod check;
+mod client;
 mod explain;
 mod files;
 mod rules;

@@ -177,4 +177,5 @@ fn its_files_may_do_nothing_but_their_own() {
     assert_eq!(ask(admin, "GET", "/admin/v1/history?rule=burst").status, 200);
     assert_eq!(ask(admin, "GET", "/admin/v1/history?rule=nobody").status, 404);
     assert_eq!(ask(admin, "GET", "/admin/v1/history?limit=1").status, 400);
+    assert_eq!(ask(admin, "GET", "/admin/v1/history?rules=all").json()["rules"], json!([]));
 }
