@@ -1,21 +1,25 @@
-//! Questions to a running server over plain HTTP.
+//! Questions to a running server over HTTP, encrypted where its URL says so.
 //!
-//! Everything has a bound: the time for all of it together, and the length of the answer.
+//! Everything has a bound: the time until an answer begins, the time for all of a whole one, and its length.
 
-use std::fmt::Display;
+use std::error::Error;
+use std::fmt::{self, Display};
 use std::time::Duration;
 
 use axum::http::header::{self, HeaderValue};
 use axum::http::uri::{Authority, Scheme};
-use axum::http::{Method, Request, StatusCode, Uri, request};
+use axum::http::{Method, Request, Response, StatusCode, Uri, request};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use serde::Deserialize;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::authorities;
 use crate::secret::Secret;
 
 /// From the start of connecting to the end of the answer.
@@ -39,9 +43,10 @@ pub(super) struct Listener {
 
 /// Where decisions are asked for.
 pub(super) const API: Listener = Listener { option: "--api", name: "api", example: "http://127.0.0.1:8081" };
-/// Where a server tells what it did.
-pub(super) const ADMIN: Listener =
-    Listener { option: "--from-admin", name: "admin", example: "http://127.0.0.1:8082" };
+/// Where a server tells how things stand.
+pub(super) const ADMIN: Listener = Listener { option: "--admin", name: "admin", example: "http://127.0.0.1:8082" };
+/// The same, for what it did.
+pub(super) const FROM_ADMIN: Listener = Listener { option: "--from-admin", ..ADMIN };
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -56,15 +61,18 @@ pub(super) enum Unanswered {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// TLS cannot be used here.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
     /// Nobody listens there.
-    #[error("cannot reach {url} ({source}); is the server running there? `{} URL` names another place", listener.option)]
+    #[error("cannot reach {url} ({reason}); is the server running there? `{} URL` names another place", listener.option)]
     Unreachable {
         /// What it should be.
         listener: Listener,
         /// Where.
         url: String,
-        /// What the system said.
-        source: std::io::Error,
+        /// What stands in the way.
+        reason: String,
     },
     /// Somebody listens, but the answer did not come.
     #[error("no answer from {url} within {} s; is that a Sluicegate {} listener?", PATIENCE.as_secs(), listener.name)]
@@ -109,8 +117,9 @@ pub(super) fn detail(text: &str) -> String {
 }
 
 /// Where to ask.
-#[derive(Debug)]
 pub(super) struct Endpoint {
+    client: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    scheme: Scheme,
     authority: Authority,
     /// What comes before the listener's own paths, without a slash at its end.
     prefix: String,
@@ -119,20 +128,22 @@ pub(super) struct Endpoint {
     url: String,
 }
 
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({})", self.url)
+    }
+}
+
 impl Endpoint {
-    /// Reads `http://HOST:PORT`, with a path where a proxy adds one.
+    /// Reads `http://HOST:PORT` or `https://…`, with a path where a proxy adds one.
     pub(super) fn parse(listener: Listener, url: &str) -> Result<Self, Unanswered> {
         // A password that does not belong here would be shown otherwise.
         let value = if url.contains('@') { "…".to_owned() } else { shown(url) };
         let wrong = |problem| Unanswered::Url { listener, value: value.clone(), problem };
         let uri: Uri = url.parse().map_err(|_| wrong("is not a URL"))?;
-        match uri.scheme() {
-            Some(scheme) if *scheme == Scheme::HTTP => {}
-            Some(scheme) if *scheme == Scheme::HTTPS => {
-                return Err(wrong("is https, which is not spoken here yet"));
-            }
-            _ => return Err(wrong("does not start with http://")),
-        }
+        let schemes = [Scheme::HTTP, Scheme::HTTPS];
+        let scheme = uri.scheme().filter(|scheme| schemes.contains(scheme));
+        let scheme = scheme.ok_or_else(|| wrong("does not start with http:// or https://"))?.clone();
         let authority = uri.authority().filter(|authority| !authority.host().is_empty());
         let authority = authority.ok_or_else(|| wrong("names no host"))?.clone();
         if authority.as_str().contains('@') {
@@ -141,13 +152,19 @@ impl Endpoint {
         if uri.query().is_some() {
             return Err(wrong("has a query"));
         }
-        Ok(Self { authority, prefix: uri.path().trim_end_matches('/').to_owned(), listener, url: value })
+        let prefix = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self { client: client(scheme == Scheme::HTTPS)?, scheme, authority, prefix, listener, url: value })
+    }
+
+    /// Where that is, for people.
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
 
     /// Posts JSON and returns the status and the whole answer.
     pub(super) async fn post(&self, path: &str, body: Vec<u8>) -> Result<(StatusCode, String), Unanswered> {
         let json = HeaderValue::from_static("application/json");
-        self.ask(self.request(Method::POST, path).header(header::CONTENT_TYPE, json), body).await
+        self.whole(self.request(Method::POST, path).header(header::CONTENT_TYPE, json), body).await
     }
 
     /// Fetches, with the token if there is one, and returns the status and the whole answer.
@@ -156,48 +173,88 @@ impl Endpoint {
         path: &str,
         token: Option<&Secret>,
     ) -> Result<(StatusCode, String), Unanswered> {
-        let request = self.request(Method::GET, path);
-        let request = match token {
-            Some(token) => request.header(header::AUTHORIZATION, format!("Bearer {}", token.reveal())),
-            None => request,
-        };
-        self.ask(request, Vec::new()).await
+        self.whole(self.with_token(self.request(Method::GET, path), token)?, Vec::new()).await
+    }
+
+    /// Asks for what has no end, and returns the answer once it has begun.
+    pub(super) async fn events(
+        &self,
+        path: &str,
+        token: Option<&Secret>,
+    ) -> Result<Response<Incoming>, Unanswered> {
+        let request = self.request(Method::GET, path).header(header::ACCEPT, "text/event-stream");
+        let begun = self.ask(self.with_token(request, token)?, Vec::new());
+        timeout(PATIENCE, begun).await.unwrap_or_else(|_| Err(self.too_slow()))
     }
 
     fn request(&self, method: Method, path: &str) -> request::Builder {
-        let uri = format!("{}{path}", self.prefix);
-        Request::builder().method(method).uri(uri).header(header::HOST, self.authority.as_str())
+        let uri = format!("{}://{}{}{path}", self.scheme, self.authority, self.prefix);
+        Request::builder().method(method).uri(uri)
     }
 
-    async fn ask(&self, request: request::Builder, body: Vec<u8>) -> Result<(StatusCode, String), Unanswered> {
+    fn with_token(
+        &self,
+        request: request::Builder,
+        token: Option<&Secret>,
+    ) -> Result<request::Builder, Unanswered> {
+        let Some(token) = token else { return Ok(request) };
+        let value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()));
+        let mut value = value.map_err(|_| self.broken(&"the token holds what no header field can"))?;
+        value.set_sensitive(true);
+        Ok(request.header(header::AUTHORIZATION, value))
+    }
+
+    async fn whole(&self, request: request::Builder, body: Vec<u8>) -> Result<(StatusCode, String), Unanswered> {
+        let exchange = async {
+            let response = self.ask(request, body).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| self.broken(&error))?.to_bytes();
+            let text = String::from_utf8(body.into()).map_err(|_| self.broken(&"it is not UTF-8"))?;
+            Ok((status, text))
+        };
+        timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(self.too_slow()))
+    }
+
+    async fn ask(&self, request: request::Builder, body: Vec<u8>) -> Result<Response<Incoming>, Unanswered> {
         let request = request.body(Full::new(Bytes::from(body))).map_err(|error| self.broken(&error))?;
-        match timeout(PATIENCE, self.exchange(request)).await {
-            Ok(answer) => answer,
-            Err(_elapsed) => Err(Unanswered::TooSlow { listener: self.listener, url: self.url.clone() }),
-        }
+        self.client.request(request).await.map_err(|error| {
+            let reason = innermost(&error);
+            if error.is_connect() {
+                Unanswered::Unreachable { listener: self.listener, url: self.url.clone(), reason }
+            } else {
+                self.broken(&reason)
+            }
+        })
     }
 
     fn broken(&self, reason: &dyn Display) -> Unanswered {
         Unanswered::Broken { listener: self.listener, url: self.url.clone(), reason: reason.to_string() }
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, String), Unanswered> {
-        let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
-        let port = self.authority.port_u16().unwrap_or(80);
-        let stream = TcpStream::connect((host, port)).await;
-        let unreachable =
-            |source| Unanswered::Unreachable { listener: self.listener, url: self.url.clone(), source };
-        let handshake = http1::handshake(TokioIo::new(stream.map_err(unreachable)?)).await;
-        let (mut sender, connection) = handshake.map_err(|error| self.broken(&error))?;
-        // It is driven until the answer is read, and ends with the runtime.
-        tokio::spawn(connection);
-        let response = sender.send_request(request).await.map_err(|error| self.broken(&error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| self.broken(&error))?.to_bytes();
-        let text = String::from_utf8(body.into()).map_err(|_| self.broken(&"it is not UTF-8"))?;
-        Ok((status, text))
+    fn too_slow(&self) -> Unanswered {
+        Unanswered::TooSlow { listener: self.listener, url: self.url.clone() }
     }
+}
+
+fn client(
+    is_encrypted: bool,
+) -> Result<legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>, rustls::Error> {
+    let roots = if is_encrypted { authorities::system() } else { rustls::RootCertStore::empty() };
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(authorities::client_config(roots)?)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(connector);
+    Ok(legacy::Client::builder(TokioExecutor::new()).build(connector))
+}
+
+/// The cause of all causes: what is around it only says that something failed.
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let last = std::iter::successors(Some(error), |error| (**error).source()).last();
+    last.map(ToString::to_string).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -220,10 +277,9 @@ mod tests {
     #[test]
     fn what_is_no_url_says_so_with_the_remedy() {
         for (api, problem) in [
-            ("https://127.0.0.1:8081", "is https, which is not spoken here yet"),
-            ("127.0.0.1:8081", "does not start with http://"),
-            ("ftp://127.0.0.1", "does not start with http://"),
-            ("/v1/check", "does not start with http://"),
+            ("127.0.0.1:8081", "does not start with http:// or https://"),
+            ("ftp://127.0.0.1", "does not start with http:// or https://"),
+            ("/v1/check", "does not start with http:// or https://"),
             ("http://h/?a=b", "has a query"),
             ("http://user:canary@h", "has a user name or password"),
             ("", "is not a URL"),

@@ -19,7 +19,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::Error;
-use crate::secret::Secret;
 use crate::settings::Env;
 use crate::telemetry::escape;
 use feed::{Feed, News};
@@ -46,8 +45,7 @@ pub(super) struct TopArgs {
 /// Watches until somebody ends it.
 pub(super) fn run(args: &TopArgs, env: &Env) -> Result<ExitCode, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let token = variable(env.variables(), "SLUICEGATE_ADMIN_TOKEN").map(|token| Secret::new(token.to_owned()));
-    let feed = Feed::new(&args.admin, token.as_ref())?;
+    let feed = Feed::new(&args.admin, env.admin_token().cloned())?;
     let outcome = runtime.block_on(watch(args, env.variables(), feed));
     // A thread may still wait for a key that nobody will press.
     runtime.shutdown_background();

@@ -15,7 +15,7 @@ use super::summary::{HIT_MAX, RuleSummary, time};
 use super::tally::timeline::Timeline;
 use super::tally::{Count, RULES_DRAWN_MAX, RuleTally};
 use crate::cli::Error;
-use crate::cli::client::{ADMIN, Endpoint, shown};
+use crate::cli::client::{Endpoint, FROM_ADMIN, detail, shown};
 use crate::secret::Secret;
 pub(super) use words::text;
 
@@ -108,7 +108,7 @@ pub(super) struct Live {
 
 /// Asks the server, and returns what it did.
 pub(super) fn fetch(url: &str, token: Option<&Secret>) -> Result<Live, Error> {
-    let endpoint = Endpoint::parse(ADMIN, url)?;
+    let endpoint = Endpoint::parse(FROM_ADMIN, url)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let history: History = get(&endpoint, url, "/admin/v1/history?rules=all", token).await?;
@@ -129,7 +129,7 @@ async fn get<T: serde::de::DeserializeOwned>(
 ) -> Result<T, Error> {
     let (status, text) = endpoint.get(path, token).await?;
     if status != StatusCode::OK {
-        return Err(LiveError::Refused { status, detail: crate::cli::client::detail(&text) }.into());
+        return Err(LiveError::Refused { status, detail: detail(&text) }.into());
     }
     let unintelligible = |error: serde_json::Error| LiveError::Unintelligible {
         url: shown(url),
