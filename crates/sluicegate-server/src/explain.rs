@@ -53,6 +53,9 @@ pub(crate) struct Asked {
     pub(crate) path: Option<String>,
     /// Of an HTTP request: the client's, as rules count it.
     pub(crate) address: Option<IpAddr>,
+    /// Of an HTTP request, as rules see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
 }
 
 /// One rule.
@@ -233,6 +236,7 @@ impl Asked {
             method: request.target.map(|target| target.method.to_owned()),
             path: request.target.map(|target| target.path.to_owned()),
             address: request.address,
+            host: request.target.and_then(|target| target.host).map(str::to_owned),
         }
     }
 }
