@@ -38,8 +38,8 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "protocols",
-        about: "the whole server beside a bare hyper server and Redis' own GET",
-        needs: &[Need::Ours],
+        about: "the whole server beside bare ones, Redis' own GET, and throttlecrab's server",
+        needs: &[Need::Ours, Need::Throttlecrab],
     },
     Benchmark {
         name: "gateway",

@@ -197,7 +197,8 @@ impl App {
         steps.tick().await;
         loop {
             steps.tick().await;
-            self.history().write(&self.limiter().observer().metrics().snapshot(), &self.totals());
+            let limiter = self.limiter();
+            self.history().write(limiter.clock().now(), &limiter.observer().metrics().snapshot(), &self.totals());
         }
     }
 

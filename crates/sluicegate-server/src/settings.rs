@@ -215,6 +215,11 @@ impl Env {
         self.database.as_deref()
     }
 
+    /// The token for the admin API.
+    pub(crate) fn admin_token(&self) -> Option<&Secret> {
+        self.admin_token.as_ref()
+    }
+
     /// The configuration file.
     pub(crate) fn config_path(&self) -> Option<&Path> {
         self.config.as_deref()

@@ -7,7 +7,7 @@
 
 pub(crate) mod callers;
 mod degradation;
-mod escape;
+pub(crate) mod escape;
 pub(crate) mod history;
 pub(crate) mod tally;
 pub(crate) mod watch;

@@ -39,3 +39,4 @@ mod stop;
 mod storms;
 mod tls;
 mod tokens;
+mod top;
