@@ -152,7 +152,8 @@ fn check(run: Run, next: Option<&Run>) -> Result<(), QuotaError> {
     if !start.is_multiple_of(1_000) || !length.is_multiple_of(1_000) {
         return refused(start, "a window of a calendar is whole milliseconds");
     }
-    let ends_there = |next: &Run| next.start > run.start && next.start.since(run.start).as_micros() % length == 0;
+    let ends_there =
+        |next: &Run| next.start > run.start && next.start.since(run.start).as_micros().is_multiple_of(length);
     if next.is_some_and(|next| !ends_there(next)) {
         return refused(start, "windows of a calendar follow each other without gap and overlap");
     }

@@ -102,7 +102,10 @@ static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundl
 static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| ZONES.available().map(|name| name.to_string()).collect());
 
 /// Calendars that were made, so that all rules, before and after a reload, share them.
-static KNOWN: LazyLock<Mutex<HashMap<(Zone, Cycle), Arc<Calendar>>>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+/// Calendars by their zone and cycle.
+type Known = HashMap<(Zone, Cycle), Arc<Calendar>>;
 
 /// How many are known before those are forgotten that nobody uses. One of months takes 27 KB; of those in use there are
 /// never more than limits.
