@@ -8,6 +8,7 @@ mod bare_http;
 mod contender;
 mod core_bench;
 mod cores;
+mod dashboard_bench;
 mod expiry;
 mod gateway_bench;
 mod goal;
@@ -32,6 +33,7 @@ const USAGE: &str = "usage: sluicegate-bench NAME [options]
   redis      decisions through Redis, what they cost and how long they take: our store and the usual scripts
   protocols  our whole server beside bare ones of hyper and tonic, Redis' own GET, and throttlecrab's server
   gateway    our gateway beside nginx with and without `limit_req`, and beside no proxy
+  dashboard  what it costs the server to be watched, and not to be
   rules      what a decision costs as rules grow
   growth     decisions per second and their tail as keys and instances grow
   simulate   logs replayed: lines per second, and memory as a log grows
@@ -41,7 +43,7 @@ const USAGE: &str = "usage: sluicegate-bench NAME [options]
   --rounds N           interleaved rounds, the median counts (default 5)
   --quick              a tenth of the work, for a first look
   --json FILE          also write the raw numbers
-  --ours FILE          our server, for protocols, gateway, simulate and peers
+  --ours FILE          our server, for protocols, gateway, dashboard, simulate and peers
   --throttlecrab FILE  throttlecrab's server, for protocols and peers
   --limitador FILE     limitador's library behind hyper, for peers";
 
@@ -99,6 +101,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ("redis", _) => redis_bench::run(&parse(rest)?),
         ("protocols", _) => wire_bench::protocols::run(&parse(rest)?),
         ("gateway", _) => gateway_bench::run(&parse(rest)?),
+        ("dashboard", _) => dashboard_bench::run(&parse(rest)?),
         ("rules", _) => rules_bench::run(&parse(rest)?),
         ("growth", _) => growth::run(&parse(rest)?),
         ("simulate", _) => simulate_bench::run(&parse(rest)?),

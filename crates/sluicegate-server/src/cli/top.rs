@@ -245,7 +245,10 @@ impl Watch {
             ];
         };
         let before = self.looks.iter().rev().nth(1).unwrap_or(now);
-        let scene = Scene { place: &self.place, now, before, since, trouble: self.trouble.as_deref() };
+        // Whoever looks once wants to know how it has been, not how the last second was.
+        let since = if self.is_once { now } else { since };
+        let hint = if self.is_screen() { "  q quits" } else { "" };
+        let scene = Scene { place: &self.place, now, before, since, trouble: self.trouble.as_deref(), hint };
         scene.lines(width, height)
     }
 }

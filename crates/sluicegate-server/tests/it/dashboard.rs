@@ -150,6 +150,8 @@ fn a_store_that_is_gone_is_said_first_and_so_is_a_server_that_is() {
     let body = json!({"resource": "r", "identifier": "alice"}).to_string();
     (0..20).for_each(|_| drop(session.post("/v1/check", &body)));
     page.wait_for("document.querySelector('#notices .bad')?.textContent.includes('does not answer')");
+    // What was decided without the store counts as well.
+    page.wait_for("document.querySelector('main .notice').hidden");
     page.keep_picture(&picture("store-down"));
     let admin = server.address("admin");
     drop(server);

@@ -169,7 +169,8 @@ fn once_is_one_picture_without_anything_that_acts_on_a_terminal() {
     let (output, text) = run(&mut top(server.address("admin"), &["--once"]));
     assert!(output.status.success(), "{text}");
     assert!(text.contains("burst") && text.contains("carol") && text.lines().count() <= 24, "{text}");
-    assert!(!text.contains('\u{1b}'), "{text}");
+    assert!(!text.contains('\u{1b}') && !text.contains("q quits"), "{text}");
+    assert!(!text.contains("p99 –  store"), "percentiles are since the start: {text}");
     let (output, text) = run(&mut top(server.address("admin"), &["--once", "--json"]));
     assert!(output.status.success(), "{text}");
     let told: Value = serde_json::from_str(&text).expect("one line of JSON");

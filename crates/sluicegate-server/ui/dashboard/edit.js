@@ -259,13 +259,13 @@ export function editing() {
 /** What a rule says, with a way to change it where that is possible. */
 export function definition(name) {
   const text = element("pre", {});
-  const link = element("a", { class: "button", href: editLink(name), hidden: "" }, "Change it");
-  const box = element("section", { hidden: "" }, element("h2", {}, "What it says"), text, element("p", {}, link));
+  const way = element("p", { hidden: "" }, element("a", { class: "button", href: editLink(name) }, "Change it"));
+  const box = element("section", { hidden: "" }, element("h2", {}, "What it says"), text, way);
   let asked = false;
   return {
     box,
     set(rulesFrom) {
-      link.hidden = rulesFrom !== "database";
+      way.hidden = rulesFrom !== "database";
       // Names with other characters are of what requests or tenants bring along; they are nowhere to be read.
       if (!asked && /^[\w.-]{1,64}$/.test(name)) {
         asked = true;

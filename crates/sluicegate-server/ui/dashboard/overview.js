@@ -72,9 +72,8 @@ export function outcomes(title, label, rule) {
 async function hour(rule) {
   const { answer } = await ask(`/admin/v1/history${rule === undefined ? "" : `?rule=${encodeURIComponent(rule)}`}`);
   const step = answer.stepSeconds;
-  const end = Date.now();
   return answer.points.map(([allowed, denied, shadow], index) => ({
-    at: end - (answer.points.length - 1 - index) * step * 1000,
+    at: answer.until - (answer.points.length - 1 - index) * step * 1000,
     allowed: allowed / step,
     denied: denied / step,
     shadow: shadow / step,

@@ -13,7 +13,7 @@ export function rulePage(name) {
   const shadow = element("div", { class: "notice watch", hidden: "" });
   const absent = element("div", { class: "notice", hidden: "" },
     element("p", {}, "This rule is not among the busiest at the moment, or is no more. Its last hour is below; numbers appear as soon as it decides."));
-  const chart = outcomes("Decisions of its limits per second", `Decisions of ${name} per second`, name);
+  const chart = outcomes("Its decisions per second", `Decisions of ${name} per second`, name);
   const remaining = bars("What was left after its decisions");
   const says = definition(name);
   const box = element("div", {},

@@ -59,10 +59,12 @@ pub(super) struct Scene<'a> {
     pub(super) now: &'a Look,
     /// The one before that.
     pub(super) before: &'a Look,
-    /// The one of a minute ago, or the oldest there is.
+    /// The one of a minute ago, or the oldest there is; the newest itself means since the server started.
     pub(super) since: &'a Look,
     /// What is wrong with the connection.
     pub(super) trouble: Option<&'a str>,
+    /// What stands at the end of the first line.
+    pub(super) hint: &'a str,
 }
 
 /// The fewest rows that a list is worth.
@@ -95,7 +97,7 @@ impl Scene<'_> {
             (Tone::Plain, format!("{}  store ", self.place)),
             (tone(is_up), format!("{} {}{trouble}  ", store.kind, store.state)),
             (tone(health.status == "ready"), health.status.clone()),
-            (Tone::Quiet, "  q quits".to_owned()),
+            (Tone::Quiet, self.hint.to_owned()),
         ])
     }
 
@@ -223,7 +225,7 @@ mod tests {
     }
 
     fn drawn(before: &Look, now: &Look, width: usize, height: usize) -> Vec<String> {
-        let scene = Scene { place: "here:1", now, before, since: before, trouble: None };
+        let scene = Scene { place: "here:1", now, before, since: before, trouble: None, hint: "  q quits" };
         scene.lines(width, height).iter().map(|line| line.paint(width, false)).collect()
     }
 

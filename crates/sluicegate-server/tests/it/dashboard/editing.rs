@@ -221,3 +221,25 @@ fn without_a_database_it_says_what_to_do() {
     );
     is_clean(&mut page, &server);
 }
+
+#[test]
+fn a_rule_that_is_not_among_the_busiest_is_found_by_its_name() {
+    let limits = "limits: [ { algorithm: fixed_window, limit: 5, window: 365d } ]";
+    let rules: String = (0..60).map(|number| format!("  - {{ name: rule-{number}, {limits} }}\n")).collect();
+    let config = ConfigFile::new("dashboard-many", format!("rules:\n{rules}"));
+    let server = Server::start(&["--config", config.path(), "--store", "memory"]);
+    let mut browser = Browser::start();
+    let mut page = browser.page();
+    open(&mut page, &server, "#/rules");
+    says(&mut page, "main", "The busiest 50 of 60 rules.");
+    let shown = "[...document.querySelectorAll('main td a')].map((link) => link.textContent)";
+    let last = "Array.from({ length: 60 }, (_, number) => `rule-${number}`)";
+    let hidden = page.evaluate(&format!("{last}.find((name) => !{shown}.includes(name))"));
+    let hidden = hidden.as_str().expect("one of the ten").to_owned();
+    page.evaluate("document.querySelector('#rule-name').focus()");
+    page.type_text(&hidden);
+    page.press("Enter");
+    says(&mut page, "main pre", &format!("\"name\": \"{hidden}\""));
+    says(&mut page, "main", "not among the busiest");
+    is_clean(&mut page, &server);
+}
