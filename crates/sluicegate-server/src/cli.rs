@@ -41,7 +41,7 @@ enum Command {
     /// Ask a running server: exit code 0 allowed, 1 denied, 2 could not decide
     Check(check::CheckArgs),
     /// Say which rules match a request, which do not and why, and what it would be charged
-    Explain(explain::ExplainArgs),
+    Explain(Box<explain::ExplainArgs>),
     /// Replay an access log through a configuration: what it would have allowed and denied, and to whom
     Simulate(Box<simulate::SimulateArgs>),
     /// Watch a running server: what is decided now, how fast, by which rules, and for whom

@@ -205,7 +205,9 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let admin = top.optional("admin", Vec::new(), admin::read);
     let compiled = compose::read(top);
     let ListenSettings { addresses, listeners } = listen?;
-    let settings = FileSettings { store: store?, database: database?, ..addresses };
+    let admin = admin?;
+    let has_admin_tokens = !admin.is_empty();
+    let settings = FileSettings { store: store?, database: database?, has_admin_tokens, ..addresses };
     let Compiled { rules, keys } = compiled?;
     Some(Config {
         settings,
@@ -218,7 +220,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
         gateway: gateway?,
         proxies: proxies?.header(header?),
         identity: identity?,
-        admin: admin?,
+        admin,
         rules,
         keys,
         content: content::of_file(top)?,

@@ -29,6 +29,7 @@ mod listeners;
 mod matching;
 mod redis;
 mod tiers;
+mod window;
 
 use gateway::{boolean, path_pattern};
 
@@ -348,17 +349,22 @@ fn override_property(key: &str) -> Value {
 
 /// One form for each algorithm, and one for an algorithm that only a variable knows.
 fn limit_forms() -> Value {
-    let (bucket, window): (&[&str], &[&str]) =
+    let (bucket, windows): (&[&str], &[&str]) =
         (&["algorithm", "capacity", "refill"], &["algorithm", "limit", "window"]);
     let forms = [
         (TokenBucket::NAME, "Capacity that refills at a steady rate.", TOKEN_BUCKET_KEYS, bucket),
-        (SlidingWindow::NAME, "Never more than the limit within any window; exact.", SLIDING_KEYS, window),
-        (SlidingCounter::NAME, "The same in little memory; approximate.", SLIDING_KEYS, window),
-        (FixedWindow::NAME, "A counter that starts anew with every window.", FIXED_WINDOW_KEYS, window),
+        (SlidingWindow::NAME, "Never more than the limit within any window; exact.", SLIDING_KEYS, windows),
+        (SlidingCounter::NAME, "The same in little memory; approximate.", SLIDING_KEYS, windows),
+        (FixedWindow::NAME, "A counter that starts anew with every window.", FIXED_WINDOW_KEYS, windows),
     ];
     let form = |(name, description, keys, required)| {
         let mut form = object(description, keys, required, limit_property);
         form["properties"]["algorithm"] = json!({ "const": name });
+        match name {
+            FixedWindow::NAME => form["allOf"] = window::together(),
+            SlidingWindow::NAME | SlidingCounter::NAME => form["properties"]["window"] = window::length(),
+            _ => {}
+        }
         form
     };
     let mut any = object("An algorithm from a variable.", LIMIT_KEYS, &["algorithm"], limit_property);
@@ -383,7 +389,9 @@ fn limit_property(key: &str) -> Value {
         "credits" => integer("Units above the capacity that can be saved up.", 0, UNITS_MAX, &[0, 50]),
         "credit_ttl" => described("duration", "How long saved units are remembered.", &["24h"]),
         "limit" => integer("How many units pass within the window; 0 denies always.", 0, UNITS_MAX, &[1_000]),
-        "window" => described("duration", "How long the window is.", &["1h"]),
+        "window" => window::window(),
+        "timezone" => window::timezone(),
+        "anchor" => window::anchor(),
         "align" => words("Windows start at multiples of their length, or spread over keys.", ALIGNS, "epoch"),
         _ => unknown(),
     }

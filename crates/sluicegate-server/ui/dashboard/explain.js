@@ -73,7 +73,7 @@ function limitWords(limit, verdict) {
   const { bucket } = limit;
   const of = bucket
     ? `${limit.limit} at once, ${bucket.refillTokens} back every ${span(bucket.refillMicros)}`
-    : `${limit.limit} in ${span(limit.windowMicros)}`;
+    : `${limit.limit} in ${limit.calendar ? `every ${limit.calendar}` : span(limit.windowMicros)}`;
   const now = verdict ? ` – ${verdict.remaining} left${verdict.allowed ? "" : verdict.shadow ? ", and it would deny this" : ", and it denies this"}` : "";
   return `${limit.algorithm.replaceAll("_", " ")}: ${of}${now}`;
 }

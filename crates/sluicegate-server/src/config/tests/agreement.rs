@@ -203,6 +203,9 @@ rules:
       - { algorithm: sliding_window, limit: 1000, window: 1h }
       - { algorithm: sliding_counter, limit: 1000, window: 250ms }
       - { algorithm: fixed_window, limit: 0, window: 1d, align: key }
+      - { algorithm: fixed_window, limit: 9, window: month, timezone: Europe/Berlin, anchor: 31 }
+      - { algorithm: fixed_window, limit: 9, window: week, anchor: sunday }
+      - { algorithm: fixed_window, limit: 9, window: hour, timezone: Asia/Kolkata }
     tiers: { pro: unlimited, free: [ { algorithm: fixed_window, limit: 5, window: 1min } ] }
     overrides: [ { identifier: vip-*, limits: unlimited, until: "2026-12-31T00:00:00Z" } ]
     mode: shadow
@@ -304,6 +307,10 @@ fn replacements() -> Vec<Value> {
         "a\"b",
         "a\\b",
         "30s",
+        "month",
+        "day",
+        "sunday",
+        "UTC",
         "0s",
         "05s",
         "5m",
@@ -395,6 +402,7 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "counts unverified credentials",
     "matches unverified credentials by claims",
     "not an instant",
+    "unknown time zone",
     "gives the tier",
     "named twice, in upper or lower case",
     "shorter than `refresh`",
