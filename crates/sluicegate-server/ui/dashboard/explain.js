@@ -2,6 +2,7 @@
 
 import { ask } from "./client.js";
 import { element } from "./elements.js";
+import { read } from "./json.js";
 import { span } from "./numbers.js";
 import { ruleLink } from "./overview.js";
 
@@ -17,15 +18,19 @@ const FIELDS = {
   tenant: { name: "Tenant", kinds: ["check", "http"], isNeeded: [], hint: "default" },
   tier: { name: "Tier", kinds: ["check", "http"], isNeeded: [], hint: "none" },
   cost: { name: "Cost", kinds: ["check", "http"], isNeeded: [], hint: "as the rule says" },
+  host: { name: "Host", kinds: ["http"], isNeeded: [], hint: "shop.example.com" },
+  headers: { name: "Header fields, one a line", kinds: ["http"], isNeeded: [], hint: "x-plan: gold", isLong: true },
+  claims: { name: "Claims of a verified token, as JSON", kinds: ["http"], isNeeded: [], hint: '{ "groups": ["staff"] }', isLong: true },
 };
 
 /** What was asked last, so that the form is as it was when somebody comes back. */
 const last = { kind: "check", values: {} };
 
 function field(key) {
-  const { name, hint } = FIELDS[key];
+  const { name, hint, isLong } = FIELDS[key];
   const trouble = element("span", { class: "bad", id: `explain-${key}-trouble` });
-  const input = element("input", {
+  const input = element(isLong ? "textarea" : "input", {
+    rows: isLong ? "2" : null,
     id: `explain-${key}`, name: key, placeholder: hint, autocomplete: "off", autocapitalize: "off", spellcheck: "false",
     inputmode: key === "cost" ? "numeric" : null, "aria-describedby": `explain-${key}-trouble`,
   });
@@ -111,11 +116,43 @@ function answerBox(explained) {
   ];
 }
 
-/** What the form says, as the server takes it. */
+/** What is wrong with a field before anybody is asked. */
+class Wrong extends Error {
+  constructor(field, detail) {
+    super(detail);
+    this.field = field;
+  }
+}
+
+/** Header fields that are written one a line; those of the same name become a list. */
+function headers(text) {
+  const found = new Map();
+  for (const line of text.split("\n").filter((each) => each.trim() !== "")) {
+    const colon = line.indexOf(":");
+    if (colon < 1) {
+      throw new Wrong("headers", `${line.trim()} is no header field; write name: value`);
+    }
+    const name = line.slice(0, colon).trim();
+    found.set(name, [...(found.get(name) ?? []), line.slice(colon + 1).trim()]);
+  }
+  return Object.fromEntries(found);
+}
+
+function claims(text) {
+  try {
+    return read(text).value;
+  } catch (error) {
+    throw new Wrong("claims", `this is no JSON: ${error.message}`);
+  }
+}
+
+/** A value as the server takes it. What is no number is sent as it is, and the server says so. */
+const MEANINGS = { cost: (text) => (/^\d{1,10}$/.test(text) ? Number(text) : text), headers, claims };
+
+/** What the form says. */
 function question(fields) {
-  const entries = fields.map(({ key, input }) => [key, input.value]).filter(([, value]) => value !== "");
-  // A cost that is no number is sent as it is, and the server says so.
-  return Object.fromEntries(entries.map(([key, value]) => [key, key === "cost" && /^\d{1,10}$/.test(value) ? Number(value) : value]));
+  const entries = fields.map(({ key, input }) => [key, input.value]).filter(([, value]) => value.trim() !== "");
+  return Object.fromEntries(entries.map(([key, value]) => [key, MEANINGS[key]?.(value) ?? value]));
 }
 
 export function explainPage() {
@@ -152,7 +189,7 @@ export function explainPage() {
       const about = fields.find(({ key, box }) => key === error.field && !box.hidden);
       about?.say(error.message);
       about?.input.focus();
-      const words = error.status === undefined ? "The server does not answer; try again." : error.message;
+      const words = error.status === undefined && !about ? "The server does not answer; try again." : error.message;
       result.replaceChildren(...(about ? [] : [element("p", { class: "notice bad" }, words)]));
     }
   });

@@ -8,6 +8,8 @@ rules:
   - { name: payments, match: { resource: 'pay.*' }, deadline: 5s,
       limits: [ { algorithm: fixed_window, limit: 4, window: 365d } ], tiers: { pro: unlimited } }
   - { name: watched, deadline: 5s, mode: shadow, limits: [ { algorithm: fixed_window, limit: 1, window: 365d } ] }
+  - { name: staff, match: { host: shop.example, header: { x-plan: gold }, claim: { groups: staff } }, deadline: 5s,
+      limits: [ { algorithm: fixed_window, limit: 7, window: month } ] }
   - { name: pages, match: { path: '/a/**', method: [POST] }, per: ip, deadline: 5s,
       limits: [ { algorithm: token_bucket, capacity: 9, refill: 9/h } ] }
 ";
@@ -36,7 +38,7 @@ fn it_says_who_gets_what_and_why_and_charges_nothing() {
     says(&mut page, "#explained .notice", "Allowed now: 1 of 4 left by payments.");
     says(&mut page, "#explained", "4 in 365 d");
     says(&mut page, "#explained", "and it would deny this");
-    says(&mut page, "#explained details", "1 rule does not match");
+    says(&mut page, "#explained details", "2 rules do not match");
     page.keep_picture(&picture("explain"));
     fill(&mut page, "cost", "2");
     page.press("Enter");
@@ -66,6 +68,21 @@ fn it_says_who_gets_what_and_why_and_charges_nothing() {
     page.press("Enter");
     says(&mut page, "#explained .notice", "Allowed now");
     says(&mut page, "#explained article:last-of-type", "pages");
+    fill(&mut page, "host", "shop.example");
+    fill(&mut page, "headers", "X-Plan: gold\nAccept: a\nAccept: b");
+    fill(&mut page, "claims", r#"{ "groups": ["guests", "staff"] }"#);
+    page.click("main button.main");
+    says(&mut page, "#explained", "7 in every month");
+    page.keep_picture(&picture("explain-http"));
+    for (field, text, words) in
+        [("headers", "gold", "is no header field"), ("claims", "{ groups }", "a name in double quotes")]
+    {
+        fill(&mut page, field, text);
+        page.click("main button.main");
+        says(&mut page, &format!("#explain-{field}-trouble"), words);
+        assert_eq!(page.evaluate("document.activeElement.id"), json!(format!("explain-{field}")));
+        page.evaluate(&format!("document.querySelector('#explain-{field}').value = ''"));
+    }
     fill(&mut page, "address", "nonsense");
     page.press("Enter");
     says(&mut page, "#explained .notice.bad", "address");
