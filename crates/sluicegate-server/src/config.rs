@@ -11,8 +11,10 @@ pub(crate) mod gateway;
 pub(crate) mod identity;
 pub(crate) mod listeners;
 pub(crate) mod load;
+pub(crate) mod log;
 pub(crate) mod redis;
 pub(crate) mod schema;
+pub(crate) mod share;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +26,7 @@ use admin::TokenSettings;
 use gateway::GatewaySettings;
 use identity::{IdentitySettings, TRUSTED_HEADERS};
 use listeners::{ListenSettings, Listeners};
+use log::LogSettings;
 use redis::RedisSettings;
 use sluicegate::headers::{HeaderOptions, ResetStyle};
 use sluicegate::identify::Principal;
@@ -54,6 +57,7 @@ pub(crate) const KEYS: &[&str] = &[
     "overrides",
     "keys",
     "admin",
+    "log",
 ];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
@@ -101,6 +105,8 @@ pub(crate) struct Config {
     pub(crate) identity: Option<IdentitySettings>,
     /// Who may read and change what on the admin listener.
     pub(crate) admin: Vec<TokenSettings>,
+    /// What is written down of decisions.
+    pub(crate) log: LogSettings,
     /// The rules.
     pub(crate) rules: RuleSet,
     /// The API keys that stand apart from `identity`.
@@ -203,6 +209,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let has_more_keys = top.get("database").is_some() || top.get("keys").is_some();
     let identity = top.optional("identity", None, |identity| identity::read(identity, has_more_keys).map(Some));
     let admin = top.optional("admin", Vec::new(), admin::read);
+    let log = top.optional("log", LogSettings::default(), log::read);
     let compiled = compose::read(top);
     let ListenSettings { addresses, listeners } = listen?;
     let settings = FileSettings { store: store?, database: database?, ..addresses };
@@ -219,6 +226,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
         proxies: proxies?.header(header?),
         identity: identity?,
         admin: admin?,
+        log: log?,
         rules,
         keys,
         content: content::of_file(top)?,

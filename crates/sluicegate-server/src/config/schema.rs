@@ -26,6 +26,7 @@ mod descriptor;
 mod gateway;
 mod identity;
 mod listeners;
+mod log;
 mod matching;
 mod redis;
 mod tiers;
@@ -118,6 +119,7 @@ fn top_property(key: &str) -> Value {
             "examples": ["redis://127.0.0.1:6379"],
         }),
         "admin" => content::admin(),
+        "log" => log::section(),
         "database" => content::database(),
         "tenants" => content::tenants(),
         "overrides" => content::overrides(),

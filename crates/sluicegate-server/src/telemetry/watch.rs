@@ -9,6 +9,7 @@ use sluicegate::store::StoreError;
 use sluicegate::{Identity, Observer};
 
 use super::callers::Callers;
+use super::decision_log::DecisionLog;
 use super::tally::Tally;
 use crate::metrics::Metrics;
 
@@ -19,6 +20,7 @@ pub(crate) struct Watch {
     metrics: Metrics,
     hot: HotIdentities,
     callers: Callers,
+    decision_log: Option<DecisionLog>,
 }
 
 impl Watch {
@@ -26,7 +28,18 @@ impl Watch {
     /// any, under this name.
     pub(crate) fn new(rules: &RuleSet, brought: Option<&str>, now: Timestamp) -> Self {
         let (metrics, hot) = (Metrics::new(rules, brought), HotIdentities::new(now));
-        Self { tally: Tally::default(), metrics, hot, callers: Callers::default() }
+        Self { tally: Tally::default(), metrics, hot, callers: Callers::default(), decision_log: None }
+    }
+
+    /// The same, which also writes decisions down.
+    #[must_use]
+    pub(crate) fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Self {
+        Self { decision_log, ..self }
+    }
+
+    /// What writes decisions down, if something does.
+    pub(crate) fn decision_log(&self) -> Option<&DecisionLog> {
+        self.decision_log.as_ref()
     }
 
     /// The counts for the last line of the log.
@@ -64,13 +77,26 @@ impl Watch {
             LimitOutcome::Allowed
         };
         self.metrics.brought(quota, outcome);
+        if let Some(log) = &self.decision_log {
+            log.brought(name, key, quota, outcome, now);
+        }
         self.hot.record(name, Identity::Named(key), is_denied, now);
     }
 
     /// A request with a limit of its own, under this name, could not be decided.
-    pub(crate) fn undecided_brought(&self, name: &str, quota: &Quota, error: &StoreError, now: Timestamp) {
+    pub(crate) fn undecided_brought(
+        &self,
+        name: &str,
+        key: &str,
+        quota: &Quota,
+        error: &StoreError,
+        now: Timestamp,
+    ) {
         self.tally.count_undecided(name, quota, error, now);
         self.metrics.brought(quota, LimitOutcome::FailedClosed);
+        if let Some(log) = &self.decision_log {
+            log.brought(name, key, quota, LimitOutcome::FailedClosed, now);
+        }
     }
 }
 
@@ -82,6 +108,9 @@ impl Observer for Watch {
     fn decided(&self, decided: &Decided<'_>) {
         self.tally.decided(decided);
         self.metrics.decided(decided);
+        if let Some(log) = &self.decision_log {
+            log.decided(decided);
+        }
         let Decided { request, decision, asked_at, .. } = decided;
         self.hot.record(request.tenant, request.identity, !decision.is_allowed(), *asked_at);
     }
@@ -89,6 +118,9 @@ impl Observer for Watch {
     fn undecided(&self, undecided: &Undecided<'_>) {
         self.tally.undecided(undecided);
         self.metrics.undecided(undecided);
+        if let Some(log) = &self.decision_log {
+            log.undecided(undecided);
+        }
         // It was refused because of the store, and not because of anything that it did.
         let Undecided { request, now, .. } = undecided;
         self.hot.record(request.tenant, request.identity, false, *now);

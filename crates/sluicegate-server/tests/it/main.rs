@@ -16,6 +16,7 @@ mod client;
 mod config;
 mod dashboard;
 mod database;
+mod decision_log;
 mod deploy;
 mod envoy;
 mod envoy_ratelimit;

@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const FREE_PORTS: [&str; 6] = ["--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
 
 /// The variables the server reads; a test's server sees only those the test sets.
-const VARIABLES: [&str; 11] = [
+const VARIABLES: [&str; 12] = [
     "SLUICEGATE_CONFIG",
     "SLUICEGATE_STORE",
     "SLUICEGATE_DATABASE",
@@ -29,6 +29,7 @@ const VARIABLES: [&str; 11] = [
     "SLUICEGATE_ADMIN_TOKEN",
     "SLUICEGATE_RESP",
     "SLUICEGATE_LOG",
+    "SLUICEGATE_LOG_FORMAT",
     "SLUICEGATE_ENVOY_RATELIMIT",
     "RUNTIME_ROOT",
 ];

@@ -5,6 +5,7 @@ use crate::config::admin::{ADMIN_KEYS, TOKEN_KEYS};
 use crate::config::gateway::{CORS_KEYS, GATEWAY_KEYS, ROUTE_KEYS, TLS_KEYS};
 use crate::config::identity::{API_KEY_KEYS, IP_KEYS, JWT_KEYS, KEY_KEYS, SOURCE_KEYS};
 use crate::config::listeners::{LISTEN_KEYS, LISTENER_KEYS, TLS_KEYS as LISTENER_TLS_KEYS};
+use crate::config::log::{DECISIONS_KEYS, LOG_KEYS};
 use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
 use crate::content::read::{APART_KEYS, TENANT_KEYS};
@@ -48,6 +49,8 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     ADMIN_KEYS,
     TOKEN_KEYS,
     TIER_KEYS,
+    LOG_KEYS,
+    DECISIONS_KEYS,
 ];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
@@ -133,6 +136,8 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         TENANT_KEYS,
         ADMIN_KEYS,
         TOKEN_KEYS,
+        LOG_KEYS,
+        DECISIONS_KEYS,
         MEMORY_KEYS,
         REDIS_KEYS,
         LISTEN_KEYS,
@@ -175,6 +180,7 @@ listen:
   admin: "[::1]:0"
   resp: off
 resp: { password: s3cret, deadline: 15ms }
+log: { decisions: { denied: 100%, shadow_denied: 12.5%, allowed: 0.01% }, identities: cut, hash_secret: s }
 headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
 trusted_proxies: [10.0.0.0/8, "2001:db8::1"]
 trusted_header: either
@@ -311,6 +317,11 @@ fn replacements() -> Vec<Value> {
         "5 min",
         "99999999999999999999s",
         "1/s",
+        "5%",
+        "100.0%",
+        "100.1%",
+        "05%",
+        "1.23456%",
         "1/ms",
         "0/s",
         "1/0s",
