@@ -17,6 +17,7 @@ pub(crate) mod schema;
 pub(crate) mod share;
 #[cfg(test)]
 mod tests;
+pub(crate) mod traces;
 
 use crate::content::{self, Compiled, Content, compose};
 use crate::envoy_ratelimit::headers::EnvoyHeaders;
@@ -39,6 +40,7 @@ use sluicegate::rules::file::{self, Document, Environment, Problems, Reader, Sec
 use sluicegate::rules::{Limits, Rule, RuleSet};
 use sluicegate::store::memory::MemoryOptions;
 use std::time::Duration;
+use traces::TraceSettings;
 
 /// The top-level keys that only a server has.
 pub(crate) const KEYS: &[&str] = &[
@@ -58,6 +60,7 @@ pub(crate) const KEYS: &[&str] = &[
     "keys",
     "admin",
     "log",
+    "traces",
 ];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
@@ -107,6 +110,8 @@ pub(crate) struct Config {
     pub(crate) admin: Vec<TokenSettings>,
     /// What is written down of decisions.
     pub(crate) log: LogSettings,
+    /// Where spans are sent, if the file says it.
+    pub(crate) traces: Option<TraceSettings>,
     /// The rules.
     pub(crate) rules: RuleSet,
     /// The API keys that stand apart from `identity`.
@@ -210,6 +215,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let identity = top.optional("identity", None, |identity| identity::read(identity, has_more_keys).map(Some));
     let admin = top.optional("admin", Vec::new(), admin::read);
     let log = top.optional("log", LogSettings::default(), log::read);
+    let traces = top.optional("traces", None, |traces| traces::read(traces).map(Some));
     let compiled = compose::read(top);
     let ListenSettings { addresses, listeners } = listen?;
     let settings = FileSettings { store: store?, database: database?, ..addresses };
@@ -227,6 +233,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
         identity: identity?,
         admin: admin?,
         log: log?,
+        traces: traces?,
         rules,
         keys,
         content: content::of_file(top)?,

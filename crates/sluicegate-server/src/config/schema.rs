@@ -30,6 +30,7 @@ mod log;
 mod matching;
 mod redis;
 mod tiers;
+mod traces;
 
 use gateway::{boolean, path_pattern};
 
@@ -120,6 +121,7 @@ fn top_property(key: &str) -> Value {
         }),
         "admin" => content::admin(),
         "log" => log::section(),
+        "traces" => traces::section(),
         "database" => content::database(),
         "tenants" => content::tenants(),
         "overrides" => content::overrides(),
@@ -218,6 +220,7 @@ fn definitions() -> Value {
             "maxLength": PATTERN_BYTES_MAX,
             "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
         },
+        "secret": traces::secret(),
         "duration": text("A length of time: 250ms, 30s, 5min, 1h, 1d.", &json!({ "pattern": duration_pattern() })),
         "rate": text("N/DURATION, or N/s, N/min, N/h, N/d.", &json!({ "pattern": rate_pattern() })),
         "address": text("HOST:PORT, or off.", &json!({

@@ -32,6 +32,19 @@ impl Share {
         }
     }
 
+    /// The share as OpenTelemetry's sampler wants it.
+    #[expect(clippy::float_arithmetic, reason = "it chooses what is traced, and decides nothing")]
+    pub(crate) fn ratio(self) -> f64 {
+        f64::from(self.0) / f64::from(WHOLE)
+    }
+
+    /// The share that `ratio`, from 0 to 1, is the nearest to.
+    #[expect(clippy::float_arithmetic, reason = "it chooses what is traced, and decides nothing")]
+    pub(crate) fn of_ratio(ratio: f64) -> Option<Self> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 0 to a million")]
+        (0.0..=1.0).contains(&ratio).then(|| Self((ratio * f64::from(WHOLE)).round() as u32))
+    }
+
     fn parse(text: &str) -> Result<Self, Wrong> {
         let wrong = || Wrong::new("not a share", "write a percentage from 0% to 100%, such as 5% or 0.01%");
         let number = text.strip_suffix('%').ok_or_else(wrong)?;
@@ -88,5 +101,15 @@ mod tests {
         assert_eq!((taken(Share::NONE), taken(Share::ALL)), (0, 10_000));
         // Ten standard deviations around a half: chance does not get there.
         assert!((4_500..5_500).contains(&taken(Share(WHOLE / 2))));
+    }
+
+    #[test]
+    fn a_share_is_a_ratio_and_back() {
+        for share in [Share::NONE, Share(1), Share(123_456), Share::ALL] {
+            assert_eq!(Share::of_ratio(share.ratio()), Some(share));
+        }
+        for ratio in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            assert_eq!(Share::of_ratio(ratio), None);
+        }
     }
 }

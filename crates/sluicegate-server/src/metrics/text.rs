@@ -31,6 +31,8 @@ pub(crate) struct Gauges {
     pub(crate) leases: Vec<(Box<str>, LeaseBounds)>,
     /// How the last reload of the configuration went.
     pub(crate) reload: Status,
+    /// Spans by what became of them, if there are any.
+    pub(crate) spans: Option<[(&'static str, u64); 3]>,
     /// Decisions that were left out of the decision log.
     pub(crate) left_out: u64,
     /// Requests whose sender is not known, by the reason.
@@ -70,6 +72,17 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
             "Decisions that the decision log left out because there were too many.",
             MetricType::COUNTER,
             vec![counter(&[], gauges.left_out)],
+        ),
+        family(
+            "sluicegate_trace_spans_total",
+            "Spans by what became of them: exported to the collector, failed, or dropped because too many waited.",
+            MetricType::COUNTER,
+            gauges
+                .spans
+                .iter()
+                .flatten()
+                .map(|(outcome, count)| counter(&[("outcome", outcome)], *count))
+                .collect(),
         ),
         family(
             "sluicegate_build_info",

@@ -12,13 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate::core::{Cost, Micros, Outcome, Quota, Timestamp};
 use sluicegate::identity::DEFAULT_TENANT;
-use sluicegate::observe::{Decided, LimitOutcome, Undecided};
-use sluicegate::rules::Mode;
+use sluicegate::observe::{Decided, Headline, LimitOutcome, Undecided};
 use sluicegate::store::ErrorClass;
-use sluicegate::{Decision, Identity, Request};
+use sluicegate::{Decision, Identity, LimitReport, Request};
 
-use super::identities::{self, NoRandomness, Shown};
-use crate::config::log::{DecisionShares, LogSettings};
+use super::identities::{self, Shown};
+use crate::config::log::DecisionShares;
 use crate::config::share::Share;
 use bound::Bound;
 
@@ -67,28 +66,24 @@ struct Who<'a> {
 }
 
 impl DecisionLog {
-    /// What the settings ask for, if they do.
-    pub(crate) fn open(settings: &LogSettings) -> Result<Option<Self>, NoRandomness> {
-        let Some(shares) = settings.decisions else { return Ok(None) };
-        Ok(Some(Self::new(shares, Arc::new(Shown::new(settings)?))))
-    }
-
     /// Writes these shares down, with identities in this form.
-    fn new(shares: DecisionShares, shown: Arc<Shown>) -> Self {
-        let bound = Bound::new(LINES_PER_SECOND_MAX);
+    pub(crate) fn new(shares: DecisionShares, shown: &Arc<Shown>) -> Self {
+        let (bound, shown) = (Bound::new(LINES_PER_SECOND_MAX), Arc::clone(shown));
         Self { shares, shown, bound, left_out: AtomicU64::new(0), left_out_total: AtomicU64::new(0) }
     }
 
     /// A request was decided.
     pub(super) fn decided(&self, decided: &Decided<'_>) {
         let Decided { request, decision, asked_at, .. } = decided;
-        if !decision.is_allowed() {
-            self.write(self.shares.denied, *asked_at, || denied(request, decision));
-        } else if self.shares.shadow_denied != Share::NONE && has_shadow_denial(decision) {
-            self.write(self.shares.shadow_denied, *asked_at, || shadow_denied(request, decision));
-        } else {
-            self.write(self.shares.allowed, *asked_at, || allowed(request, decision));
-        }
+        let headline = Headline::of(decision);
+        let share = match headline.outcome {
+            LimitOutcome::Denied | LimitOutcome::FallbackDenied | LimitOutcome::FailedClosed => self.shares.denied,
+            LimitOutcome::ShadowDenied => self.shares.shadow_denied,
+            LimitOutcome::Allowed | LimitOutcome::FailedOpen | LimitOutcome::FallbackAllowed => {
+                self.shares.allowed
+            }
+        };
+        self.write(share, *asked_at, || line_of(request, decision, &headline));
     }
 
     /// A request was refused undecided.
@@ -180,40 +175,12 @@ impl<'a> Line<'a> {
     }
 }
 
-fn has_shadow_denial(decision: &Decision) -> bool {
-    decision.limits().any(|limit| limit.mode != Mode::Enforce && !limit.verdict.outcome.is_allowed())
-}
-
-fn denied<'a>(request: &Request<'a>, decision: &'a Decision) -> Line<'a> {
-    let outcome = if decision.is_degraded() { LimitOutcome::FallbackDenied } else { LimitOutcome::Denied };
-    let line = spoken_for(outcome, request, decision);
-    Line { others: others(decision, Mode::Enforce, line.rule), ..line }
-}
-
-fn allowed<'a>(request: &Request<'a>, decision: &'a Decision) -> Line<'a> {
-    let outcomes = decision.outcomes().map(|observed| observed.outcome);
-    // A decision without the store may have asked nobody.
-    let outcome = match (decision.is_degraded(), outcomes.into_iter().any(|each| each == LimitOutcome::FailedOpen))
-    {
-        (false, _) => LimitOutcome::Allowed,
-        (true, true) => LimitOutcome::FailedOpen,
-        (true, false) => LimitOutcome::FallbackAllowed,
-    };
-    spoken_for(outcome, request, decision)
-}
-
-/// A line for the limit that speaks for the decision.
-fn spoken_for<'a>(outcome: LimitOutcome, request: &Request<'a>, decision: &'a Decision) -> Line<'a> {
-    let line = Line::new(outcome.name(), Who::of(request));
-    let Some(limit) = decision.tightest() else { return line };
-    Line { rule: Some(limit.rule), ..line.with(limit.quota, limit.verdict.remaining, limit.verdict.outcome) }
-}
-
-fn shadow_denied<'a>(request: &Request<'a>, decision: &'a Decision) -> Line<'a> {
-    let line = Line::new(LimitOutcome::ShadowDenied.name(), Who::of(request));
-    let mut shadows = decision.limits().filter(|limit| limit.mode != Mode::Enforce);
-    let Some(limit) = shadows.find(|limit| !limit.verdict.outcome.is_allowed()) else { return line };
-    let line = Line { rule: Some(limit.rule), others: others(decision, limit.mode, Some(limit.rule)), ..line };
+/// What a line says of a decision.
+fn line_of<'a>(request: &Request<'a>, decision: &'a Decision, headline: &Headline<'a>) -> Line<'a> {
+    let line = Line::new(headline.outcome.name(), Who::of(request));
+    let Some(limit) = &headline.limit else { return line };
+    let others = others(decision, limit);
+    let line = Line { rule: Some(limit.rule), others, ..line };
     line.with(limit.quota, limit.verdict.remaining, limit.verdict.outcome)
 }
 
@@ -229,11 +196,12 @@ impl Line<'_> {
     }
 }
 
-/// The other rules in this mode that said no, each once.
-fn others(decision: &Decision, mode: Mode, speaker: Option<&str>) -> Option<String> {
+/// The other rules in the same mode that said no as well, each once.
+fn others(decision: &Decision, speaker: &LimitReport<'_>) -> Option<String> {
+    let says_no = |limit: &LimitReport<'_>| limit.mode == speaker.mode && !limit.verdict.outcome.is_allowed();
     let mut named: Vec<&str> = Vec::new();
-    for limit in decision.limits().filter(|limit| limit.mode == mode && !limit.verdict.outcome.is_allowed()) {
-        if Some(limit.rule) != speaker && !named.contains(&limit.rule) && named.len() < OTHERS_MAX {
+    for limit in decision.limits().filter(|limit| says_no(limit) && limit.rule != speaker.rule) {
+        if !named.contains(&limit.rule) && named.len() < OTHERS_MAX {
             named.push(limit.rule);
         }
     }

@@ -1,11 +1,13 @@
 //! Whoever wants to know what was decided, together: the log, the metrics, and the list of the busiest identities.
 
+use opentelemetry_sdk::trace::SdkTracer;
 use sluicegate::core::{Micros, Quota, Timestamp};
 use sluicegate::hot::HotIdentities;
 use sluicegate::identify::Unauthorized;
-use sluicegate::observe::{Decided, LimitOutcome, Operation, Undecided};
+use sluicegate::observe::{Decided, Finished, LimitOutcome, Operation, Undecided};
 use sluicegate::rules::RuleSet;
 use sluicegate::store::StoreError;
+use sluicegate::trace::Spans;
 use sluicegate::{Identity, Observer};
 
 use super::callers::Callers;
@@ -21,6 +23,7 @@ pub(crate) struct Watch {
     hot: HotIdentities,
     callers: Callers,
     decision_log: Option<DecisionLog>,
+    spans: Option<Spans<SdkTracer>>,
 }
 
 impl Watch {
@@ -28,13 +31,26 @@ impl Watch {
     /// any, under this name.
     pub(crate) fn new(rules: &RuleSet, brought: Option<&str>, now: Timestamp) -> Self {
         let (metrics, hot) = (Metrics::new(rules, brought), HotIdentities::new(now));
-        Self { tally: Tally::default(), metrics, hot, callers: Callers::default(), decision_log: None }
+        Self {
+            tally: Tally::default(),
+            metrics,
+            hot,
+            callers: Callers::default(),
+            decision_log: None,
+            spans: None,
+        }
     }
 
     /// The same, which also writes decisions down.
     #[must_use]
     pub(crate) fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Self {
         Self { decision_log, ..self }
+    }
+
+    /// The same, which also makes spans.
+    #[must_use]
+    pub(crate) fn with_spans(self, spans: Option<Spans<SdkTracer>>) -> Self {
+        Self { spans, ..self }
     }
 
     /// What writes decisions down, if something does.
@@ -133,6 +149,12 @@ impl Observer for Watch {
 
     fn store_took(&self, operation: Operation, took: Micros) {
         self.metrics.store_took(operation, took);
+    }
+
+    fn finished(&self, finished: &Finished<'_>) {
+        if let Some(spans) = &self.spans {
+            spans.finished(finished);
+        }
     }
 
     fn unknown_tier(&self, tier: &str) {

@@ -40,3 +40,4 @@ mod stop;
 mod storms;
 mod tls;
 mod tokens;
+mod traces;

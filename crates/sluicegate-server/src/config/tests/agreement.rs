@@ -8,6 +8,7 @@ use crate::config::listeners::{LISTEN_KEYS, LISTENER_KEYS, TLS_KEYS as LISTENER_
 use crate::config::log::{DECISIONS_KEYS, LOG_KEYS};
 use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
+use crate::config::traces::TRACES_KEYS;
 use crate::content::read::{APART_KEYS, TENANT_KEYS};
 use serde_json::{Value, json};
 use sluicegate::rules::file::descriptor::ENTRY_KEYS;
@@ -51,6 +52,7 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     TIER_KEYS,
     LOG_KEYS,
     DECISIONS_KEYS,
+    TRACES_KEYS,
 ];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
@@ -138,6 +140,7 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         TOKEN_KEYS,
         LOG_KEYS,
         DECISIONS_KEYS,
+        TRACES_KEYS,
         MEMORY_KEYS,
         REDIS_KEYS,
         LISTEN_KEYS,
@@ -181,6 +184,8 @@ listen:
   resp: off
 resp: { password: s3cret, deadline: 15ms }
 log: { decisions: { denied: 100%, shadow_denied: 12.5%, allowed: 0.01% }, identities: cut, hash_secret: s }
+traces: { endpoint: http://127.0.0.1:4317, headers: { authorization: Bearer x, x-scope: a }, sample: 5%, parents: anyone,
+  service_name: limits, ca_file: ca.pem }
 headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
 trusted_proxies: [10.0.0.0/8, "2001:db8::1"]
 trusted_header: either
@@ -318,10 +323,8 @@ fn replacements() -> Vec<Value> {
         "99999999999999999999s",
         "1/s",
         "5%",
-        "100.0%",
         "100.1%",
         "05%",
-        "1.23456%",
         "1/ms",
         "0/s",
         "1/0s",
@@ -430,6 +433,7 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "matches no path",
     "** within a segment",
     "no rule is called",
+    "cannot be sent to a collector",
 ];
 
 #[test]
