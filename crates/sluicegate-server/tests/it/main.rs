@@ -11,6 +11,7 @@
 )]
 
 mod api;
+mod canary;
 mod check_cli;
 mod client;
 mod config;
