@@ -3,10 +3,12 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints what it measured")]
 #![expect(clippy::float_arithmetic, reason = "statistics of measurements, not decisions")]
 
+mod bare_grpc;
 mod bare_http;
 mod contender;
 mod core_bench;
 mod cores;
+mod dashboard_bench;
 mod expiry;
 mod gateway_bench;
 mod goal;
@@ -29,8 +31,9 @@ const USAGE: &str = "usage: sluicegate-bench NAME [options]
 
   core       decisions of our embedded store beside governor and throttlecrab, and bytes per key
   redis      decisions through Redis, what they cost and how long they take: our store and the usual scripts
-  protocols  our whole server beside a bare hyper server and beside Redis' own GET
+  protocols  our whole server beside bare ones of hyper and tonic, Redis' own GET, and throttlecrab's server
   gateway    our gateway beside nginx with and without `limit_req`, and beside no proxy
+  dashboard  what it costs the server to be watched, and not to be
   rules      what a decision costs as rules grow
   growth     decisions per second and their tail as keys and instances grow
   simulate   logs replayed: lines per second, and memory as a log grows
@@ -40,8 +43,8 @@ const USAGE: &str = "usage: sluicegate-bench NAME [options]
   --rounds N           interleaved rounds, the median counts (default 5)
   --quick              a tenth of the work, for a first look
   --json FILE          also write the raw numbers
-  --ours FILE          our server, for protocols, gateway, simulate and peers
-  --throttlecrab FILE  throttlecrab's server, for peers
+  --ours FILE          our server, for protocols, gateway, dashboard, simulate and peers
+  --throttlecrab FILE  throttlecrab's server, for protocols and peers
   --limitador FILE     limitador's library behind hyper, for peers";
 
 /// What the command line asks for.
@@ -98,6 +101,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ("redis", _) => redis_bench::run(&parse(rest)?),
         ("protocols", _) => wire_bench::protocols::run(&parse(rest)?),
         ("gateway", _) => gateway_bench::run(&parse(rest)?),
+        ("dashboard", _) => dashboard_bench::run(&parse(rest)?),
         ("rules", _) => rules_bench::run(&parse(rest)?),
         ("growth", _) => growth::run(&parse(rest)?),
         ("simulate", _) => simulate_bench::run(&parse(rest)?),
@@ -105,6 +109,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ("plot", []) => plot::run(),
         // Processes of their own: one so that nobody inherits another's heap, one to be measured from outside.
         ("core-bytes", [name]) => core_bench::print_bytes_per_key(name),
+        ("bare-grpc", [answer]) => bare_grpc::serve(answer),
         ("bare-http", [answer]) => bare_http::serve(answer),
         _ => Err(USAGE.to_owned()),
     }

@@ -10,7 +10,8 @@ use crate::run::Run;
 use std::path::{Path, PathBuf};
 
 /// The benchmarks, in the order of the document.
-const BENCHMARKS: [&str; 7] = ["core", "redis", "protocols", "gateway", "rules", "growth", "peers"];
+const BENCHMARKS: [&str; 9] =
+    ["core", "redis", "protocols", "gateway", "dashboard", "rules", "growth", "simulate", "peers"];
 
 const DOCUMENT: &str = "docs/benchmarks.md";
 const BARS: &str = "docs/benchmarks.svg";

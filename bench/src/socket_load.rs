@@ -3,6 +3,7 @@
 //!
 //! Everything runs on the calling thread, so that all of the load comes from one core.
 
+pub(crate) mod grpc;
 mod http_reply;
 
 use crate::core_bench::now;
@@ -24,7 +25,7 @@ pub(crate) struct Load {
     pub(crate) connections: usize,
     /// Each is sent as one piece; connections take them in turn.
     pub(crate) batches: Vec<Vec<u8>>,
-    /// How many requests each batch holds.
+    /// How many requests each batch holds; in gRPC, how many calls of one request each connection has under way.
     pub(crate) depth: usize,
     pub(crate) protocol: Protocol,
 }
@@ -34,6 +35,8 @@ pub(crate) struct Load {
 pub(crate) enum Protocol {
     Http,
     Resp,
+    /// Calls of the method at this path.
+    Grpc(&'static str),
 }
 
 /// What was seen.
@@ -79,22 +82,41 @@ pub(crate) fn ask(address: SocketAddr, load: &Load, requests: u64) -> Result<Ans
 fn drive_until(address: SocketAddr, load: &Load, until: &Until) -> Result<Answers, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let batches: Rc<[Vec<u8>]> = load.batches.clone().into();
     LocalSet::new().block_on(&runtime, async {
         let mut tasks = JoinSet::new();
-        for connection in 0..load.connections {
-            let caller = Caller { address, depth: load.depth, protocol: load.protocol, first: connection };
-            tasks.spawn_local(caller.run(Rc::clone(&batches), until.clone()));
+        match load.protocol {
+            Protocol::Http => start(address, load, until, http_reply::take, &mut tasks),
+            Protocol::Resp => start(address, load, until, take_resp, &mut tasks),
+            Protocol::Grpc(path) => grpc::start((address, path), load, until, &mut tasks).await?,
         }
-        let mut all = Answers::none()?;
-        while let Some(found) = tasks.join_next().await {
-            let found = found.map_err(|error| error.to_string())??;
-            all.answered += found.answered;
-            all.allowed += found.allowed;
-            all.micros.add(&found.micros).map_err(|error| error.to_string())?;
-        }
-        Ok(all)
+        gathered(tasks).await
     })
+}
+
+/// Starts a task for each connection.
+fn start(
+    address: SocketAddr,
+    load: &Load,
+    until: &Until,
+    take: TakeReplies,
+    tasks: &mut JoinSet<Result<Answers, String>>,
+) {
+    let batches: Rc<[Vec<u8>]> = load.batches.clone().into();
+    for first in 0..load.connections {
+        let caller = Caller { address, depth: load.depth, take, first };
+        tasks.spawn_local(caller.run(Rc::clone(&batches), until.clone()));
+    }
+}
+
+async fn gathered(mut tasks: JoinSet<Result<Answers, String>>) -> Result<Answers, String> {
+    let mut all = Answers::none()?;
+    while let Some(found) = tasks.join_next().await {
+        let found = found.map_err(|error| error.to_string())??;
+        all.answered += found.answered;
+        all.allowed += found.allowed;
+        all.micros.add(&found.micros).map_err(|error| error.to_string())?;
+    }
+    Ok(all)
 }
 
 impl Answers {
@@ -108,7 +130,7 @@ impl Answers {
 struct Caller {
     address: SocketAddr,
     depth: usize,
-    protocol: Protocol,
+    take: TakeReplies,
     /// Where among the batches it starts.
     first: usize,
 }
@@ -129,7 +151,7 @@ impl Caller {
                 if connection.read_buf(&mut inbox).await.map_err(broken)? == 0 {
                     return Err(format!("{} closed the connection", self.address));
                 }
-                let (taken, allowed) = self.protocol.take_replies(&mut inbox)?;
+                let (taken, allowed) = (self.take)(&mut inbox)?;
                 missing = missing.checked_sub(taken).ok_or("more replies than requests")?;
                 answers.allowed += allowed as u64;
             }
@@ -142,13 +164,10 @@ impl Caller {
     }
 }
 
-impl Protocol {
-    /// Takes all whole replies away; says how many there were and how many of them let the caller pass.
-    fn take_replies(self, inbox: &mut Vec<u8>) -> Result<(usize, usize), String> {
-        match self {
-            Self::Http => http_reply::take(inbox),
-            // An error is no reply: what was answered is what passed.
-            Self::Resp => raw::take_replies(inbox).map(|count| (count, count)),
-        }
-    }
+/// Takes all whole replies away; says how many there were and how many of them let the caller pass.
+type TakeReplies = fn(&mut Vec<u8>) -> Result<(usize, usize), String>;
+
+/// An error is no reply: what was answered is what passed.
+fn take_resp(inbox: &mut Vec<u8>) -> Result<(usize, usize), String> {
+    raw::take_replies(inbox).map(|count| (count, count))
 }

@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use sluicegate_testkit::model::{Bucket, Counter, Fixed, Limit, Log};
+use sluicegate_testkit::model::{Bucket, Counter, Fixed, Limit, Log, Uneven};
 
 #[rustfmt::skip]
 #[path = "../../crates/sluicegate-core/tests/it/harness.rs"]
@@ -74,7 +74,7 @@ fn limit(input: &mut Unstructured<'_>) -> Result<Limit> {
         let bits = input.arbitrary::<u8>()? % 40;
         Ok(input.arbitrary::<u64>()? & ((1 << (bits + 1)) - 1))
     };
-    Ok(match input.arbitrary::<u8>()? % 4 {
+    Ok(match input.arbitrary::<u8>()? % 5 {
         0 => Limit::Bucket(Bucket {
             capacity: number(input)?,
             credits: number(input)?,
@@ -84,6 +84,14 @@ fn limit(input: &mut Unstructured<'_>) -> Result<Limit> {
         }),
         1 => Limit::Log(Log { limit: number(input)? % 200, window: number(input)? }),
         2 => Limit::Counter(Counter { limit: number(input)?, window: number(input)? }),
-        _ => Limit::Fixed(Fixed { limit: number(input)?, window: number(input)? }),
+        3 => Limit::Fixed(Fixed { limit: number(input)?, window: number(input)? }),
+        _ => {
+            // Whole milliseconds, of which a window of a calendar has at least a thousand.
+            let millis = |number: u64| number / 1_000 * 1_000;
+            let (limit, first) = (number(input)?, millis(number(input)?));
+            let length = |_| Ok(millis(number(input)?) + 1_000_000);
+            let lengths = (0..8).map(length).collect::<Result<Vec<u64>>>()?;
+            Limit::Uneven(Uneven { limit, first, lengths })
+        }
     })
 }

@@ -38,13 +38,18 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "protocols",
-        about: "the whole server beside a bare hyper server and Redis' own GET",
-        needs: &[Need::Ours],
+        about: "the whole server beside bare ones, Redis' own GET, and throttlecrab's server",
+        needs: &[Need::Ours, Need::Throttlecrab],
     },
     Benchmark {
         name: "gateway",
         about: "our gateway beside nginx, with and without a limit, and beside no proxy",
         needs: &[Need::Ours, Need::Nginx],
+    },
+    Benchmark {
+        name: "dashboard",
+        about: "what it costs the server to be watched, and not to be",
+        needs: &[Need::Ours],
     },
     Benchmark { name: "rules", about: "what a decision costs as rules grow", needs: &[] },
     Benchmark { name: "growth", about: "decisions and their tail as keys and instances grow", needs: &[] },
@@ -213,7 +218,9 @@ mod tests {
         assert!(unknown.starts_with("there is no benchmark `cor`\nThe benchmarks are:\n  core "), "{unknown}");
         let missing = text(&[]);
         assert!(missing.starts_with("which benchmark?\nThe benchmarks are:\n  core "), "{missing}");
-        for name in ["redis", "protocols", "gateway", "rules", "growth", "simulate", "peers", "all", "plot"] {
+        for name in
+            ["redis", "protocols", "gateway", "dashboard", "rules", "growth", "simulate", "peers", "all", "plot"]
+        {
             assert!(missing.contains(&format!("\n  {name} ")), "{name}");
         }
         assert!(text(&words(&["plot", "--quick"])).contains("takes no options"));

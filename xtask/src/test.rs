@@ -29,6 +29,7 @@ pub(crate) const STEPS: &[Step] = &[
         about: "what tries the admin API by its description is there",
         run: tools::schemathesis,
     },
+    Step { name: "helm", about: "what renders the Helm chart is there", run: tools::helm },
     Step {
         name: "workspace",
         about: "unit, integration and documentation tests of every crate, all features on",

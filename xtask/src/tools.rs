@@ -19,6 +19,7 @@ const CADDY_VERSION: &str = "2.11.7";
 const TRAEFIK_VERSION: &str = "3.7.15";
 const ENVOY_VERSION: &str = "1.40.0";
 const SCHEMATHESIS_VERSION: &str = "4.32.5";
+const HELM_SDK_VERSION: &str = "0.2.2";
 
 /// The path of `cargo-deny`, which is compiled on its first use.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<String, Failure> {
@@ -163,6 +164,23 @@ pub(crate) fn schemathesis(workspace: &Workspace) -> Result<String, Failure> {
         install_with_pip(&home, &workspace.root.join("xtask/schemathesis-requirements.txt"))?;
     }
     installed(program, SCHEMATHESIS_VERSION).map(|_| format!("schemathesis {SCHEMATHESIS_VERSION}"))
+}
+
+/// A Python with Helm's own engine in it, which the tests of the chart look for under this very path.
+pub(crate) fn helm(workspace: &Workspace) -> Result<String, Failure> {
+    let home = workspace.tools().join("helm");
+    let python = printable(&home.join("bin/python"))?;
+    let versions = "import importlib.metadata as of, helm_python, kubernetes_validate; \
+                    print(of.version('helm-python-sdk'), 'with Helm', helm_python.helm_sdk_version())";
+    let ask = || Invocation::new(&python).word("-c").word(versions).ask();
+    let found = || ask().ok().filter(|answer| names(answer, HELM_SDK_VERSION));
+    if found().is_none() {
+        println!("Helm's engine is not there yet: installing helm-python-sdk {HELM_SDK_VERSION} with pip");
+        install_with_pip(&home, &workspace.root.join("xtask/helm-requirements.txt"))?;
+    }
+    let answer =
+        found().ok_or_else(|| Failure::step(format!("{python} was just installed and cannot load Helm")))?;
+    Ok(format!("helm-python-sdk {}", answer.trim()))
 }
 
 fn installed(program: String, version: &str) -> Result<String, Failure> {

@@ -17,13 +17,14 @@ const SCALE: (f64, f64) = (0.25, 64.0);
 const MARKS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
 /// What the headings call the benchmarks.
-const HEADINGS: [(&str, &str); 7] = [
+const HEADINGS: [(&str, &str); 8] = [
     ("core", "Embedded store, time per decision"),
     ("redis", "On Redis"),
     ("protocols", "Protocols of the server"),
     ("gateway", "In front of an application"),
     ("rules", "Rules"),
     ("growth", "Growth"),
+    ("simulate", "Logs replayed"),
     ("peers", "Whole servers"),
 ];
 

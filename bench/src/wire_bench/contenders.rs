@@ -1,6 +1,6 @@
 //! The servers that are compared, each started on the first core.
 
-use super::packed::{CAPACITY, PERIOD_SECS};
+use super::packed::{CAPACITY, DOMAIN, PERIOD_SECS};
 use crate::processes::{self, Server};
 use crate::socket_load::Protocol;
 use crate::{Programs, cores};
@@ -11,6 +11,7 @@ use tempfile::NamedTempFile;
 
 pub(super) const OURS: &str = "sluicegate";
 pub(super) const BARE: &str = "bare hyper";
+pub(super) const BARE_GRPC: &str = "bare tonic";
 pub(super) const REDIS: &str = "Redis GET";
 pub(super) const THROTTLECRAB: &str = "throttlecrab-server";
 pub(super) const LIMITADOR: &str = "limitador in hyper";
@@ -26,6 +27,7 @@ pub(super) struct Contender {
     runs: Runs,
     http: Option<SocketAddr>,
     resp: Option<SocketAddr>,
+    grpc: Option<SocketAddr>,
     /// What it reads while it runs.
     _config: Option<NamedTempFile>,
 }
@@ -42,6 +44,8 @@ impl Contender {
             "rules:\n  \
              - {{ name: open, match: {{ resource: open }}, deadline: 10s, \
              limits: [{{ algorithm: token_bucket, capacity: {CAPACITY}, refill: 1/{PERIOD_SECS}s }}] }}\n  \
+             - {{ name: envoy, match: {{ tenant: {DOMAIN}, descriptor: [{{ key: user }}] }}, deadline: 10s, \
+             limits: [{{ algorithm: token_bucket, capacity: {CAPACITY}, refill: 1/{PERIOD_SECS}s }}] }}\n  \
              - {{ name: exact, match: {{ resource: {EXACT} }}, deadline: 10s, \
              limits: [{{ algorithm: fixed_window, limit: {EXACT_LIMIT}, window: 1h }}] }}\n"
         );
@@ -52,16 +56,19 @@ impl Contender {
         let (server, addresses) = cores::on_first(|| Server::start_announcing(command))?;
         let at = |name: &str| addresses.get(name).copied();
         let (http, resp) = (at("api"), at("resp"));
-        Ok(Self { name: OURS, runs: Runs::Process(server), http, resp, _config: Some(config) })
+        Ok(Self { name: OURS, runs: Runs::Process(server), http, resp, grpc: http, _config: Some(config) })
     }
 
-    /// A server that answers this and does nothing else.
+    /// A server that answers this text over HTTP and does nothing else.
     pub(super) fn bare(answer: &str) -> Result<Self, String> {
-        let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
-        command.args(["bare-http", answer]);
-        let (server, addresses) = cores::on_first(|| Server::start_announcing(command))?;
-        let http = addresses.get("http").copied();
-        Ok(Self { name: BARE, runs: Runs::Process(server), http, resp: None, _config: None })
+        let (runs, http) = bare("bare-http", answer, "http")?;
+        Ok(Self { name: BARE, runs, http, resp: None, grpc: None, _config: None })
+    }
+
+    /// A server that answers this message over gRPC and does nothing else.
+    pub(super) fn bare_grpc(answer: &[u8]) -> Result<Self, String> {
+        let (runs, grpc) = bare("bare-grpc", &format!("{answer:?}"), "grpc")?;
+        Ok(Self { name: BARE_GRPC, runs, http: None, resp: None, grpc, _config: None })
     }
 
     /// Redis itself, with a value for all of these.
@@ -74,18 +81,20 @@ impl Contender {
         });
         pipeline.exec(&mut connection).map_err(|error| error.to_string())?;
         let resp = Some(server.address());
-        Ok(Self { name: REDIS, runs: Runs::Redis(server), http: None, resp, _config: None })
+        Ok(Self { name: REDIS, runs: Runs::Redis(server), http: None, resp, grpc: None, _config: None })
     }
 
-    /// throttlecrab's own server, with both of its protocols that we have too.
+    /// throttlecrab's own server, with all of its protocols.
     pub(super) fn throttlecrab(programs: &Programs) -> Result<Self, String> {
-        let (http, resp) = (processes::free_address()?, processes::free_address()?);
+        let (http, resp, grpc) =
+            (processes::free_address()?, processes::free_address()?, processes::free_address()?);
         let mut command = Command::new(programs.throttlecrab()?);
         command.args(["--http", "--http-host", "127.0.0.1", "--http-port", &http.port().to_string()]);
         command.args(["--redis", "--redis-host", "127.0.0.1", "--redis-port", &resp.port().to_string()]);
-        let server = cores::on_first(|| Server::start(command, &[http, resp]))?;
-        let (http, resp) = (Some(http), Some(resp));
-        Ok(Self { name: THROTTLECRAB, runs: Runs::Process(server), http, resp, _config: None })
+        command.args(["--grpc", "--grpc-host", "127.0.0.1", "--grpc-port", &grpc.port().to_string()]);
+        let server = cores::on_first(|| Server::start(command, &[http, resp, grpc]))?;
+        let (http, resp, grpc) = (Some(http), Some(resp), Some(grpc));
+        Ok(Self { name: THROTTLECRAB, runs: Runs::Process(server), http, resp, grpc, _config: None })
     }
 
     /// limitador's library behind the same bare hyper, with its state in this store.
@@ -94,7 +103,7 @@ impl Contender {
         command.args([store, &EXACT_LIMIT.to_string()]);
         let (server, addresses) = cores::on_first(|| Server::start_announcing(command))?;
         let http = addresses.get("http").copied();
-        Ok(Self { name: LIMITADOR, runs: Runs::Process(server), http, resp: None, _config: None })
+        Ok(Self { name: LIMITADOR, runs: Runs::Process(server), http, resp: None, grpc: None, _config: None })
     }
 
     /// Where it is asked in this protocol.
@@ -102,6 +111,7 @@ impl Contender {
         let address = match protocol {
             Protocol::Http => self.http,
             Protocol::Resp => self.resp,
+            Protocol::Grpc(_) => self.grpc,
         };
         address.ok_or_else(|| format!("{} does not speak this protocol", self.name))
     }
@@ -113,6 +123,14 @@ impl Contender {
             Runs::Redis(server) => server.process_id(),
         }
     }
+}
+
+/// A process of this benchmark that answers always the same, and where it listens.
+fn bare(name: &str, answer: &str, listener: &str) -> Result<(Runs, Option<SocketAddr>), String> {
+    let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+    command.args([name, answer]);
+    let (server, addresses) = cores::on_first(|| Server::start_announcing(command))?;
+    Ok((Runs::Process(server), addresses.get(listener).copied()))
 }
 
 fn written(text: &str) -> Result<NamedTempFile, String> {

@@ -1,10 +1,14 @@
 //! Requests as bytes, packed before the clock starts.
 
 use super::CONNECTIONS;
-use crate::socket_load::{Load, Protocol};
+use crate::socket_load::{Load, Protocol, grpc};
+use prost::Message;
+use sluicegate_testkit::envoy_client::{self, Descriptor, Question};
 
 /// How many identities ask.
 pub(super) const IDENTITIES: usize = 10_000;
+/// Envoy's name for what our rules call a tenant.
+pub(super) const DOMAIN: &str = "edge";
 /// One unit per so many seconds, and so many at once: nobody is denied.
 pub(super) const PERIOD_SECS: u64 = 10;
 pub(super) const CAPACITY: u64 = 30_000_000;
@@ -62,6 +66,68 @@ pub(super) fn throttle(depth: usize) -> Load {
 /// `GET` of all identities.
 pub(super) fn get(depth: usize) -> Load {
     resp(depth, |name| vec!["GET".to_owned(), name.to_owned()])
+}
+
+/// Calls of a method about all identities, so many under way on each of so many connections.
+pub(super) fn grpc(
+    (connections, depth): (usize, usize),
+    path: &'static str,
+    message: impl Fn(&str) -> Vec<u8>,
+) -> Load {
+    let batches = (0..IDENTITIES).map(|index| grpc::frame(&message(&name(index)))).collect();
+    Load { connections, batches, depth, protocol: Protocol::Grpc(path) }
+}
+
+/// Envoy's question about all identities.
+pub(super) fn should_rate_limit(shape: (usize, usize)) -> Load {
+    grpc(shape, envoy_client::PATH, |name| question(name).encode_to_vec())
+}
+
+/// Envoy's question about one of them.
+pub(super) fn question(name: &str) -> Question {
+    Question::new(DOMAIN, [Descriptor::new(&[("user", name)])])
+}
+
+/// throttlecrab's check of all identities over HTTP.
+pub(super) fn throttlecrab_http() -> Load {
+    http("/throttle", |name| {
+        format!(
+            r#"{{"key":"{name}","max_burst":{CAPACITY},"count_per_period":1,"period":{PERIOD_SECS},"quantity":1}}"#
+        )
+    })
+}
+
+/// throttlecrab's name for `CL.THROTTLE`, of all identities.
+pub(super) fn throttlecrab_resp(depth: usize) -> Load {
+    resp(depth, |name| {
+        let numbers = [CAPACITY, 1, PERIOD_SECS].map(|number| number.to_string());
+        [vec!["THROTTLE".to_owned(), name.to_owned()], numbers.to_vec()].concat()
+    })
+}
+
+/// throttlecrab's check of all identities over gRPC.
+pub(super) fn throttlecrab_grpc(shape: (usize, usize)) -> Load {
+    let number = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
+    grpc(shape, "/throttlecrab.RateLimiter/Throttle", |name| {
+        let (max_burst, period) = (number(CAPACITY), number(PERIOD_SECS));
+        let request = Throttle { key: name.to_owned(), max_burst, count_per_period: 1, period, quantity: 1 };
+        request.encode_to_vec()
+    })
+}
+
+/// throttlecrab's `ThrottleRequest`.
+#[derive(Clone, PartialEq, Message)]
+struct Throttle {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(int32, tag = "2")]
+    max_burst: i32,
+    #[prost(int32, tag = "3")]
+    count_per_period: i32,
+    #[prost(int32, tag = "4")]
+    period: i32,
+    #[prost(int32, tag = "5")]
+    quantity: i32,
 }
 
 fn command(words: &[String]) -> Vec<u8> {

@@ -1,9 +1,8 @@
-//! `peers`: whole servers beside ours, in one run: over HTTP and RESP with their state in memory, over HTTP with it in
-//! Redis, and how many of a limit they let pass there.
+//! `peers`: whole servers beside ours, in one run: over HTTP with their state in memory and in Redis, and how many of
+//! a limit they let pass there.
 
 use super::contenders::{Contender, EXACT, EXACT_LIMIT, LIMITADOR, OURS};
-use super::packed::{self, CAPACITY, PERIOD_SECS};
-use super::{CONNECTIONS, DEPTHS, PER_SECOND, compare, lasts};
+use super::{CONNECTIONS, PER_SECOND, compare, lasts, packed};
 use crate::Options;
 use crate::goal::Goal;
 use crate::run::Run;
@@ -24,7 +23,6 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let throttlecrab = Contender::throttlecrab(programs)?;
     let limitador = Contender::limitador(programs, "memory")?;
     measure_http(options, [&ours, &throttlecrab, &limitador], &mut run)?;
-    measure_resp(options, [&ours, &throttlecrab], &mut run)?;
     drop((ours, throttlecrab, limitador));
     measure_redis(options, &mut run)?;
     run.finish(options)
@@ -43,43 +41,13 @@ fn limitador_body(namespace: &str, identifier: &str) -> String {
     format!(r#"{{"namespace":"{namespace}","values":{{"identifier":"{identifier}"}},"delta":1}}"#)
 }
 
-fn throttlecrab_check() -> Load {
-    packed::http("/throttle", |name| {
-        format!(
-            r#"{{"key":"{name}","max_burst":{CAPACITY},"count_per_period":1,"period":{PERIOD_SECS},"quantity":1}}"#
-        )
-    })
-}
-
 fn measure_http(options: &Options, everybody: [&Contender; 3], run: &mut Run) -> Result<(), String> {
     let [ours, throttlecrab, limitador] = everybody;
     let mut sheet = Sheet::new(format!("HTTP, state in memory, {CONNECTIONS} connections"), OURS);
-    let pairs = [(ours, our_check()), (throttlecrab, throttlecrab_check()), (limitador, limitador_check())];
+    let pairs = [(ours, our_check()), (throttlecrab, packed::throttlecrab_http()), (limitador, limitador_check())];
     compare(&mut sheet, &pairs, options.rounds, lasts(options.quick))?;
     run.sheets.push(sheet);
     Ok(())
-}
-
-fn measure_resp(options: &Options, everybody: [&Contender; 2], run: &mut Run) -> Result<(), String> {
-    for depth in DEPTHS {
-        let title = format!("CL.THROTTLE, state in memory, {CONNECTIONS} connections, pipeline of {depth}");
-        let mut sheet = Sheet::new(title, OURS);
-        let pairs = everybody.map(|contender| (contender, throttle_of(contender, depth)));
-        compare(&mut sheet, &pairs, options.rounds, lasts(options.quick))?;
-        run.sheets.push(sheet);
-    }
-    Ok(())
-}
-
-/// The peer calls the command differently.
-fn throttle_of(contender: &Contender, depth: usize) -> Load {
-    if contender.name == OURS {
-        return packed::throttle(depth);
-    }
-    packed::resp(depth, |name| {
-        let numbers = [CAPACITY, 1, PERIOD_SECS].map(|number| number.to_string());
-        [vec!["THROTTLE".to_owned(), name.to_owned()], numbers.to_vec()].concat()
-    })
 }
 
 /// Redis runs beside the load, so that the servers have their core for themselves.

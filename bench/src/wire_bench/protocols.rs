@@ -1,20 +1,25 @@
 //! `protocols`: what a decision costs our server beyond what its protocols cost anybody.
 //!
-//! HTTP is held against a hyper server that reads the body and answers a fixed text of the same size; `CL.THROTTLE`
-//! against Redis' own `GET`.
+//! HTTP is held against a hyper server that reads the body and answers a fixed text of the same size; gRPC against a
+//! tonic server that does the like; `CL.THROTTLE` against Redis' own `GET`. throttlecrab's server stands beside all.
 
-use super::contenders::{BARE, Contender, OURS, REDIS};
+use super::contenders::{BARE, BARE_GRPC, Contender, OURS, REDIS};
 use super::{CONNECTIONS, DEPTHS, SERVER_MICROS, compare, lasts, packed};
 use crate::goal::Goal;
 use crate::run::Run;
 use crate::sheet::Sheet;
+use crate::socket_load::{Protocol, grpc};
 use crate::{Options, processes};
+use prost::Message as _;
+use sluicegate_testkit::envoy_client;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 const PATH: &str = "/v1/check";
 const RESOURCE: &str = "open";
+/// How many connections ask over gRPC, and how many calls each has under way: one for each, and many on a few.
+const SHAPES: [(usize, usize); 2] = [(CONNECTIONS, 1), (4, 64)];
 const MEGABYTES: &str = "resident MB";
 /// A server is idle once it has had this time after its start.
 const SETTLES: Duration = Duration::from_secs(1);
@@ -24,8 +29,10 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let mut run = Run::new("protocols", options);
     let ours = Contender::ours(&options.programs, "memory")?;
     measure_idle(&ours, &mut run)?;
-    measure_http(options, &ours, &mut run)?;
-    measure_resp(options, &ours, &mut run)?;
+    let crab = Contender::throttlecrab(&options.programs)?;
+    measure_http(options, [&ours, &crab], &mut run)?;
+    measure_grpc(options, [&ours, &crab], &mut run)?;
+    measure_resp(options, [&ours, &crab], &mut run)?;
     run.finish(options)
 }
 
@@ -39,23 +46,47 @@ fn measure_idle(ours: &Contender, run: &mut Run) -> Result<(), String> {
     Ok(())
 }
 
-fn measure_http(options: &Options, ours: &Contender, run: &mut Run) -> Result<(), String> {
+fn measure_http(options: &Options, [ours, crab]: [&Contender; 2], run: &mut Run) -> Result<(), String> {
     let load = || packed::http(PATH, |name| packed::check_body(RESOURCE, name));
-    let bare = Contender::bare(&answer(ours.address(load().protocol)?)?)?;
+    let bare = Contender::bare(&answer(ours.address(Protocol::Http)?)?)?;
     let mut sheet = Sheet::new(format!("HTTP check, {CONNECTIONS} connections"), BARE);
-    compare(&mut sheet, &[(&bare, load()), (ours, load())], options.rounds, lasts(options.quick))?;
+    let everybody = [(&bare, load()), (ours, load()), (crab, packed::throttlecrab_http())];
+    compare(&mut sheet, &everybody, options.rounds, lasts(options.quick))?;
     let ratios = sheet.ratios(SERVER_MICROS, OURS, BARE);
     run.goals.push(Goal::at_most("HTTP check, CPU per request", BARE, 1.1, ratios));
     run.sheets.push(sheet);
     Ok(())
 }
 
-fn measure_resp(options: &Options, ours: &Contender, run: &mut Run) -> Result<(), String> {
+fn measure_grpc(options: &Options, [ours, crab]: [&Contender; 2], run: &mut Run) -> Result<(), String> {
+    let question = packed::question(&packed::name(0)).encode_to_vec();
+    let address = ours.address(Protocol::Grpc(envoy_client::PATH))?;
+    let bare = Contender::bare_grpc(&grpc::answer(address, envoy_client::PATH, &question)?)?;
+    for shape in SHAPES {
+        let (connections, calls) = shape;
+        let load = || packed::should_rate_limit(shape);
+        let mut sheet =
+            Sheet::new(format!("Envoy's question over gRPC, {connections} connections × {calls}"), BARE_GRPC);
+        let everybody = [(&bare, load()), (ours, load()), (crab, packed::throttlecrab_grpc(shape))];
+        compare(&mut sheet, &everybody, options.rounds, lasts(options.quick))?;
+        let ratios = sheet.ratios(SERVER_MICROS, OURS, BARE_GRPC);
+        let what = format!("Envoy's question, {connections} connections × {calls}, CPU per request");
+        run.goals.push(Goal::at_most(what, BARE_GRPC, 1.05, ratios));
+        run.sheets.push(sheet);
+    }
+    Ok(())
+}
+
+fn measure_resp(options: &Options, [ours, crab]: [&Contender; 2], run: &mut Run) -> Result<(), String> {
     let redis = Contender::redis((0..packed::IDENTITIES).map(packed::name))?;
     for depth in DEPTHS {
         let title = format!("CL.THROTTLE, {CONNECTIONS} connections, pipeline of {depth}");
         let mut sheet = Sheet::new(&title, REDIS);
-        let pairs = [(&redis, packed::get(depth)), (ours, packed::throttle(depth))];
+        let pairs = [
+            (&redis, packed::get(depth)),
+            (ours, packed::throttle(depth)),
+            (crab, packed::throttlecrab_resp(depth)),
+        ];
         compare(&mut sheet, &pairs, options.rounds, lasts(options.quick))?;
         if depth > 1 {
             let ratios = sheet.ratios(SERVER_MICROS, OURS, REDIS);

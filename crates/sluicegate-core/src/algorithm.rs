@@ -29,8 +29,15 @@ pub trait Algorithm {
     /// The most units that pass at once when the limit is whole.
     fn limit(&self) -> u64;
 
-    /// The length that the limit speaks of: the window, or the time a bucket takes to fill.
+    /// The length that the limit speaks of: the window, or the time a bucket takes to fill. Of windows that differ it is
+    /// the longest.
     fn window(&self) -> Micros;
+
+    /// How long the window is that `now` lies in, where windows differ.
+    fn window_at(&self, now: Timestamp) -> Micros {
+        let _ = now;
+        self.window()
+    }
 
     /// A state from too far ahead (the clock stepped back, the limit shrank, the bytes were damaged), pulled
     /// back to the fullest that could come from now: it never adds tokens, and bounds the wait. Too far is more
@@ -172,10 +179,16 @@ macro_rules! algorithms {
                 match self { $(Self::$name(quota) => quota.limit(),)+ }
             }
 
-            /// The window, or the time a bucket takes to fill.
+            /// The window, or the time a bucket takes to fill. Of windows that differ it is the longest.
             #[must_use]
             pub fn window(&self) -> Micros {
                 match self { $(Self::$name(quota) => quota.window(),)+ }
+            }
+
+            /// The same, but where windows differ it is the one that `now` lies in.
+            #[must_use]
+            pub fn window_at(&self, now: Timestamp) -> Micros {
+                match self { $(Self::$name(quota) => quota.window_at(now),)+ }
             }
 
             /// See [`Algorithm::share`]; a limit that lets nothing pass where there is no share.

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`time`] | [`Micros`] and [`Timestamp`]: integer microseconds |
 //! | [`quota`] | [`Rate`], [`Cost`] and [`QuotaError`]: limits that cannot be wrong once built |
+//! | [`calendar`] | [`Calendar`]: windows of unequal length |
 //! | [`algorithm`] | [`Quota`] and [`State`]: one arm per algorithm, one file each |
 //! | [`verdict`] | [`Outcome`], [`Standing`], [`Verdict`]: the answer of one limit |
 //! | [`decision`] | several verdicts, one decision: all or nothing, the tightest speaks |
@@ -41,6 +42,7 @@
 //! ```
 
 pub mod algorithm;
+pub mod calendar;
 pub mod decision;
 pub mod quota;
 pub mod time;
@@ -51,6 +53,7 @@ pub use algorithm::sliding_counter::SlidingCounter;
 pub use algorithm::sliding_window::SlidingWindow;
 pub use algorithm::token_bucket::TokenBucket;
 pub use algorithm::{Algorithm, Quota, State};
+pub use calendar::Calendar;
 pub use quota::{Cost, QuotaError, Rate};
 pub use time::{Micros, Timestamp};
 pub use verdict::{Outcome, Standing, Verdict};

@@ -214,7 +214,8 @@ impl App {
         steps.tick().await;
         loop {
             steps.tick().await;
-            self.history().write(&self.limiter().observer().metrics().snapshot(), &self.totals());
+            let limiter = self.limiter();
+            self.history().write(limiter.clock().now(), &limiter.observer().metrics().snapshot(), &self.totals());
             self.tell_left_out();
         }
     }

@@ -5,12 +5,14 @@
 //! one error text serves all three.
 
 mod check;
+mod client;
 mod explain;
 mod files;
 mod rules;
 mod selectors;
 mod serve;
 mod simulate;
+mod top;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,9 +41,11 @@ enum Command {
     /// Ask a running server: exit code 0 allowed, 1 denied, 2 could not decide
     Check(check::CheckArgs),
     /// Say which rules match a request, which do not and why, and what it would be charged
-    Explain(explain::ExplainArgs),
+    Explain(Box<explain::ExplainArgs>),
     /// Replay an access log through a configuration: what it would have allowed and denied, and to whom
     Simulate(Box<simulate::SimulateArgs>),
+    /// Watch a running server: what is decided now, how fast, by which rules, and for whom
+    Top(top::TopArgs),
     /// Check a configuration file: 0 if it is good, 1 and every problem if not
     Validate(files::ValidateArgs),
     /// Print the JSON Schema of the configuration file
@@ -92,6 +96,7 @@ pub(crate) fn run(cli: Cli, read_env: impl FnOnce() -> Result<Env, Error>) -> Re
         Some(Command::Check(args)) => Ok(check::run(&args)),
         Some(Command::Explain(args)) => Ok(explain::run(&args, read_env)),
         Some(Command::Simulate(args)) => Ok(simulate::run(&args, read_env)),
+        Some(Command::Top(args)) => top::run(&args, &read_env()?),
         Some(Command::Serve(args)) => serve::run(&args.into(), &read_env()?),
         None => serve::run(&cli.serve.into(), &read_env()?),
         Some(Command::Validate(args)) => files::validate(&args, read_env()?.variables()),

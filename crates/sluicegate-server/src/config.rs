@@ -218,7 +218,9 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let traces = top.optional("traces", None, |traces| traces::read(traces).map(Some));
     let compiled = compose::read(top);
     let ListenSettings { addresses, listeners } = listen?;
-    let settings = FileSettings { store: store?, database: database?, ..addresses };
+    let admin = admin?;
+    let has_admin_tokens = !admin.is_empty();
+    let settings = FileSettings { store: store?, database: database?, has_admin_tokens, ..addresses };
     let Compiled { rules, keys } = compiled?;
     Some(Config {
         settings,
@@ -231,7 +233,7 @@ fn read(top: &Section<'_>) -> Option<Config> {
         gateway: gateway?,
         proxies: proxies?.header(header?),
         identity: identity?,
-        admin: admin?,
+        admin,
         log: log?,
         traces: traces?,
         rules,

@@ -53,6 +53,9 @@ pub(crate) struct Asked {
     pub(crate) path: Option<String>,
     /// Of an HTTP request: the client's, as rules count it.
     pub(crate) address: Option<IpAddr>,
+    /// Of an HTTP request, as rules see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
 }
 
 /// One rule.
@@ -117,8 +120,11 @@ pub(crate) struct LimitReport {
     pub(crate) algorithm: &'static str,
     /// The most that passes at once.
     pub(crate) limit: u64,
-    /// The window, or the time a bucket takes to fill.
+    /// The window, or the time a bucket takes to fill; of a calendar, its longest window.
     pub(crate) window_micros: u64,
+    /// The calendar that the windows are of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) calendar: Option<String>,
     /// Of a token bucket.
     pub(crate) bucket: Option<Bucket>,
     /// Whether the cost is more than the limit ever has.
@@ -230,6 +236,7 @@ impl Asked {
             method: request.target.map(|target| target.method.to_owned()),
             path: request.target.map(|target| target.path.to_owned()),
             address: request.address,
+            host: request.target.and_then(|target| target.host).map(str::to_owned),
         }
     }
 }
@@ -300,6 +307,7 @@ impl View<'_> {
             algorithm: quota.algorithm(),
             limit: quota.limit(),
             window_micros: quota.window().as_micros(),
+            calendar: calendar_name(quota),
             bucket: Bucket::of(quota),
             never_fits: charge.cost.units() > quota.limit(),
             bound: charge.lease.filter(|_| self.is_shared).map(bound),
@@ -334,6 +342,11 @@ impl Ended {
         let until = jiff::Timestamp::from_microsecond(until).ok()?.to_string();
         Some(Self { name: ended.identifier.text(), until })
     }
+}
+
+fn calendar_name(quota: &Quota) -> Option<String> {
+    let Quota::FixedWindow(window) = quota else { return None };
+    window.calendar().map(|calendar| calendar.name().to_owned())
 }
 
 impl Bucket {

@@ -5,6 +5,7 @@
 
 mod admit;
 mod app;
+mod authorities;
 mod body;
 mod cli;
 mod config;

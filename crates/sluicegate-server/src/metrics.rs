@@ -83,20 +83,26 @@ impl Metrics {
     pub(crate) fn decided(&self, decided: &Decided<'_>) {
         let cells = self.cells();
         cells.took(decided.took);
-        decided.decision.for_each_outcome(|observed| cells.limit(&observed));
+        let mut request = cells.request();
+        decided.decision.for_each_outcome(|observed| request.limit(&observed));
+        request.end();
     }
 
     /// Counts a request that was refused undecided.
     pub(crate) fn undecided(&self, undecided: &Undecided<'_>) {
         let cells = self.cells();
         cells.took(undecided.took);
-        undecided.outcomes().for_each(|observed| cells.limit(&observed));
+        let mut request = cells.request();
+        undecided.outcomes().for_each(|observed| request.limit(&observed));
+        request.end();
     }
 
     /// Counts what came of a limit that a request brought itself.
     pub(crate) fn brought(&self, quota: &Quota, outcome: LimitOutcome) {
         let observed = Observed { rule: "", slot: None, quota, outcome, verdict: None };
-        self.cells().limit(&observed);
+        let mut request = self.cells().request();
+        request.limit(&observed);
+        request.end();
     }
 
     /// Counts a failure of the store.

@@ -68,6 +68,8 @@ pub(crate) struct FileSettings {
     pub(crate) api: Option<String>,
     pub(crate) admin: Option<String>,
     pub(crate) resp: Option<String>,
+    /// Whether `admin.tokens` lists any.
+    pub(crate) has_admin_tokens: bool,
 }
 
 /// Everything settled.
@@ -158,7 +160,7 @@ pub(crate) enum SettingsError {
     /// An open admin listener without a token.
     #[error(
         "the admin listener would be reachable from other machines at {address} without a token; \
-         set SLUICEGATE_ADMIN_TOKEN, or listen on loopback with --admin 127.0.0.1:{}",
+         set SLUICEGATE_ADMIN_TOKEN or list some as `admin.tokens`, or listen on loopback with --admin 127.0.0.1:{}",
         address.port()
     )]
     OpenAdmin {
@@ -215,6 +217,11 @@ impl Env {
         self.database.as_deref()
     }
 
+    /// The token for the admin API.
+    pub(crate) fn admin_token(&self) -> Option<&Secret> {
+        self.admin_token.as_ref()
+    }
+
     /// The configuration file.
     pub(crate) fn config_path(&self) -> Option<&Path> {
         self.config.as_deref()
@@ -266,16 +273,17 @@ pub(crate) fn merge(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Set
         resp: Chosen::first("resp", resp, "off").example("127.0.0.1:6379").listen()?,
         admin_token: env.admin_token.clone(),
     };
-    settings.check()?;
+    settings.check(file.has_admin_tokens)?;
     Ok(settings)
 }
 
 impl Settings {
-    /// What no single setting can tell.
-    fn check(&self) -> Result<(), SettingsError> {
+    /// What no single setting can tell. With a token of any role, whoever has none reads nothing from afar.
+    fn check(&self, has_admin_tokens: bool) -> Result<(), SettingsError> {
         if let Listen::At(address) = self.admin
             && !address.ip().to_canonical().is_loopback()
             && self.admin_token.is_none()
+            && !has_admin_tokens
         {
             return Err(SettingsError::OpenAdmin { address });
         }

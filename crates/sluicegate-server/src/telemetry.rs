@@ -8,7 +8,7 @@
 pub(crate) mod callers;
 pub(crate) mod decision_log;
 mod degradation;
-mod escape;
+pub(crate) mod escape;
 pub(crate) mod history;
 pub(crate) mod identities;
 pub(crate) mod tally;

@@ -122,9 +122,31 @@ impl Page<'_> {
 
     /// Presses a key, by the name that it has in events.
     pub fn press(&mut self, key: &str) {
+        // What a key does by itself, the browser knows by its old number; Enter also writes a character.
+        let (number, text) = match key {
+            "Enter" => (13, "\r"),
+            "Tab" => (9, ""),
+            "Escape" => (27, ""),
+            _ => (0, ""),
+        };
         for kind in ["keyDown", "keyUp"] {
-            self.call("Input.dispatchKeyEvent", json!({"type": kind, "key": key, "code": key}));
+            let text = if kind == "keyDown" { text } else { "" };
+            let event =
+                json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": number, "text": text});
+            self.call("Input.dispatchKeyEvent", event);
         }
+    }
+
+    /// Writes into whatever has the focus, as a keyboard would.
+    pub fn type_text(&mut self, text: &str) {
+        self.call("Input.insertText", json!({"text": text}));
+    }
+
+    /// Waits until there is one that can be used, and clicks the first element that a selector finds.
+    pub fn click(&mut self, selector: &str) {
+        let found = format!("document.querySelector({})", json!(selector));
+        self.wait_for(&format!("{found}?.checkVisibility() && !{found}.disabled"));
+        self.evaluate(&format!("{found}.click()"));
     }
 
     /// Writes what the tab shows to `file`, as PNG; all of the page, however long it is.

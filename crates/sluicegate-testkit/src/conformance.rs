@@ -2,13 +2,15 @@
 //! the [`ReferenceStore`] verdict by verdict.
 
 use crate::reference::ReferenceStore;
+use sluicegate::core::calendar::Run;
 use sluicegate::core::decision::Group;
 use sluicegate::core::{
-    Align, Cost, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp, TokenBucket,
-    Verdict,
+    Align, Calendar, Cost, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp,
+    TokenBucket, Verdict,
 };
 use sluicegate::store::{Charge, Key, KeySpace, Store, Subject, Verdicts};
 use sluicegate::{Identity, identity::DEFAULT_TENANT};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A moment in January 2024, not at any boundary.
@@ -118,6 +120,17 @@ fn bucket(capacity: u64, amount: u64, period: Micros) -> Quota {
     valid(TokenBucket::new(capacity, valid(Rate::new(amount, period)))).into()
 }
 
+/// Windows of different lengths, from when operations begin.
+fn uneven() -> Calendar {
+    let mut start = Timestamp::from_micros(START.as_micros() / 1_000_000 * 1_000_000);
+    let run = |millis| {
+        let run = Run { start, length: Micros::from_millis(millis) };
+        start = start.plus(run.length);
+        run
+    };
+    valid(Calendar::new("uneven", [1_250, 2_000, 1_000, 1_000, 3_000, 1_500].map(run)))
+}
+
 /// Limits of every kind: packed and wide, alone and together.
 fn quota_sets() -> Vec<Vec<Quota>> {
     let second = Micros::from_secs(1);
@@ -126,6 +139,8 @@ fn quota_sets() -> Vec<Vec<Quota>> {
     let log = || valid(SlidingWindow::new(5, Micros::from_millis(250))).into();
     let counter = || valid(SlidingCounter::new(9, second)).into();
     let window = |limit| valid(FixedWindow::new(limit, second, Align::Epoch)).into();
+    let uneven = Arc::new(uneven());
+    let calendar = |limit| valid(FixedWindow::on_calendar(limit, Arc::clone(&uneven))).into();
     vec![
         vec![bucket(10, 3, second)],
         vec![bucket(4, 97, second)],
@@ -135,6 +150,8 @@ fn quota_sets() -> Vec<Vec<Quota>> {
         vec![counter()],
         vec![window(6)],
         vec![window(20_000_000), counter(), log(), credits()],
+        vec![calendar(6)],
+        vec![calendar(20_000_000), bucket(50, 3, second)],
     ]
 }
 

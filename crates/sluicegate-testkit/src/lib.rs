@@ -5,8 +5,9 @@
 //! state of a small system, of which [`lease_model`] is one. With the feature
 //! `servers` there are also real servers to run against: `redis_server` starts one, `redis_cluster` and
 //! `redis_sentinel` several, `postgres_server` a database, and they die with the test that owns them; `fault_proxy` breaks
-//! connections, `front_proxy` runs the proxies that people put in front, and `browser` looks at pages. With the
-//! feature `envoy`, `envoy_client` asks as Envoy does; with `otlp`, `otlp_collector` takes spans.
+//! connections, `front_proxy` runs the proxies that people put in front, `browser` looks at pages and `terminal` at what
+//! programs write to one. With the feature `envoy`, `envoy_client` asks as Envoy does; with `otlp`,
+//! `otlp_collector` takes spans.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 #[cfg(feature = "servers")]
@@ -39,3 +40,5 @@ pub mod redis_sentinel;
 #[cfg(feature = "servers")]
 pub mod redis_server;
 pub mod reference;
+#[cfg(feature = "servers")]
+pub mod terminal;

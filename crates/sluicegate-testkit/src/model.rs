@@ -13,6 +13,7 @@ pub mod counter;
 pub mod fixed;
 pub mod log;
 pub mod monitor;
+pub mod uneven;
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -22,6 +23,7 @@ pub use bucket::Bucket;
 pub use counter::Counter;
 pub use fixed::Fixed;
 pub use log::Log;
+pub use uneven::Uneven;
 
 /// A fraction of any size: never rounded, never out of range.
 pub type Exact = BigRational;
@@ -41,8 +43,10 @@ pub enum Limit {
     Log(Log),
     /// Two numbers, the older one fading.
     Counter(Counter),
-    /// A number per window of the calendar.
+    /// A number per window, all windows of one length.
     Fixed(Fixed),
+    /// A number per window of a calendar.
+    Uneven(Uneven),
 }
 
 /// Whether a cost passes.
@@ -121,6 +125,7 @@ macro_rules! with_rules {
             Limit::Log($rules) => $body,
             Limit::Counter($rules) => $body,
             Limit::Fixed($rules) => $body,
+            Limit::Uneven($rules) => $body,
         }
     };
 }

@@ -10,15 +10,20 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The first answer that is there, or a panic saying `what` did not happen within about `limit`.
-pub fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, limit: Duration, ask: impl FnMut() -> Option<T>) -> T {
+    answer(limit, ask).unwrap_or_else(|| panic!("{what}: not within {limit:?}"))
+}
+
+/// The first answer that is there, or none within about `limit`.
+pub(crate) fn answer<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let questions = limit.as_millis().div_ceil(PAUSE.as_millis()).max(1);
     for _ in 0..questions {
         if let Some(answer) = ask() {
-            return answer;
+            return Some(answer);
         }
         thread::sleep(PAUSE);
     }
-    panic!("{what}: not within {limit:?}")
+    None
 }
 
 /// Like [`until`], for a question with yes and no as its answers.

@@ -6,7 +6,7 @@
 
 use crate::decision::{Decision, LimitReport, Retry};
 use crate::rules::Mode;
-use sluicegate_core::Outcome;
+use sluicegate_core::{Outcome, Timestamp};
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -106,7 +106,7 @@ pub fn write_headers(decision: &Decision, options: HeaderOptions, mut write: imp
     }
     if options.ietf {
         let mut list = List::default();
-        write(Field::Policy, list.of(decision, policy_parameters));
+        write(Field::Policy, list.of(decision, |report| policy_parameters(report, decision.now())));
         write(Field::RateLimit, list.of(decision, limit_parameters));
     }
 }
@@ -124,8 +124,9 @@ pub fn retry_after_secs(decision: &Decision) -> Option<u64> {
 /// Two numbers about a limit and what they are called.
 type Parameters = [(&'static str, u64); 2];
 
-fn policy_parameters(report: &LimitReport<'_>) -> Parameters {
-    [(";q=", report.verdict.limit), (";w=", report.quota.window().ceil_secs().max(1))]
+/// Of windows that differ, `w` is the one that is in force.
+fn policy_parameters(report: &LimitReport<'_>, now: Timestamp) -> Parameters {
+    [(";q=", report.verdict.limit), (";w=", report.quota.window_at(now).ceil_secs().max(1))]
 }
 
 fn limit_parameters(report: &LimitReport<'_>) -> Parameters {

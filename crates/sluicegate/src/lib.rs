@@ -39,6 +39,8 @@
 
 #[cfg(feature = "http")]
 pub mod answer;
+#[cfg(feature = "file")]
+pub mod calendar;
 pub mod clock;
 pub mod decision;
 #[cfg(feature = "axum")]

@@ -50,8 +50,8 @@ pub struct RuleSet {
     index: Index,
     /// The slot of each rule.
     slots: Box<[u32]>,
-    /// Whether strict rules have the smaller limits that charging ahead takes.
-    is_charged_ahead: bool,
+    /// The rules as they were written, if strict ones have the smaller limits now that charging ahead takes.
+    written: Option<std::sync::Arc<RuleSet>>,
     #[cfg(feature = "file")]
     envoy: Option<std::sync::Arc<envoy::EnvoyRules>>,
 }

@@ -1,23 +1,25 @@
 //! Fixed window: a counter that starts anew with every window of the calendar.
 //!
 //! Windows are half-open, [start, start + W), and start at multiples of W since the epoch (or shifted per
-//! key, see [`Align`]). What is remembered is the counter and the *end* of the window it belongs to: an end
+//! key, see [`Align`]), or they are those of a [`Calendar`], whose lengths differ. What is remembered is the counter and the *end* of the window it belongs to: an end
 //! needs no window length to be read, so a rule may change its window and the counter still means what it
 //! meant. Only an end that falls inside a window of the new length is moved to the end of that one, so that
 //! the first window after the change is not a short one with a limit of its own.
 //!
 //! Symbols: L = limit, W = window. A request of cost c passes while count + c ≤ L.
 //! Bound: at most 2L in any interval of length W (L at the end of one window, L at the start of the next),
-//! (⌊d/W⌋ + 2)·L in any interval of length d.
+//! (⌊d/W⌋ + 2)·L in any interval of length d; of a calendar, W is its shortest window.
 //!
 //! Worked example: L = 100, W = 60 s, 100 units at second 59: the next one is told to wait 1 s, and at second
 //! 60 another 100 may pass.
 
 use super::{Algorithm, believed_ahead};
+use crate::calendar::Calendar;
 use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 /// Where windows start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,8 +35,10 @@ pub enum Align {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     limit: u64,
+    /// The longest one, where a calendar says how long each is.
     window: Micros,
     align: Align,
+    calendar: Option<Arc<Calendar>>,
 }
 
 /// What is remembered of one identity.
@@ -48,7 +52,8 @@ pub struct FixedWindowState {
 
 impl FixedWindow {
     /// Lets nothing pass, ever.
-    pub(super) const NOTHING: Self = Self { limit: 0, window: Micros::PERIOD_MAX, align: Align::Epoch };
+    pub(super) const NOTHING: Self =
+        Self { limit: 0, window: Micros::PERIOD_MAX, align: Align::Epoch, calendar: None };
 
     /// At most `limit` units per `window`. A limit of nothing denies always.
     ///
@@ -57,7 +62,22 @@ impl FixedWindow {
     pub fn new(limit: u64, window: Micros, align: Align) -> Result<Self, QuotaError> {
         units_between("limit", limit, 0, UNITS_MAX)?;
         window_length(window)?;
-        Ok(Self { limit, window, align })
+        Ok(Self { limit, window, align, calendar: None })
+    }
+
+    /// At most `limit` units per window of `calendar`. A limit of nothing denies always.
+    ///
+    /// # Errors
+    /// If the limit is above [`UNITS_MAX`].
+    pub fn on_calendar(limit: u64, calendar: Arc<Calendar>) -> Result<Self, QuotaError> {
+        units_between("limit", limit, 0, UNITS_MAX)?;
+        Ok(Self { limit, window: calendar.longest(), align: Align::Epoch, calendar: Some(calendar) })
+    }
+
+    /// The calendar that its windows are of, if it has one.
+    #[must_use]
+    pub fn calendar(&self) -> Option<&Calendar> {
+        self.calendar.as_deref()
     }
 
     /// How far the windows of the key with the digest `seed` are shifted, in whole milliseconds.
@@ -71,11 +91,35 @@ impl FixedWindow {
 
     /// The counter that still counts at `now`, with the end of its window.
     fn live(&self, state: Option<&FixedWindowState>, now: Timestamp) -> FixedWindowState {
-        let own = state.map(|state| FixedWindowState { end: boundary_from(state.end, self.window), ..*state });
+        let own = state.map(|state| FixedWindowState { end: self.boundary_from(state.end), ..*state });
         match own {
             Some(own) if now < own.end => own,
-            _ => FixedWindowState { count: 0, end: window_end(now, self.window) },
+            _ => FixedWindowState { count: 0, end: self.window_end(now) },
         }
+    }
+
+    /// See [`window_end`].
+    fn window_end(&self, now: Timestamp) -> Timestamp {
+        match &self.calendar {
+            None => window_end(now, self.window),
+            Some(calendar) => calendar.after(now),
+        }
+    }
+
+    /// See [`boundary_from`].
+    fn boundary_from(&self, end: Timestamp) -> Timestamp {
+        match &self.calendar {
+            None => boundary_from(end, self.window),
+            Some(calendar) => calendar.at_or_after(end),
+        }
+    }
+
+    /// See [`pulled_back`]. The end of the next window is also the last that is believed, as with even windows that are
+    /// not shorter than a second.
+    fn pulled_back(&self, end: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        let Some(calendar) = &self.calendar else { return pulled_back(end, self.window, now) };
+        let latest = calendar.after(calendar.after(now));
+        (end > latest).then_some(latest)
     }
 }
 
@@ -91,8 +135,12 @@ impl Algorithm for FixedWindow {
         self.window
     }
 
+    fn window_at(&self, now: Timestamp) -> Micros {
+        self.calendar.as_ref().map_or(self.window, |calendar| calendar.length_at(now))
+    }
+
     fn repair(&self, state: &FixedWindowState, now: Timestamp) -> Option<FixedWindowState> {
-        let end = pulled_back(state.end, self.window, now)?;
+        let end = self.pulled_back(state.end, now)?;
         Some(FixedWindowState { end, ..*state })
     }
 
@@ -131,11 +179,11 @@ impl Algorithm for FixedWindow {
     }
 
     fn kept_until(&self, state: &FixedWindowState) -> Timestamp {
-        boundary_from(state.end, self.window)
+        self.boundary_from(state.end)
     }
 
     fn share(&self, parts: NonZeroU32) -> Option<Self> {
-        Some(Self { limit: self.limit.div_ceil(parts.get().into()), ..*self })
+        Some(Self { limit: self.limit.div_ceil(parts.get().into()), ..self.clone() })
     }
 }
 

@@ -8,12 +8,13 @@
 //! of the model explains.
 
 use sluicegate_core::{
-    Align, Cost, FixedWindow, Micros, Outcome, Quota, QuotaError, Rate, SlidingCounter, SlidingWindow, State,
-    Timestamp, TokenBucket, Verdict,
+    Align, Calendar, Cost, FixedWindow, Micros, Outcome, Quota, QuotaError, Rate, SlidingCounter, SlidingWindow,
+    State, Timestamp, TokenBucket, Verdict,
 };
 use sluicegate_testkit::model::monitor::{Leak, heaviest_window};
-use sluicegate_testkit::model::{self, Bucket, Exact, Limit, Model, whole};
+use sluicegate_testkit::model::{self, Bucket, Exact, Fixed, Limit, Model, Uneven, whole};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What went wrong, in words; nothing if nothing did.
 pub(crate) type Check = Result<(), String>;
@@ -41,7 +42,23 @@ pub(crate) fn quota(limit: &Limit) -> Result<Quota, QuotaError> {
         Limit::Fixed(fixed) => {
             FixedWindow::new(fixed.limit, Micros::from_micros(fixed.window), Align::Epoch)?.into()
         }
+        Limit::Uneven(uneven) => FixedWindow::on_calendar(uneven.limit, Arc::new(calendar(uneven)?))?.into(),
     })
+}
+
+/// The core's calendar for one of the model.
+pub(crate) fn calendar(uneven: &Uneven) -> Result<Calendar, QuotaError> {
+    let mut start = uneven.first;
+    let run = |length: &u64| {
+        let run = sluicegate_core::calendar::Run {
+            start: Timestamp::from_micros(start),
+            length: Micros::from_micros(*length),
+        };
+        start += length;
+        run
+    };
+    // Two of a name may differ.
+    Calendar::new("any", uneven.lengths.iter().map(run).collect::<Vec<_>>())
 }
 
 /// One identity as the core sees it.
@@ -228,7 +245,9 @@ struct Watch {
     records: Vec<(u64, i128)>,
     /// What passed in each window of the calendar; not kept any longer once the clock stepped back.
     calendar: Option<BTreeMap<u64, i128>>,
+    /// The shortest one, where they differ.
     window: u64,
+    uneven: Option<Uneven>,
 }
 
 impl Watch {
@@ -238,10 +257,12 @@ impl Watch {
             Limit::Log(log) => (whole(0), log.window),
             Limit::Counter(counter) => (whole(0), counter.window),
             Limit::Fixed(fixed) => (whole(0), fixed.window),
+            Limit::Uneven(uneven) => (whole(0), uneven.lengths.iter().copied().min().unwrap_or(1)),
         };
+        let uneven = if let Limit::Uneven(uneven) = limit { Some(uneven.clone()) } else { None };
         let calendar = Some(BTreeMap::new());
         let (leak, readings) = (Leak::new(rate.clone()), Leak::new(rate.clone()));
-        Self { elapsed: 0, leak, readings, rate, records: Vec::new(), calendar, window }
+        Self { elapsed: 0, leak, readings, rate, records: Vec::new(), calendar, window, uneven }
     }
 
     fn repaired(&mut self) {
@@ -263,7 +284,8 @@ impl Watch {
         self.readings.record(now, exact);
         self.records.push((self.elapsed, units));
         if let Some(calendar) = &mut self.calendar {
-            *calendar.entry(now / self.window).or_default() += units;
+            let window = self.uneven.as_ref().map_or(now / self.window, |uneven| uneven.end_after(now));
+            *calendar.entry(window).or_default() += units;
         }
     }
 
@@ -277,10 +299,10 @@ impl Watch {
                 return Ok(());
             }
             Limit::Log(log) => (heaviest_window(&self.records, log.window), i128::from(log.limit)),
-            Limit::Fixed(fixed) => {
+            Limit::Fixed(Fixed { limit, .. }) | Limit::Uneven(Uneven { limit, .. }) => {
                 let per_window = self.calendar.iter().flat_map(BTreeMap::values).max().unwrap_or(&0);
-                ensure!(*per_window <= i128::from(fixed.limit), "I1: {per_window} passed in one calendar window");
-                (heaviest_window(&self.records, fixed.window), 2 * i128::from(fixed.limit))
+                ensure!(*per_window <= i128::from(*limit), "I1: {per_window} passed in one calendar window");
+                (heaviest_window(&self.records, self.window), 2 * i128::from(*limit))
             }
             Limit::Counter(counter) => {
                 let bound = (2 * i128::from(counter.limit) - 1).max(0);

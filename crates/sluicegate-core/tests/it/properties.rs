@@ -112,6 +112,14 @@ fn a_fixed_window_is_one_number_per_window() {
     plan_property(&plans, regressions!("fixed_window"));
 }
 
+/// Rules go from windows of one length to a calendar, to another one, and back.
+#[test]
+fn a_window_of_a_calendar_is_one_number_per_window() {
+    let changed = prop_oneof![3 => limits::uneven(), 1 => limits::fixed()].boxed();
+    let plans = plans(limits::uneven(), changed);
+    plan_property(&plans, regressions!("calendar_window"));
+}
+
 #[test]
 fn a_change_of_algorithm_starts_fresh_and_breaks_nothing() {
     let plans = plans(limits::all_limits(), limits::all_limits());

@@ -10,12 +10,14 @@ pub(crate) mod limits;
 use crate::harness::{Run, Subject};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sluicegate_core::{Micros, Outcome, Timestamp, Verdict};
+use sluicegate_core::{Micros, Outcome, Quota, Timestamp, Verdict};
 use sluicegate_testkit::model::Limit;
 
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
 const PERIOD_MAX: u64 = Micros::PERIOD_MAX.as_micros();
+/// Where most runs start.
+const START: u64 = 1_705_312_800 * SECOND;
 const NOW_MAX: u64 = Timestamp::NOW_MAX.as_micros();
 
 /// Whether the clock only goes forwards.
@@ -51,7 +53,7 @@ pub(crate) enum Time {
     Part(u64, i64),
     /// So long as this many units last at the pace of the limit, and off by so much.
     Units(u64, i64),
-    /// To the next multiple of the window, and off by so much.
+    /// To the next multiple of the window, or boundary of the calendar, and off by so much.
     Boundary(i64),
     /// To where the last denial said there would be room, and off by so much.
     Retry(i64),
@@ -178,7 +180,12 @@ impl Time {
                 let lasts = u128::from(window) * u128::from(units) / u128::from(subject.quota.limit().max(1));
                 off(now.saturating_add(lasts as u64), by)
             }
-            Self::Boundary(by) => off((now / window + 1).saturating_mul(window), by),
+            Self::Boundary(by) => {
+                let calendar =
+                    if let Quota::FixedWindow(quota) = &subject.quota { quota.calendar() } else { None };
+                let next = calendar.map(|calendar| calendar.after(subject.timestamp()).as_micros());
+                off(next.unwrap_or_else(|| (now / window + 1).saturating_mul(window)), by)
+            }
             Self::Retry(by) => match subject.verdict.map(|verdict| verdict.outcome) {
                 Some(Outcome::Denied { retry_after }) => off(now.saturating_add(retry_after.as_micros()), by),
                 _ => now,
@@ -227,7 +234,7 @@ where
 
 fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![
-        2 => Just(1_705_312_800 * SECOND),
+        2 => Just(START),
         2 => 0..=NOW_MAX,
         1 => 0..=2_000u64,
         1 => NOW_MAX - 2_000..=NOW_MAX,

@@ -3,18 +3,18 @@
 //! 0 is allowed, 1 is denied, 2 is everything else: no server, no answer in time, an answer that is no
 //! decision. A script that takes "could not decide" for "denied" or for "allowed" does so knowingly.
 
-mod client;
 mod report;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use axum::http::StatusCode;
 use clap::Args;
 use serde::Serialize;
 use sluicegate::clock::{Clock as _, SystemClock};
 
+use super::client::{API, Endpoint, Unanswered};
 use super::selectors::Selectors;
-use client::{Endpoint, Undecided};
 use report::Answer;
 
 /// The exit code of a denial.
@@ -35,6 +35,35 @@ pub(super) struct CheckArgs {
     /// Print the server's answer as it is
     #[arg(long)]
     json: bool,
+}
+
+/// Why there is no decision.
+#[derive(Debug, thiserror::Error)]
+enum Undecided {
+    /// This machine has no means to ask.
+    #[error("cannot ask at all: {0}")]
+    NoRuntime(#[from] std::io::Error),
+    /// Nobody answered.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// An answer that says why there is no decision.
+    #[error("the server answered {status}: {detail}")]
+    Refused {
+        /// Its status.
+        status: StatusCode,
+        /// What it says, escaped.
+        detail: String,
+    },
+    /// An answer that makes no sense.
+    #[error("the answer of {api} (status {status}) is no decision: {reason}; is that a Sluicegate api listener?")]
+    Unintelligible {
+        /// Where.
+        api: String,
+        /// Its status.
+        status: StatusCode,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 /// The body of the question, as `/v1/check` takes it.
@@ -72,7 +101,7 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
 }
 
 async fn ask(args: &CheckArgs) -> Result<(Answer, String), Undecided> {
-    let endpoint = Endpoint::parse(&args.api)?;
+    let endpoint = Endpoint::parse(API, &args.api)?;
     let Selectors { resource, identifier, tenant, cost, tier } = &args.selectors;
     let question =
         Question { resource, identifier, tenant: tenant.as_deref(), cost: *cost, tier: tier.as_deref() };

@@ -1,5 +1,6 @@
 //! `sluicegate simulate`: what a configuration would have done to the requests of an access log. Asks nobody: the time is
-//! the log's, and the code is that of a server with its state in memory.
+//! the log's, and the code is that of a server with its state in memory. With `--from-admin` it asks a running server for
+//! what it did, and says that in the same words and pictures.
 //!
 //! One thread reads, this one decides, strictly in the order of the lines. 0 says that the log was read to its end,
 //! whatever was denied and however many lines were no requests; 2 that it was not.
@@ -10,6 +11,7 @@ mod faults;
 mod format;
 mod judge;
 mod lines;
+mod live;
 mod order;
 mod progress;
 mod reader;
@@ -27,6 +29,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::Serialize;
 use sluicegate::core::Micros;
 use sluicegate::rules::file::value;
 
@@ -54,8 +57,11 @@ pub(super) struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Access log, plain or gzip; several are read one after the other, and - is standard input
-    #[arg(long, value_name = "ACCESS_LOG", required = true, num_args = 1..)]
+    #[arg(long, value_name = "ACCESS_LOG", required_unless_present = "from_admin", num_args = 1..)]
     log: Vec<PathBuf>,
+    /// Instead of a log: what the server whose admin listener this is counted within the last hour
+    #[arg(long, value_name = "URL", conflicts_with_all = ["config", "log", "format", "fields", "identity", "window", "suggest", "compare"])]
+    from_admin: Option<String>,
     /// How the log is written; combined is common, too
     #[arg(long, value_name = "FORMAT", default_value = "combined", value_parser = formats())]
     format: Format,
@@ -118,6 +124,23 @@ pub(super) fn run(args: &SimulateArgs, read_env: impl FnOnce() -> Result<Env, Er
 
 /// The result as it is printed.
 fn simulate(args: &SimulateArgs, env: &Env) -> Result<String, Error> {
+    match &args.from_admin {
+        Some(url) => live(args, url, env),
+        None => replayed(args, env),
+    }
+}
+
+/// What a running server did.
+fn live(args: &SimulateArgs, url: &str, env: &Env) -> Result<String, Error> {
+    let live = live::fetch(url, env.admin_token())?;
+    if let Some(path) = &args.report {
+        write_report(path, &live.html())?;
+    }
+    if args.json { Ok(json(&live.summary)?) } else { Ok(live::text(&live)) }
+}
+
+/// What a configuration would have done.
+fn replayed(args: &SimulateArgs, env: &Env) -> Result<String, Error> {
     let first = Tried::load(args.config.as_deref().or(env.config_path()), env)?;
     let other = args.compare.as_deref().map(|path| Tried::load(Some(path), env)).transpose()?;
     let (logs, is_named) = args.logs()?;
@@ -146,7 +169,11 @@ fn simulate(args: &SimulateArgs, env: &Env) -> Result<String, Error> {
         let changes = comparison.as_ref().map(|comparison| &comparison.timeline);
         write_report(path, &report::html(&summary, &tally, changes, &first.name, &names))?;
     }
-    Ok(if args.json { format!("{}\n", serde_json::to_string_pretty(&summary)?) } else { words::text(&summary) })
+    if args.json { Ok(json(&summary)?) } else { Ok(words::text(&summary)) }
+}
+
+fn json(summary: &impl Serialize) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(summary).map(|text| text + "\n")
 }
 
 /// A configuration that is tried.

@@ -67,6 +67,7 @@ pub(super) fn read(reader: &Reader<'_>) -> Option<ListenSettings> {
             api: api.0,
             admin: admin.0,
             resp: resp.0,
+            has_admin_tokens: false,
         },
         listeners: Listeners { gateway: gateway.1, api: api.1, admin: admin.1, resp: resp.1 },
     })

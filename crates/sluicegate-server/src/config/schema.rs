@@ -10,7 +10,6 @@ use serde_json::{Map, Value, json};
 use sluicegate::core::algorithm::Algorithm as _;
 use sluicegate::core::quota::UNITS_MAX;
 use sluicegate::core::{FixedWindow, SlidingCounter, SlidingWindow, TokenBucket};
-use sluicegate::rules::file::lease::{LEASE_KEYS, LEASE_MODES};
 use sluicegate::rules::file::limit::{
     ALIGNS, FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS, UNLIMITED,
 };
@@ -25,12 +24,14 @@ mod content;
 mod descriptor;
 mod gateway;
 mod identity;
+mod lease;
 mod listeners;
 mod log;
 mod matching;
 mod redis;
 mod tiers;
 mod traces;
+mod window;
 
 use gateway::{boolean, path_pattern};
 
@@ -294,24 +295,7 @@ fn rule_property(key: &str) -> Value {
         ),
         "deadline" => described("duration", "How long the store may take, 1ms to 10s.", &["15ms"]),
         "cost" => integer("What a request costs that does not say.", 0, u32::MAX.into(), &[1]),
-        "lease" => object(
-            "Lets a shared store charge requests ahead, so that a server can let them pass by itself.",
-            LEASE_KEYS,
-            &["ttl"],
-            lease_property,
-        ),
-        _ => unknown(),
-    }
-}
-
-fn lease_property(key: &str) -> Value {
-    match key {
-        "ttl" => described("duration", "How long after its charge a request may pass, 1ms to 10s.", &["100ms"]),
-        "mode" => words(
-            "strict lets no more pass and needs a part of the capacity for it; bounded lets a little more pass.",
-            LEASE_MODES,
-            "strict",
-        ),
+        "lease" => lease::section(),
         _ => unknown(),
     }
 }
@@ -353,17 +337,22 @@ fn override_property(key: &str) -> Value {
 
 /// One form for each algorithm, and one for an algorithm that only a variable knows.
 fn limit_forms() -> Value {
-    let (bucket, window): (&[&str], &[&str]) =
+    let (bucket, windows): (&[&str], &[&str]) =
         (&["algorithm", "capacity", "refill"], &["algorithm", "limit", "window"]);
     let forms = [
         (TokenBucket::NAME, "Capacity that refills at a steady rate.", TOKEN_BUCKET_KEYS, bucket),
-        (SlidingWindow::NAME, "Never more than the limit within any window; exact.", SLIDING_KEYS, window),
-        (SlidingCounter::NAME, "The same in little memory; approximate.", SLIDING_KEYS, window),
-        (FixedWindow::NAME, "A counter that starts anew with every window.", FIXED_WINDOW_KEYS, window),
+        (SlidingWindow::NAME, "Never more than the limit within any window; exact.", SLIDING_KEYS, windows),
+        (SlidingCounter::NAME, "The same in little memory; approximate.", SLIDING_KEYS, windows),
+        (FixedWindow::NAME, "A counter that starts anew with every window.", FIXED_WINDOW_KEYS, windows),
     ];
     let form = |(name, description, keys, required)| {
         let mut form = object(description, keys, required, limit_property);
         form["properties"]["algorithm"] = json!({ "const": name });
+        match name {
+            FixedWindow::NAME => form["allOf"] = window::together(),
+            SlidingWindow::NAME | SlidingCounter::NAME => form["properties"]["window"] = window::length(),
+            _ => {}
+        }
         form
     };
     let mut any = object("An algorithm from a variable.", LIMIT_KEYS, &["algorithm"], limit_property);
@@ -388,7 +377,9 @@ fn limit_property(key: &str) -> Value {
         "credits" => integer("Units above the capacity that can be saved up.", 0, UNITS_MAX, &[0, 50]),
         "credit_ttl" => described("duration", "How long saved units are remembered.", &["24h"]),
         "limit" => integer("How many units pass within the window; 0 denies always.", 0, UNITS_MAX, &[1_000]),
-        "window" => described("duration", "How long the window is.", &["1h"]),
+        "window" => window::window(),
+        "timezone" => window::timezone(),
+        "anchor" => window::anchor(),
         "align" => words("Windows start at multiples of their length, or spread over keys.", ALIGNS, "epoch"),
         _ => unknown(),
     }

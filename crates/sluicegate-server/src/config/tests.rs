@@ -56,6 +56,7 @@ rules: []",
         api: text("0.0.0.0:0"),
         admin: text("[::1]:8082"),
         resp: text("127.0.0.1:6379"),
+        has_admin_tokens: false,
     };
     assert_eq!(config.settings, settings);
     assert_eq!(config.memory.max_keys, 1_000);

@@ -3,12 +3,13 @@
 //! Envoy knows limits as so many in a unit of time, and writes header fields of its own from that. So each status speaks
 //! for the tightest limit of its descriptor, in the words that the other front doors have for it:
 //! - `requests_per_unit` is the limit. The unit is its window (for a token bucket the time to fill it), or the shortest
-//!   unit that is not shorter, where no unit is: who keeps to as much in that longer time is never denied.
+//!   unit that is not shorter, where no unit is: who keeps to as much in that longer time is never denied. Of a calendar
+//!   it is the unit of that name.
 //! - `duration_until_reset` is the wait of a denial, otherwise the time until the limit is whole again, in whole
 //!   seconds rounded up: Envoy shows no parts of a second.
 
 use prost_types::Duration;
-use sluicegate::core::Outcome;
+use sluicegate::core::{Calendar, Micros, Outcome, Quota};
 use sluicegate::headers::{HeaderOptions, write_headers};
 use sluicegate::rules::envoy::Unit as EnvoyUnit;
 use sluicegate::{Decision, LimitReport};
@@ -82,9 +83,15 @@ fn as_configured((requests_per_unit, unit, name): (u32, EnvoyUnit, &str)) -> Rat
 }
 
 fn current_limit(report: &LimitReport<'_>) -> RateLimit {
-    let unit = unit_of(report.quota.window().ceil_secs());
+    let unit = unit_of(shortest_window(report.quota).ceil_secs());
     let requests_per_unit = narrowed(report.verdict.limit);
     RateLimit { requests_per_unit, unit: unit.into(), name: report.label.to_owned() }
+}
+
+/// The months of a calendar are called months, although the unit is shorter than some of them.
+fn shortest_window(quota: &Quota) -> Micros {
+    let calendar = if let Quota::FixedWindow(window) = quota { window.calendar() } else { None };
+    calendar.map_or_else(|| quota.window(), Calendar::shortest)
 }
 
 fn unit_of(window_secs: u64) -> Unit {
@@ -136,6 +143,8 @@ fn headers(decision: &Decision, options: HeaderOptions) -> Vec<HeaderValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluicegate::calendar::{Cycle, Weekday, Zone};
+    use sluicegate::core::FixedWindow;
 
     #[test]
     fn a_window_is_told_as_its_unit_or_the_next_longer_one() {
@@ -153,6 +162,21 @@ mod tests {
         ];
         for (secs, unit) in cases {
             assert_eq!(unit_of(secs), unit, "{secs}");
+        }
+    }
+
+    #[test]
+    fn a_window_of_a_calendar_is_told_as_the_unit_of_its_name() {
+        let zone = Zone::named("Europe/Berlin").expect("a zone");
+        let cases = [
+            (Cycle::Hour, Unit::Hour),
+            (Cycle::Day, Unit::Day),
+            (Cycle::Week(Weekday::Monday), Unit::Week),
+            (Cycle::Month(31), Unit::Month),
+        ];
+        for (cycle, unit) in cases {
+            let window = FixedWindow::on_calendar(1, zone.calendar(cycle).expect("a calendar")).expect("valid");
+            assert_eq!(unit_of(shortest_window(&window.into()).ceil_secs()), unit, "{cycle}");
         }
     }
 }

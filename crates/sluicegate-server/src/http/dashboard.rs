@@ -46,7 +46,7 @@ pub(super) fn router(app: App, health: Health) -> Router {
         .with_state(Dashboard { app, feed })
 }
 
-fn files() -> [(&'static str, &'static str, &'static str); 10] {
+fn files() -> [(&'static str, &'static str, &'static str); 14] {
     const HTML: &str = "text/html; charset=utf-8";
     const CSS: &str = "text/css; charset=utf-8";
     const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -60,6 +60,10 @@ fn files() -> [(&'static str, &'static str, &'static str); 10] {
         ("/dashboard/icon.svg", "image/svg+xml", include_str!("../../ui/dashboard/icon.svg")),
         ("/dashboard/main.js", SCRIPT, include_str!("../../ui/dashboard/main.js")),
         ("/dashboard/client.js", SCRIPT, include_str!("../../ui/dashboard/client.js")),
+        ("/dashboard/dialogs.js", SCRIPT, include_str!("../../ui/dashboard/dialogs.js")),
+        ("/dashboard/edit.js", SCRIPT, include_str!("../../ui/dashboard/edit.js")),
+        ("/dashboard/explain.js", SCRIPT, include_str!("../../ui/dashboard/explain.js")),
+        ("/dashboard/json.js", SCRIPT, include_str!("../../ui/dashboard/json.js")),
         ("/dashboard/elements.js", SCRIPT, include_str!("../../ui/dashboard/elements.js")),
         ("/dashboard/charts.js", SCRIPT, include_str!("../../ui/dashboard/charts.js")),
         ("/dashboard/numbers.js", SCRIPT, include_str!("../../ui/dashboard/numbers.js")),

@@ -1,14 +1,12 @@
 //! Whom to believe that a server is the issuer's.
 
-use std::sync::Arc;
-
 use sluicegate::identify::token::KeysError;
-use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::JwksUrl;
+use crate::authorities;
 
 /// TLS for this URL, by the given authorities in PEM, or else those of the system.
 pub(super) fn client_config(url: &JwksUrl, authorities: Option<&[u8]>) -> Result<ClientConfig, KeysError> {
@@ -17,11 +15,8 @@ pub(super) fn client_config(url: &JwksUrl, authorities: Option<&[u8]>) -> Result
         None if url.is_encrypted() => system()?,
         None => RootCertStore::empty(),
     };
-    // The provider is named, so that nothing depends on which one, if any, the process has installed.
-    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| KeysError::new(format!("TLS cannot be set up: {error}")))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    let failed = |error| KeysError::new(format!("TLS cannot be set up: {error}"));
+    authorities::client_config(roots).map_err(failed)
 }
 
 fn given(pem: &[u8]) -> Result<RootCertStore, KeysError> {
@@ -35,9 +30,7 @@ fn given(pem: &[u8]) -> Result<RootCertStore, KeysError> {
 }
 
 fn system() -> Result<RootCertStore, KeysError> {
-    let mut roots = RootCertStore::empty();
-    // A system may hold certificates that nobody can read; the others are good enough.
-    let (_, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let roots = authorities::system();
     if roots.is_empty() {
         return Err(KeysError::new(
             "the system trusts no certificate authority; name a file of them by `ca_file`",

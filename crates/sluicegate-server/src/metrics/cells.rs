@@ -34,13 +34,15 @@ pub(super) struct Cells {
 #[derive(Debug)]
 struct RuleCells {
     outcomes: [[AtomicU64; OUTCOMES]; ALGORITHMS],
+    /// Of all its limits together, once per request.
+    said: [AtomicU64; OUTCOMES],
     remaining: Ratios,
 }
 
 impl Default for RuleCells {
     fn default() -> Self {
-        let outcomes = std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
-        Self { outcomes, remaining: Ratios::default() }
+        let none = || std::array::from_fn(|_| AtomicU64::new(0));
+        Self { outcomes: std::array::from_fn(|_| none()), said: none(), remaining: Ratios::default() }
     }
 }
 
@@ -67,14 +69,15 @@ impl Cells {
         self.observe(&self.store[operation as usize], &DURATION_MICROS, took.as_micros());
     }
 
+    /// Counts the limits of one request, which follow each other by rule.
+    #[inline]
+    pub(super) fn request(&self) -> RequestCells<'_> {
+        RequestCells { cells: self, rule: None }
+    }
+
     /// What came of one limit, and what is left of it.
     #[inline]
-    pub(super) fn limit(&self, observed: &Observed<'_>) {
-        let rule = match observed.slot {
-            Some(slot) => self.rule(slot),
-            None => Some(&self.brought),
-        };
-        let Some(rule) = rule else { return };
+    fn limit(&self, rule: &RuleCells, observed: &Observed<'_>) {
         self.add(&rule.outcomes[observed.quota.algorithm_index()][observed.outcome as usize], 1);
         if let Some(verdict) = observed.verdict {
             self.observe(&rule.remaining, &RATIO_MILLIONTHS, ratio(verdict.remaining, verdict.limit));
@@ -106,6 +109,48 @@ impl Cells {
     }
 }
 
+/// Where the limits of one request are counted, and the rules that they belong to once for all their limits.
+#[derive(Debug)]
+pub(super) struct RequestCells<'c> {
+    cells: &'c Cells,
+    /// The rule whose limits are being told of, and what it says so far.
+    rule: Option<(&'c RuleCells, LimitOutcome)>,
+}
+
+impl RequestCells<'_> {
+    /// What came of the next limit.
+    #[inline]
+    pub(super) fn limit(&mut self, observed: &Observed<'_>) {
+        let rule = match observed.slot {
+            Some(slot) => self.cells.rule(slot),
+            None => Some(&self.cells.brought),
+        };
+        let Some(rule) = rule else { return };
+        self.cells.limit(rule, observed);
+        match &mut self.rule {
+            // A rule is as its worst limit is. Its limits share its mode and its policy, so the outcomes that can stand
+            // beside each other stand in this order.
+            Some((same, said)) if std::ptr::eq(*same, rule) => {
+                if observed.outcome as usize > *said as usize {
+                    *said = observed.outcome;
+                }
+            }
+            _ => {
+                self.end();
+                self.rule = Some((rule, observed.outcome));
+            }
+        }
+    }
+
+    /// No limit follows.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        if let Some((rule, said)) = self.rule.take() {
+            self.cells.add(&rule.said[said as usize], 1);
+        }
+    }
+}
+
 /// The sums over several places.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
@@ -118,6 +163,7 @@ pub(super) struct Totals {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RuleTotals {
     pub(super) outcomes: [[u64; OUTCOMES]; ALGORITHMS],
+    pub(super) said: [u64; OUTCOMES],
     pub(super) remaining: Counted<{ RATIO_MILLIONTHS.len() + 1 }>,
 }
 
@@ -145,6 +191,9 @@ impl RuleTotals {
         for (sum, count) in self.outcomes.as_flattened_mut().iter_mut().zip(cells.outcomes.as_flattened()) {
             *sum += count.load(Ordering::Relaxed);
         }
+        for (sum, count) in self.said.iter_mut().zip(&cells.said) {
+            *sum += count.load(Ordering::Relaxed);
+        }
         self.remaining.add(&cells.remaining);
     }
 
@@ -152,6 +201,7 @@ impl RuleTotals {
     pub(super) fn since(&self, before: &Self) -> Self {
         let mut since = self.clone();
         let pairs = since.outcomes.as_flattened_mut().iter_mut().zip(before.outcomes.as_flattened());
+        let pairs = pairs.chain(since.said.iter_mut().zip(&before.said));
         pairs.for_each(|(count, before)| *count = count.wrapping_sub(*before));
         since.remaining.subtract(&before.remaining);
         since

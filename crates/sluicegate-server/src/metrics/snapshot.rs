@@ -22,20 +22,20 @@ pub(crate) struct Snapshot {
 pub(crate) struct RuleCounts {
     /// Its name.
     pub(crate) name: Box<str>,
-    /// What came of its limits.
+    /// What came of requests by all its limits together.
     pub(crate) outcomes: Outcomes,
     /// What was left of them, over the limit.
     pub(crate) remaining: Counted<{ RATIO_MILLIONTHS.len() + 1 }>,
 }
 
-/// What came of limits, in the fewest words that matter to a person.
+/// What came of requests by a rule, in the fewest words that matter to a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcomes {
-    /// They had room, or their rule is open without the store.
+    /// All limits had room, or the rule is open without the store.
     pub(crate) allowed: u64,
-    /// They had none, or their rule is closed without the store.
+    /// One had none, or the rule is closed without the store.
     pub(crate) denied: u64,
-    /// They would have had none, but their rule only watches.
+    /// One would have had none, but the rule only watches.
     pub(crate) shadow_denied: u64,
     /// Of all these, how many without the store.
     pub(crate) degraded: u64,
@@ -57,10 +57,8 @@ impl Metrics {
 
 fn counts(rule: &RuleLabels, totals: &RuleTotals) -> RuleCounts {
     let mut outcomes = Outcomes::default();
-    for by_outcome in totals.outcomes {
-        for (outcome, count) in LimitOutcome::ALL.into_iter().zip(by_outcome) {
-            outcomes.add(outcome, count);
-        }
+    for (outcome, count) in LimitOutcome::ALL.into_iter().zip(totals.said) {
+        outcomes.add(outcome, count);
     }
     RuleCounts { name: rule.name.clone(), outcomes, remaining: totals.remaining }
 }

@@ -124,6 +124,22 @@ async fn what_is_left_is_observed_once_per_limit() {
     assert_eq!(value(&text, "sluicegate_remaining_ratio_sum{rule=\"api\"}"), "2");
 }
 
+#[tokio::test]
+async fn a_rule_with_several_limits_is_counted_once_per_request_where_a_person_looks() {
+    let window =
+        |limit| Quota::from(FixedWindow::new(limit, Micros::from_secs(3_600), Default::default()).expect("valid"));
+    let limits = |name: &str| Limits::all(name, [(None, window(4)), (None, window(2))]);
+    let shadow = Rule { mode: Mode::Shadow, ..Rule::new("soft", limits("soft")) };
+    let (limiter, _) = limiter(vec![Rule::new("hard", limits("hard")), shadow]);
+    ask(&limiter, "hard", 5).await;
+    ask(&limiter, "soft", 5).await;
+    let rules = limiter.observer().metrics().snapshot().rules;
+    let of = |name: &str| rules.iter().find(|rule| &*rule.name == name).expect("counted").outcomes;
+    assert_eq!(of("hard"), Outcomes { allowed: 2, denied: 3, shadow_denied: 0, degraded: 0 });
+    assert_eq!(of("soft"), Outcomes { allowed: 2, denied: 0, shadow_denied: 3, degraded: 0 });
+    assert_eq!(decisions(&text(&limiter), "hard"), ["allowed 7", "denied 3"]);
+}
+
 #[test]
 fn every_series_is_there_from_the_start() {
     let window = Quota::from(FixedWindow::new(1, Micros::from_secs(1), Default::default()).expect("valid"));

@@ -168,6 +168,9 @@ fn an_open_admin_listener_needs_a_token() {
         let settings = merge(&flags, &env, &FileSettings::default()).expect("has a token");
         assert!(settings.admin_token.as_ref().is_some_and(|token| token.matches(b"canary")));
         assert!(!format!("{settings:?} {env:?}").contains("canary"));
+
+        let listed = FileSettings { has_admin_tokens: true, ..FileSettings::default() };
+        assert!(merge(&flags, &Env::default(), &listed).is_ok(), "{address}");
     }
     for address in ["127.0.0.2:8082", "[::1]:8082", "[::ffff:127.0.0.1]:8082", "off"] {
         let flags = Flags { admin: text(address), ..Flags::default() };

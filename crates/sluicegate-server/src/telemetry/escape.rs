@@ -40,9 +40,15 @@ impl<W: Write> Write for EscapedWriter<W> {
 
 fn escape_event(event: &[u8]) -> String {
     let text = String::from_utf8_lossy(event);
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    let mut escaped = String::with_capacity(line.len() + 1);
-    for character in line.chars() {
+    let mut escaped = escape(text.strip_suffix('\n').unwrap_or(&text));
+    escaped.push('\n');
+    escaped
+}
+
+/// A text without anything that a terminal would act on.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() + 1);
+    for character in text.chars() {
         if is_dangerous(character) {
             // Every dangerous character is in the basic plane, so four digits are always enough.
             // Writing to a string cannot fail.
@@ -51,7 +57,6 @@ fn escape_event(event: &[u8]) -> String {
             escaped.push(character);
         }
     }
-    escaped.push('\n');
     escaped
 }
 

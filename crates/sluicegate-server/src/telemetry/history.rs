@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use sluicegate::core::Timestamp;
+
 use crate::metrics::{Outcomes, RuleCounts, Snapshot};
 use crate::telemetry::tally::Totals;
 
@@ -26,6 +28,8 @@ pub(crate) struct History(Mutex<State>);
 struct State {
     /// How many steps were written down so far.
     steps: u64,
+    /// When the last of them was.
+    until: Option<Timestamp>,
     all: Track,
     rules: HashMap<Box<str>, Track>,
 }
@@ -76,9 +80,10 @@ impl Track {
 
 impl History {
     /// Writes down what has been added since the last step.
-    pub(crate) fn write(&self, snapshot: &Snapshot, requests: &Totals) {
+    pub(crate) fn write(&self, now: Timestamp, snapshot: &Snapshot, requests: &Totals) {
         let mut state = self.0.lock();
-        let State { steps, all, rules } = &mut *state;
+        let State { steps, until, all, rules } = &mut *state;
+        *until = Some(now);
         all.write(*steps, all_of(snapshot, requests));
         let names: HashMap<&str, &RuleCounts> = snapshot.rules.iter().map(|rule| (&*rule.name, rule)).collect();
         rules.retain(|name, _| names.contains_key(&**name));
@@ -93,15 +98,38 @@ impl History {
         *steps += 1;
     }
 
-    /// The steps that were written down, the oldest first: of this rule, or of all requests. None if the rule has no track.
-    pub(crate) fn steps(&self, rule: Option<&str>) -> Option<Vec<Step>> {
+    /// What was written down of this rule, or of all requests. None if the rule has no track.
+    pub(crate) fn hour(&self, rule: Option<&str>) -> Option<Hour> {
         let state = self.0.lock();
         let track = match rule {
             Some(rule) => state.rules.get(rule)?,
             None => &state.all,
         };
-        let first = state.steps.saturating_sub(STEPS as u64);
-        Some((first..state.steps).map(|step| track.steps[place(step)]).collect())
+        Some(state.hour(track))
+    }
+
+    /// The same of all requests and of every rule that has a track, as of one moment.
+    pub(crate) fn whole(&self) -> (Hour, HashMap<Box<str>, Hour>) {
+        let state = self.0.lock();
+        let rules = state.rules.iter().map(|(name, track)| (name.clone(), state.hour(track)));
+        (state.hour(&state.all), rules.collect())
+    }
+}
+
+/// What was written down.
+#[derive(Debug)]
+pub(crate) struct Hour {
+    /// When the last step ended; none if there is none.
+    pub(crate) until: Option<Timestamp>,
+    /// The oldest first.
+    pub(crate) steps: Vec<Step>,
+}
+
+impl State {
+    fn hour(&self, track: &Track) -> Hour {
+        let first = self.steps.saturating_sub(STEPS as u64);
+        let steps = (first..self.steps).map(|step| track.steps[place(step)]).collect();
+        Hour { until: self.until, steps }
     }
 }
 
@@ -127,6 +155,7 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
+    const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
     const NOTHING: Totals = Totals { allowed: 0, denied: 0, undecided: 0, degraded: 0, store_failures: 0 };
 
     fn snapshot(rules: &[(&str, u64)]) -> Snapshot {
@@ -140,14 +169,14 @@ mod tests {
     }
 
     fn allowed(history: &History, rule: Option<&str>) -> Vec<u32> {
-        history.steps(rule).expect("a track").iter().map(|step| step.allowed).collect()
+        history.hour(rule).expect("a track").steps.iter().map(|step| step.allowed).collect()
     }
 
     #[test]
     fn a_step_holds_what_has_been_added_since_the_last() {
         let history = History::default();
         for counted in [2, 2, 7] {
-            history.write(&snapshot(&[("a", counted)]), &Totals { allowed: counted, ..NOTHING });
+            history.write(NOW, &snapshot(&[("a", counted)]), &Totals { allowed: counted, ..NOTHING });
         }
         assert_eq!(allowed(&history, None), [2, 0, 5]);
         assert_eq!(allowed(&history, Some("a")), [2, 0, 5]);
@@ -156,12 +185,12 @@ mod tests {
     #[test]
     fn a_rule_that_comes_later_was_at_rest_before_and_one_that_goes_is_forgotten() {
         let history = History::default();
-        history.write(&snapshot(&[("a", 1), ("idle", 0)]), &NOTHING);
-        assert!(history.steps(Some("idle")).is_none());
-        history.write(&snapshot(&[("b", 3)]), &NOTHING);
+        history.write(NOW, &snapshot(&[("a", 1), ("idle", 0)]), &NOTHING);
+        assert!(history.hour(Some("idle")).is_none());
+        history.write(NOW, &snapshot(&[("b", 3)]), &NOTHING);
         assert_eq!(allowed(&history, Some("b")), [0, 3]);
-        assert!(history.steps(Some("a")).is_none());
-        history.write(&snapshot(&[("a", 1), ("b", 3)]), &NOTHING);
+        assert!(history.hour(Some("a")).is_none());
+        history.write(NOW, &snapshot(&[("a", 1), ("b", 3)]), &NOTHING);
         assert_eq!(allowed(&history, Some("a")), [0, 0, 1]);
     }
 
@@ -169,7 +198,7 @@ mod tests {
     fn an_hour_is_kept_and_no_more() {
         let history = History::default();
         for counted in 1..=STEPS as u64 + 5 {
-            history.write(&snapshot(&[]), &Totals { allowed: counted * counted, ..NOTHING });
+            history.write(NOW, &snapshot(&[]), &Totals { allowed: counted * counted, ..NOTHING });
         }
         let steps = allowed(&history, None);
         assert_eq!(steps.len(), STEPS);
@@ -182,8 +211,8 @@ mod tests {
         let history = History::default();
         let names: Vec<String> = (0..=TRACKS_MAX).map(|index| format!("r{index}")).collect();
         let rules: Vec<(&str, u64)> = names.iter().map(|name| (&**name, 1)).collect();
-        history.write(&snapshot(&rules), &NOTHING);
-        assert!(history.steps(Some("r999")).is_some());
-        assert!(history.steps(Some("r1000")).is_none());
+        history.write(NOW, &snapshot(&rules), &NOTHING);
+        assert!(history.hour(Some("r999")).is_some());
+        assert!(history.hour(Some("r1000")).is_none());
     }
 }

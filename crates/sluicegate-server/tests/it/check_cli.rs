@@ -68,7 +68,7 @@ fn without_a_decision_the_exit_code_is_2_and_stdout_is_empty() {
         (api.clone(), &["--tier", "gold"], "answered 400 Bad Request: `tier` is \"gold\""),
         (api.clone(), &["--tenant", ""], "answered 400 Bad Request: `tenant` is empty"),
         (gateway, &[], "answered 404 Not Found: nothing is served at /v1/check"),
-        (api.replace("http", "https"), &[], "is https, which is not spoken here yet"),
+        (api.replace("http", "https"), &[], "cannot reach https://"),
         ("127.0.0.1".to_owned(), &[], "does not start with http://"),
     ] {
         let (code, stdout, stderr) = check(&url, more);

@@ -1,6 +1,8 @@
 //! What `deploy/` brings does what it says: alerts and pictures speak of series that exist, Prometheus itself counts what was
 //! asked, and whoever starts the process learns how far it is.
 
+mod helm;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;

@@ -46,6 +46,33 @@ fn it_needs_no_server_and_no_store_and_its_exit_code_tells_whether_a_rule_matche
 }
 
 #[test]
+fn host_header_fields_and_claims_are_what_is_said() {
+    let rules = "
+rules:
+  - { name: by-host, match: { host: shop.example.com }, limits: unlimited }
+  - { name: by-header, match: { header: { X-Plan: gold } }, limits: unlimited }
+  - { name: by-claim, match: { claim: { groups: staff } }, limits: unlimited }
+";
+    let file = ConfigFile::new("explain-fields", rules);
+    let common = ["--config", file.path(), "--path", "/api", "--identifier", "alice", "--json"];
+    let matching = |more: &[&str]| -> Vec<Value> {
+        let (code, stdout, stderr) = run(&[&common[..], more].concat(), &[]);
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        let report: Value = serde_json::from_str(&stdout).expect("JSON");
+        let rules = report["rules"].as_array().expect("rules").iter();
+        rules.filter(|rule| rule["matches"] == true).map(|rule| rule["name"].clone()).collect()
+    };
+    assert_eq!(matching(&["--host", "Shop.example.com:443"]), ["by-host"]);
+    assert_eq!(matching(&["--header", "Host: shop.example.com"]), ["by-host"]);
+    assert_eq!(matching(&["--header", "x-plan: gold"]), ["by-header"]);
+    assert_eq!(matching(&["--claim", "groups=x", "--claim", "groups=staff"]), ["by-claim"]);
+    for wrong in [&["--claim", "groups"][..], &["--claim", "groups=staff", "--resource", "r"]] {
+        let who = ["--config", file.path(), "--identifier", "alice"];
+        assert_eq!(run(&[&who[..], wrong].concat(), &[]).0, 2, "{wrong:?}");
+    }
+}
+
+#[test]
 fn without_a_file_it_explains_the_demo() {
     let (code, stdout, _) = run(&["--resource", "demo", "--identifier", "alice"], &[]);
     assert_eq!(code, 0);

@@ -41,4 +41,5 @@ mod stop;
 mod storms;
 mod tls;
 mod tokens;
+mod top;
 mod traces;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use serde_json::json;
 
 use crate::client::ask;
-use crate::server::{Server, sluicegate};
+use crate::server::{ConfigFile, Server, sluicegate};
 
 /// Runs to the end and returns the exit code and stderr.
 fn fails(arguments: &[&str]) -> (i32, String) {
@@ -140,6 +140,13 @@ fn an_open_admin_listener_without_a_token_refuses_to_start() {
     let server = Server::start_command(command);
     let lines = server.lines_to_ready().join("\n");
     assert!(!lines.contains("canary"), "{lines}");
+
+    // Those that the file lists are tokens, too.
+    let hash = "c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c";
+    let text = format!("admin: {{ tokens: [{{ name: ops, role: read, sha256: {hash} }}] }}\nrules: []\n");
+    let file = ConfigFile::new("open-admin", &text);
+    let open = ["--gateway", "off", "--api", "off", "--admin", "0.0.0.0:0", "--config", file.path()];
+    Server::start_command(sluicegate(&open)).lines_to_ready();
 }
 
 #[test]

@@ -178,3 +178,20 @@ fn bad_files_refuse_to_start_and_are_named() {
         assert!(!said.contains("ready"), "{name}: {said}");
     }
 }
+
+/// The command believes whom the system believes, which is asked for by a variable here.
+#[test]
+fn check_asks_an_encrypted_listener_whose_authority_it_knows() {
+    let (certificates, strangers) = (Certificates::new(), Certificates::new());
+    let (server, _file) = start("tls-check", &certificates);
+    let url = format!("https://localhost:{}", server.address("api").port());
+    let check = |authority: &Path| {
+        let mut command = sluicegate(&["check", "--resource", "any", "--identifier", "alice", "--api", &url]);
+        command.env("SSL_CERT_FILE", authority).env_remove("SSL_CERT_DIR").output().expect("the binary starts")
+    };
+    let allowed = check(&certificates.authority());
+    assert_eq!(allowed.status.code(), Some(0), "{allowed:?}");
+    let refused = check(&strangers.authority());
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && told.contains("certificate"), "{told}");
+}

@@ -118,6 +118,9 @@ export function timeline(label) {
   };
 }
 
+/** Below so many pixels a bar's name is too long with its unit. */
+const NAME = 46;
+
 /** One bar for each count, with a name below it. */
 export function bars(label) {
   let [names, counts] = [[], []];
@@ -134,7 +137,7 @@ export function bars(label) {
       return [
         shape("rect", { class: "bar", x: wide * index + 3, y: HEIGHT - BOTTOM - high, width: wide - 6, height: high }),
         shape("text", { x: middle, y: HEIGHT - BOTTOM - high - 5, "text-anchor": "middle" }, share),
-        shape("text", { x: middle, y: HEIGHT - 5, "text-anchor": "middle" }, names[index]),
+        shape("text", { x: middle, y: HEIGHT - 5, "text-anchor": "middle" }, wide < NAME ? names[index].replace("%", "") : names[index]),
       ];
     }));
   };

@@ -1,39 +1,50 @@
 // Talks to the server: JSON, and what it tells once per second. Whoever is not on the server's own machine needs the admin
 // token, which is kept for as long as the tab is open and sent to nobody else.
 
+import { askToken } from "./dialogs.js";
+
 const TOKEN = "sluicegate-admin-token";
 const PAUSE_FIRST = 1_000;
 const PAUSE_MOST = 15_000;
 
+const ownToken = () => sessionStorage.getItem(TOKEN);
+
+export const hasToken = () => ownToken() !== null;
+
+/** Tells whoever shows whether there is a token. */
+const tokenChanged = () => dispatchEvent(new Event("tokenchange"));
+
 export function setToken(token) {
   sessionStorage.setItem(TOKEN, token);
+  tokenChanged();
 }
 
-export function hasToken() {
-  return sessionStorage.getItem(TOKEN) !== null;
+export function forgetToken() {
+  sessionStorage.removeItem(TOKEN);
+  tokenChanged();
 }
 
-function fields() {
-  const token = sessionStorage.getItem(TOKEN);
-  return token === null ? {} : { authorization: `Bearer ${token}` };
+/** A header field holds bytes, so what is no ASCII is sent as those of its UTF-8. */
+function fields(token) {
+  return token === null ? {} : { authorization: `Bearer ${String.fromCharCode(...new TextEncoder().encode(token))}` };
 }
 
-/** The server said no; `status` and what it says about it. */
+/** The server said no: `status`, what it says about it, and the field that it is about, if it names one. */
 export class Refused extends Error {
-  constructor(status, detail) {
-    super(detail);
+  constructor(status, { detail, field }) {
+    super(detail ?? `the server answered ${status}`);
     this.status = status;
+    this.field = field;
   }
 }
 
 async function refusal(response) {
-  const problem = await response.json().catch(() => ({}));
-  return new Refused(response.status, problem.detail ?? `the server answered ${response.status}`);
+  return new Refused(response.status, await response.json().catch(() => ({})));
 }
 
 /** Asks for JSON, or sends some. */
-export async function ask(path, { method = "GET", body, match } = {}) {
-  const headers = { ...fields() };
+export async function ask(path, { method = "GET", body, match, token = ownToken() } = {}) {
+  const headers = fields(token);
   if (body !== undefined) {
     headers["content-type"] = "application/json";
   }
@@ -46,6 +57,35 @@ export async function ask(path, { method = "GET", body, match } = {}) {
   }
   const answer = response.status === 204 ? null : await response.json();
   return { answer, tag: response.headers.get("etag") };
+}
+
+/**
+ * Changes something, which needs a token: the person is asked for one until the server knows it, and only then is it kept. With
+ * `isAnother`, the one that is kept does not count. Null if the person would rather not.
+ */
+export async function change(path, options, isAnother = false) {
+  let [token, about] = [isAnother ? null : ownToken(), "To change something, the server wants to know who you are."];
+  for (;;) {
+    token ??= await askToken(about);
+    if (token === null) {
+      return null;
+    }
+    try {
+      const answered = await ask(path, { ...options, token });
+      setToken(token);
+      return answered;
+    } catch (error) {
+      if (error.status !== 401) {
+        // Whatever else there is to say, with these the token was the least of it.
+        if ([400, 404, 409, 412].includes(error.status)) {
+          setToken(token);
+        }
+        throw error;
+      }
+      forgetToken();
+      [token, about] = [null, "The server does not know that token. Is it the one that the server was started with?"];
+    }
+  }
 }
 
 /** Events of a stream, by their name and data. */
@@ -78,7 +118,7 @@ export async function follow(told, changed) {
   let pause = PAUSE_FIRST;
   for (;;) {
     try {
-      const response = await fetch("/admin/v1/events", { headers: fields() });
+      const response = await fetch("/admin/v1/events", { headers: fields(ownToken()) });
       if (!response.ok) {
         throw await refusal(response);
       }
@@ -89,6 +129,7 @@ export async function follow(told, changed) {
       }
     } catch (error) {
       if (error instanceof Refused && error.status === 401) {
+        forgetToken();
         changed("refused", error);
         return;
       }

@@ -1,9 +1,11 @@
 // The dashboard: follows the server and shows the page that the address names.
 
-import { follow, setToken } from "./client.js";
+import { follow, forgetToken, hasToken, setToken } from "./client.js";
+import { editing, editPage, NEW_LINK, takeNews } from "./edit.js";
 import { element, setText, table, text } from "./elements.js";
+import { explainPage } from "./explain.js";
 import { percent, short } from "./numbers.js";
-import { modeCell, overview, ruleCell, withRate } from "./overview.js";
+import { modeCell, overview, ruleCell, ruleLink, withRate } from "./overview.js";
 import { rulePage } from "./rule.js";
 
 /** How many looks are remembered: five minutes. */
@@ -29,34 +31,63 @@ function rules() {
       { title: "typically left", kind: "number", fill: text((rule) => rule.left) },
     ],
     (rule) => rule.name,
-    "There are no rules: every request passes. Write some into the configuration.",
+    "There are no rules: every request passes.",
   );
   const note = element("p", { class: "quiet" });
+  const name = element("input", { id: "rule-name", required: "", autocomplete: "off", spellcheck: "false" });
+  const find = element("form", { class: "find", hidden: "" }, element("label", {}, "Any rule, by its name", name), element("button", {}, "Show it"));
+  find.addEventListener("submit", (event) => {
+    event.preventDefault();
+    location.hash = ruleLink(name.value);
+  });
+  const change = editing();
   const update = (looks) => {
     const [now, before] = [looks.at(-1), looks.at(-2) ?? looks.at(-1)];
     rows.set(now.rules.map((rule) => withRate(rule, now, before)));
     setText(note, now.ruleCount > now.rules.length ? `The busiest ${now.rules.length} of ${now.ruleCount} rules.` : "");
+    find.hidden = now.ruleCount <= now.rules.length;
+    change.set(now.rulesFrom);
   };
-  return { title: "Rules", box: element("section", {}, element("h2", {}, "Rules"), rows.box, note), update };
+  return { title: "Rules", box: element("section", {}, element("h2", {}, "Rules"), change.box, rows.box, note, find), update };
+}
+
+/** A name as it stands in an address, which somebody may have typed. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /** The page that the address names. */
 function pageOf(hash) {
-  const rule = /^#\/rules\/(.+)$/.exec(hash);
-  if (rule) {
-    return rulePage(decodeURIComponent(rule[1]));
+  const [, kind, name] = /^#\/(rules|edit)\/(.+)$/.exec(hash) ?? [];
+  if (kind) {
+    return kind === "edit" ? editPage(decoded(name)) : rulePage(decoded(name));
   }
-  return hash === "#/rules" ? rules() : overview();
+  const pages = { "#/rules": rules, "#/explain": explainPage, [NEW_LINK]: () => editPage(null) };
+  return (pages[hash] ?? overview)();
+}
+
+/** Whether a page of the menu is the one that is shown, or the way to it. */
+function isHere(link) {
+  const isOfRules = /^#\/(rules|edit|new)(\/|$)/.test(location.hash);
+  return link.hash === (location.hash || "#/") || (link.hash === "#/rules" && isOfRules);
 }
 
 function show() {
   page = pageOf(location.hash);
   document.title = `${page.title} – Sluicegate`;
   for (const link of document.querySelectorAll("nav a")) {
-    const isHere = link.hash === (location.hash || "#/") || (link.hash === "#/rules" && location.hash.startsWith("#/rules/"));
-    link.toggleAttribute("aria-current", isHere);
+    if (isHere(link)) {
+      link.setAttribute("aria-current", "page");
+    } else {
+      link.removeAttribute("aria-current");
+    }
   }
-  view.replaceChildren(page.box);
+  const news = takeNews();
+  view.replaceChildren(...(news === null ? [] : [element("p", { class: "notice good", role: "status" }, news)]), page.box);
   if (looks.length > 0) {
     page.update(looks);
   }
@@ -120,6 +151,14 @@ function askForToken(error) {
   input.focus();
 }
 
+const forget = document.querySelector("#forget");
+forget.addEventListener("click", () => {
+  forgetToken();
+  connection.focus();
+});
+const showToken = () => { forget.hidden = !hasToken(); };
+addEventListener("tokenchange", showToken);
+showToken();
 addEventListener("hashchange", () => {
   show();
   view.focus();

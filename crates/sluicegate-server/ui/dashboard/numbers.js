@@ -52,6 +52,13 @@ export function duration(micros) {
   return micros < 1_000_000 ? `${short(micros / 1_000)} ms` : `${short(micros / 1_000_000)} s`;
 }
 
+/** A length of time as people set it, such as 1.5 min or 30 d; given in microseconds. */
+export function span(micros) {
+  const units = [[86_400e6, "d"], [3_600e6, "h"], [60e6, "min"], [1e6, "s"], [1e3, "ms"]];
+  const [size, unit] = units.find(([least]) => micros >= least) ?? [1, "µs"];
+  return `${Number((micros / size).toFixed(1))} ${unit}`;
+}
+
 /** A share as a percentage. */
 export function percent(part, whole) {
   if (whole === 0) {

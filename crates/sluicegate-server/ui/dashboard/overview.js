@@ -39,6 +39,12 @@ export function modeCell(cell, rule) {
   tag.className = `tag ${mode}`;
 }
 
+/** What share a rule denies, or would have denied if it did not only watch. */
+function deniedWords(rule) {
+  const share = percent(rule.denied + rule.shadowDenied, rule.allowed + rule.denied + rule.shadowDenied);
+  return rule.mode === "shadow" && rule.shadowDenied > 0 ? `would have: ${share}` : share;
+}
+
 /** A chart with a choice between the last minutes as they were told and the last hour as the server keeps it. */
 export function outcomes(title, label, rule) {
   const chart = timeline(label);
@@ -66,9 +72,8 @@ export function outcomes(title, label, rule) {
 async function hour(rule) {
   const { answer } = await ask(`/admin/v1/history${rule === undefined ? "" : `?rule=${encodeURIComponent(rule)}`}`);
   const step = answer.stepSeconds;
-  const end = Date.now();
   return answer.points.map(([allowed, denied, shadow], index) => ({
-    at: end - (answer.points.length - 1 - index) * step * 1000,
+    at: answer.until - (answer.points.length - 1 - index) * step * 1000,
     allowed: allowed / step,
     denied: denied / step,
     shadow: shadow / step,
@@ -103,11 +108,11 @@ export function overview() {
       { title: "rule", kind: "name", fill: ruleCell },
       { title: "mode", fill: modeCell },
       { title: "decisions/s", kind: "number", fill: text((rule) => short(rule.rate)) },
-      { title: "denied", kind: "number", fill: text((rule) => percent(rule.denied + rule.shadowDenied, rule.allowed + rule.denied + rule.shadowDenied)) },
+      { title: "denied", kind: "number", fill: text(deniedWords) },
       { title: "typically left", kind: "number", fill: text((rule) => rule.left) },
     ],
     (rule) => rule.name,
-    "There are no rules: every request passes. Write some into the configuration.",
+    "There are no rules: every request passes.",
   );
   const more = element("p", { class: "quiet" });
   const hint = element("div", { class: "notice", hidden: "" },

@@ -1,6 +1,7 @@
 // One rule: its mode and limits, what came of it now and within the last hour, and what is left after its decisions.
 
 import { bars } from "./charts.js";
+import { definition } from "./edit.js";
 import { element, setText, tile } from "./elements.js";
 import { percent, short } from "./numbers.js";
 import { outcomes, ratioNames, rates, withRate } from "./overview.js";
@@ -12,13 +13,15 @@ export function rulePage(name) {
   const shadow = element("div", { class: "notice watch", hidden: "" });
   const absent = element("div", { class: "notice", hidden: "" },
     element("p", {}, "This rule is not among the busiest at the moment, or is no more. Its last hour is below; numbers appear as soon as it decides."));
-  const chart = outcomes("Decisions of its limits per second", `Decisions of ${name} per second`, name);
+  const chart = outcomes("Its decisions per second", `Decisions of ${name} per second`, name);
   const remaining = bars("What was left after its decisions");
+  const says = definition(name);
   const box = element("div", {},
     element("h2", {}, name),
     about,
     shadow,
     absent,
+    says.box,
     element("dl", { class: "tiles" }, ...Object.values(tiles).map((each) => each.box)),
     chart.box,
     element("section", {}, element("h2", {}, "What was left after its decisions"), remaining.box),
@@ -26,6 +29,7 @@ export function rulePage(name) {
   const update = (looks) => {
     const now = looks.at(-1);
     chart.set(rates(looks, find));
+    says.set(now.rulesFrom);
     const line = find(now);
     absent.hidden = line !== undefined;
     if (!line) {

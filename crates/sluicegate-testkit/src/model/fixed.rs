@@ -17,8 +17,8 @@ pub struct Fixed {
 /// Units charged in the window that ends at `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Count {
-    end: u64,
-    units: u64,
+    pub(super) end: u64,
+    pub(super) units: u64,
 }
 
 impl Fixed {

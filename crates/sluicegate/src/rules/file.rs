@@ -7,6 +7,7 @@
 //! | [`reader`], [`section`] | typed readers over the tree, which report and go on |
 //! | [`problem`] | what is wrong, and how it is shown |
 //! | [`value`] | durations, rates, names, patterns: from text to types |
+//! | [`window`] | windows: lengths of time, and those of a calendar |
 //! | [`rule`], [`descriptor`], [`limit`], [`lease`] | the keys of a rule, of its descriptor's entries, of a limit and of a lease |
 //!
 //! A program that keeps more than rules in its file opens the [`Document`] itself, names its own keys
@@ -42,6 +43,7 @@ mod tests;
 pub mod tier;
 pub mod tree;
 pub mod value;
+pub mod window;
 
 pub use expand::Environment;
 pub use problem::{Place, Problem, Problems, Wrong};

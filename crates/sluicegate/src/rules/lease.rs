@@ -5,6 +5,7 @@ use crate::store::{LEASE_TTLS, Lease, LeaseMode};
 use sluicegate_core::{Micros, Quota, TokenBucket};
 use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 /// Why a rule's terms do not go with its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +29,17 @@ impl RuleSet {
     /// within the lifetime of its lease. For all that are asked together, so that it does not matter who charges ahead.
     #[must_use]
     pub fn charged_ahead(mut self) -> Self {
-        if !self.is_charged_ahead {
+        if self.written.is_none() && self.rules.iter().any(Rule::is_strict) {
+            self.written = Some(Arc::new(self.clone()));
             self.rules.iter_mut().for_each(Rule::charge_ahead);
-            self.is_charged_ahead = true;
         }
         self
+    }
+
+    /// These rules as they were written, before [`RuleSet::charged_ahead`] made limits smaller.
+    #[must_use]
+    pub fn as_written(&self) -> &Self {
+        self.written.as_deref().unwrap_or(self)
     }
 }
 
@@ -68,6 +75,10 @@ impl Rule {
         self.limit_lists()
             .flat_map(|limits| limits.quotas().iter().zip(limits.labels()))
             .find_map(|(quota, label)| misfit(lease, quota, label))
+    }
+
+    fn is_strict(&self) -> bool {
+        self.lease.is_some_and(|lease| lease.mode == LeaseMode::Strict)
     }
 
     fn charge_ahead(&mut self) {
@@ -225,6 +236,7 @@ mod tests {
         };
         let strict = set(LeaseMode::Strict);
         assert_eq!(capacities(&strict), [vec![90], vec![190, 900], vec![190, 900]]);
+        assert_eq!(capacities(strict.as_written()), [vec![100], vec![200, 1_000], vec![200, 1_000]]);
         assert_eq!(capacities(&strict.charged_ahead()), [vec![90], vec![190, 900], vec![190, 900]], "but once");
         assert_eq!(capacities(&set(LeaseMode::Bounded)), [vec![100], vec![200, 1_000], vec![200, 1_000]]);
     }

@@ -10,6 +10,7 @@
 //! a key; a log that finds no room merges its newest entries, which never admits more.
 
 mod batch;
+mod in_place;
 #[cfg(all(test, sluicegate_loom))]
 mod models;
 mod packed;
@@ -20,10 +21,9 @@ use super::key::Digest;
 use super::{Charge, LIMITS_PER_KEY_MAX, Reply, Store, StoreError, Verdicts};
 use crate::clock::{Clock, SystemClock};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
-use batch::{Full, Newcomers, shard_of};
-use packed::Packed;
+use batch::{Full, Newcomers, shard_of, shards_of};
 use shard::{Shard, log_entries};
-use sluicegate_core::{Algorithm, Quota, Timestamp, Verdict};
+use sluicegate_core::{Quota, Timestamp};
 use smallvec::smallvec;
 use std::time::Duration;
 
@@ -101,7 +101,9 @@ impl MemoryStore {
     pub fn charge_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
         match self.charge_in_place(charges, now) {
             Some(verdict) => smallvec![verdict],
-            None => self.charge_the_long_way(charges, now),
+            None => self
+                .charge_several_in_place(charges, now)
+                .unwrap_or_else(|| self.charge_the_long_way(charges, now)),
         }
     }
 
@@ -119,7 +121,7 @@ impl MemoryStore {
     }
 
     /// Charges every limit with what was decided elsewhere, whether or not it has room: see
-    /// [`Algorithm::force`].
+    /// [`Algorithm::force`](sluicegate_core::Algorithm::force).
     pub(crate) fn force_now(&self, charges: &[Charge<'_>], now: Timestamp) {
         // What fits is charged as ever.
         if self.charge_in_place(charges, now).is_some_and(|verdict| verdict.outcome.is_allowed()) {
@@ -137,7 +139,7 @@ impl MemoryStore {
     /// See [`Store::peek`].
     pub fn peek_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
         let slots = self.slots(charges, now, self.newcomers());
-        let locked = self.lock(&slots);
+        let locked = self.lock(shards_of(&slots));
         let outcomes = self.outcomes(&slots, &locked);
         self.verdicts(&slots, &outcomes, &locked)
     }
@@ -145,7 +147,7 @@ impl MemoryStore {
     /// See [`Store::refund`].
     pub fn refund_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
         let slots = self.slots(charges, now, self.newcomers());
-        let mut locked = self.lock(&slots);
+        let mut locked = self.lock(shards_of(&slots));
         for slot in &slots {
             let shard = shard_of(&mut locked, slot.shard);
             let Some(state) = shard.take(slot.digest, self.born) else { continue };
@@ -163,7 +165,7 @@ impl MemoryStore {
     /// See [`Store::reset`].
     pub fn reset_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
         let slots = self.slots(charges, now, Newcomers::Own);
-        let mut locked = self.lock(&slots);
+        let mut locked = self.lock(shards_of(&slots));
         for charge in charges {
             let digest = charge.key.digest();
             let shard = shard_of(&mut locked, self.shard_index(digest));
@@ -175,33 +177,6 @@ impl MemoryStore {
         }
         let outcomes = self.outcomes(&slots, &locked);
         self.verdicts(&slots, &outcomes, &locked)
-    }
-
-    /// The short way: one limit whose state is there and fits a word. One look-up, one write.
-    #[inline]
-    fn charge_in_place(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Verdict> {
-        let [charge] = charges else { return None };
-        let [quota] = charge.quotas else { return None };
-        let digest = charge.key.digest().of_limit(0, quota.algorithm_index());
-        let at = quota.aligned(now, digest.1);
-        let mut shard = self.shards[self.shard_index(digest)].0.lock();
-        let word = shard.word(digest)?;
-        let (packed, verdict) = match quota {
-            Quota::TokenBucket(quota) => {
-                let state = word.as_token_bucket(self.born)?;
-                let (state, verdict) = quota.decide(Some(state), charge.cost, at);
-                (Packed::token_bucket(&state?, self.born), verdict)
-            }
-            Quota::FixedWindow(quota) => {
-                let state = word.as_fixed_window(self.born)?;
-                let (state, verdict) = quota.decide(Some(state), charge.cost, at);
-                (Packed::fixed_window(&state?, self.born), verdict)
-            }
-            _ => return None,
-        };
-        // A state that has outgrown its word, even by a mere repair, takes the long way.
-        *word = packed?;
-        Some(verdict)
     }
 
     /// Shards are of unequal size on purpose, each up to twice another, evenly spread on a logarithmic scale.

@@ -15,6 +15,7 @@ mod arguments;
 mod breaker;
 mod call;
 mod counters;
+mod dates;
 mod deliver;
 mod denials;
 mod dialer;
@@ -55,7 +56,8 @@ use super::{Charge, Health, Key, Reply, Savings, Store, StoreError};
 use crate::instances::Instances;
 use ahead::Sweeper;
 use arguments::{Message, Operation};
-use call::{Call, Repeat, Script};
+use call::{Answer, Call, Repeat, Script};
+use dates::Dates;
 use deliver::Deliver;
 use denials::{Denials, NoticeBoard};
 use error::Trouble;
@@ -96,6 +98,8 @@ struct Shared<D> {
     /// How many share the limits, as far as anybody has said.
     instances: Mutex<Instances>,
     started: Instant,
+    /// What time it is there, for calendars.
+    dates: Dates,
 }
 
 /// Whose clock counts.
@@ -207,11 +211,12 @@ impl RedisStore<OneConnection> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Vec<(u32, Vec<Reply>)>, StoreError> {
-        let mut message = Message::new(&self.shared.encoder);
+        let request = Request::new(&self.shared, &[], now, deadline);
+        let mut message = request.message();
         for (times, charges) in requests {
             message.add_times(*times, charges);
         }
-        let Findings { now, decisions, .. } = Request::new(&self.shared, &[], now, deadline).say(message).await?;
+        let Findings { now, decisions, .. } = request.say(message).await?;
         let replies = |decided: Decided<'_>| {
             (decided.admitted, decided.replay().map(|verdicts| Reply { now, verdicts }).collect())
         };
@@ -280,6 +285,7 @@ impl<D: Deliver> Shared<D> {
             leases,
             instances,
             started,
+            dates: Dates::default(),
         })
     }
 
@@ -287,16 +293,30 @@ impl<D: Deliver> Shared<D> {
     async fn say<'m>(
         &self,
         script: &Script,
-        message: &Message<'m>,
+        message: &mut Message<'m>,
         deadline: Instant,
     ) -> Result<Findings<'m>, Trouble> {
-        let is_refund = message.decisions.iter().any(|question| question.operation == Operation::Refund);
-        let repeat = if is_refund { Repeat::Never } else { Repeat::Allowed };
-        let call = Call { script, keys: &message.keys, arguments: &message.arguments, repeat };
-        let answer = self.delivery.call(&call, deadline).await?;
+        let mut answer = self.call(script, message, deadline).await?;
+        if answer.is_outdated() {
+            message.date(answer.now);
+            answer = self.call(script, message, deadline).await?;
+        }
         let findings = Findings::read(&answer, message)?;
         self.damaged.fetch_add(findings.damaged, Ordering::Relaxed);
         Ok(findings)
+    }
+
+    async fn call(&self, script: &Script, message: &Message<'_>, deadline: Instant) -> Result<Answer, Trouble> {
+        let is_refund = message.decisions.iter().any(|question| question.operation == Operation::Refund);
+        let repeat = if is_refund { Repeat::Never } else { Repeat::Allowed };
+        let call = Call { script, keys: &message.keys, arguments: &message.arguments, repeat };
+        if !message.is_dated() {
+            return self.delivery.call(&call, deadline).await;
+        }
+        let sent = Instant::now();
+        let answer = self.delivery.call(&call, deadline).await?;
+        self.dates.learn(&answer, sent);
+        Ok(answer)
     }
 }
 

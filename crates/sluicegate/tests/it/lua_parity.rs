@@ -6,7 +6,7 @@ mod model;
 mod value;
 
 use crate::redis_server::{Server, on_every_server};
-use draw::{Draw, WHOLE, cost, damage, later, limits, times};
+use draw::{CALENDAR, Draw, WHOLE, cost, damage, later, limits, times};
 use futures_util::future::join_all;
 use model::{Model, Value, name};
 use redis::aio::MultiplexedConnection;
@@ -151,7 +151,7 @@ fn charge<'a>(
 /// Lists of limits that rules may have: mostly of one algorithm, if one is given.
 fn rules(draw: &mut Draw, algorithm: Option<usize>) -> Vec<Vec<Quota>> {
     let one = |draw: &mut Draw| {
-        let algorithm = algorithm.unwrap_or_else(|| draw.below(4) as usize);
+        let algorithm = algorithm.unwrap_or_else(|| *draw.of(&[0, 1, 2, CALENDAR, CALENDAR]));
         limits(draw, algorithm, 1).remove(0)
     };
     (0..24)
@@ -370,6 +370,11 @@ fn sliding_counters_agree_to_the_last_bit() {
 #[test]
 fn fixed_windows_agree_to_the_last_bit() {
     on_every_server(async |server| agrees(server, 4, Some(3), OPERATIONS).await);
+}
+
+#[test]
+fn windows_of_calendars_agree_to_the_last_bit() {
+    on_every_server(async |server| agrees(server, 8, Some(CALENDAR), OPERATIONS).await);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests report by panicking")]
 
 mod allocations;
+#[cfg(feature = "file")]
+mod calendar;
 mod conformance;
 #[cfg(all(feature = "tower", feature = "file"))]
 mod examples;
@@ -16,6 +18,8 @@ mod lua_parity;
 mod memory;
 #[cfg(all(feature = "axum", feature = "file"))]
 mod middleware;
+#[cfg(feature = "redis")]
+mod redis_calendar;
 #[cfg(feature = "redis")]
 mod redis_company;
 #[cfg(feature = "redis")]

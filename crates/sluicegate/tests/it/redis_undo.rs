@@ -1,6 +1,6 @@
 //! A charge that is undone: never does it leave more room than there would be, had it not been made.
 
-use crate::lua_parity::draw::{Draw, cost, limits};
+use crate::lua_parity::draw::{CALENDAR, Draw, cost, limits};
 use crate::redis_server::{Server, on_every_server};
 use sluicegate::Identity;
 use sluicegate::core::decision::Group;
@@ -311,4 +311,9 @@ fn undone_charges_leave_sliding_counters_no_more_room_than_a_twin_has() {
 #[test]
 fn undone_charges_leave_fixed_windows_no_more_room_than_a_twin_has() {
     on_every_server(async |server| no_more_room_than_the_twin(server, 3).await);
+}
+
+#[test]
+fn undone_charges_leave_windows_of_calendars_no_more_room_than_a_twin_has() {
+    on_every_server(async |server| no_more_room_than_the_twin(server, CALENDAR).await);
 }

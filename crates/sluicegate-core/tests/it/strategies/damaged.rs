@@ -1,6 +1,6 @@
 //! States that nobody left, and what happens to them then.
 
-use super::limits::{all_limits, buckets, buckets_with_credits, counters, fixed, logs};
+use super::limits::{all_limits, buckets, buckets_with_credits, counters, fixed, logs, uneven};
 use super::{Act, DAY, NOW_MAX, Step, Tally, starts, steps};
 use crate::harness::{Subject, quota};
 use proptest::collection::vec;
@@ -56,7 +56,7 @@ pub(crate) fn damaged() -> impl Strategy<Value = Damaged> {
             (prop_oneof![buckets(), buckets_with_credits()], damaged_bucket(start)),
             (logs(), damaged_log(start)),
             (counters(), damaged_counter(start)),
-            (fixed(), damaged_fixed(start)),
+            (prop_oneof![fixed(), uneven()], damaged_fixed(start)),
         ];
         let steps = vec(steps(all_limits()), 1..=20);
         (pairs, steps).prop_map(move |((limit, state), steps)| Damaged { limit, state, start, steps })

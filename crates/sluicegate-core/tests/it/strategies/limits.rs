@@ -1,10 +1,11 @@
 //! Limits of every kind, from tiny to extreme; only those that validation lets through.
 
-use super::{DAY, PERIOD_MAX, SECOND};
+use super::{DAY, PERIOD_MAX, SECOND, START};
 use crate::harness::quota;
+use proptest::collection::vec;
 use proptest::prelude::*;
 use sluicegate_core::quota::UNITS_MAX;
-use sluicegate_testkit::model::{Bucket, Counter, Fixed, Limit, Log};
+use sluicegate_testkit::model::{Bucket, Counter, Fixed, Limit, Log, Uneven};
 
 /// Keeps the limits that validation lets through.
 fn valid<L: Strategy<Value = Limit>>(limits: L) -> impl Strategy<Value = Limit> {
@@ -61,9 +62,26 @@ pub(crate) fn fixed() -> impl Strategy<Value = Limit> + Clone {
     valid(limits).boxed()
 }
 
+/// Fixed windows of a calendar: shorter ones around where most runs start, and longer ones anywhere.
+pub(crate) fn uneven() -> impl Strategy<Value = Limit> + Clone {
+    let limits = prop_oneof![1 => Just(0u64), 6 => 1..=20u64, 2 => 1..=5_000u64, 1 => any_units()];
+    let hours = |hours: u64| hours * 3_600 * SECOND;
+    let usual = prop_oneof![Just(hours(23)), Just(hours(24)), Just(hours(25)), Just(hours(31 * 24))];
+    let length = prop_oneof![
+        4 => (1_000..=4_000u64).prop_map(|millis| millis * 1_000),
+        4 => usual,
+        1 => (1_000..=PERIOD_MAX / 1_000).prop_map(|millis| millis * 1_000)
+    ];
+    let before =
+        prop_oneof![(0..=10u64).prop_map(|seconds| seconds * SECOND), (0..=100u64).prop_map(|days| days * DAY)];
+    let first = prop_oneof![3 => before.prop_map(|before| START - before), 1 => Just(0u64), 1 => Just(SECOND)];
+    let limits = (limits, first, vec(length, 1..=30));
+    valid(limits.prop_map(|(limit, first, lengths)| Limit::Uneven(Uneven { limit, first, lengths }))).boxed()
+}
+
 /// Any limit of any algorithm.
 pub(crate) fn all_limits() -> impl Strategy<Value = Limit> + Clone {
-    prop_oneof![buckets(), buckets_with_credits(), logs(), counters(), fixed()].boxed()
+    prop_oneof![buckets(), buckets_with_credits(), logs(), counters(), fixed(), uneven()].boxed()
 }
 
 fn any_units() -> impl Strategy<Value = u64> + Clone {

@@ -6,7 +6,8 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use sluicegate::core::{Micros, Timestamp};
 
-use super::client::{Undecided, shown};
+use super::Undecided;
+use crate::cli::client::{self, shown};
 
 /// What of an answer is told. A newer server may say more.
 #[derive(Debug, Deserialize)]
@@ -113,21 +114,13 @@ fn seconds(wait: Micros) -> String {
 /// What a problem document says, that the store failed, or else the start of the body.
 fn detail(text: &str) -> String {
     #[derive(Deserialize)]
-    struct Problem {
-        detail: String,
-    }
-    #[derive(Deserialize)]
     struct Refusal {
         degraded: bool,
     }
     if let Ok(Refusal { degraded: true }) = serde_json::from_str(text) {
         return "its store could not decide; try again later".to_owned();
     }
-    match serde_json::from_str::<Problem>(text) {
-        Ok(problem) => shown(&problem.detail),
-        Err(_) if text.is_empty() => "(nothing)".to_owned(),
-        Err(_) => shown(text),
-    }
+    client::detail(text)
 }
 
 #[cfg(test)]

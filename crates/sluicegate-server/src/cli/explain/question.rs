@@ -10,7 +10,7 @@ use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::core::Cost;
 use sluicegate::gate::Head;
 use sluicegate::identify::{Caller, Looked};
-use sluicegate::identity::{DEFAULT_TENANT, Identity, Stage, Target};
+use sluicegate::identity::{DEFAULT_TENANT, Identity, Stage, Target, Values};
 use sluicegate::path::{EncodedSlashes, Path};
 use sluicegate::rules::RuleSet;
 use sluicegate::{CheckError, Request};
@@ -46,6 +46,12 @@ pub(super) struct Selectors {
     /// A header field of an HTTP request; may be repeated
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     header: Vec<(HeaderName, HeaderValue)>,
+    /// The host that an HTTP request names (default: that of its header fields)
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// A claim of the token of an HTTP request, where --identifier stands for the token; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = claim, requires = "identifier")]
+    claim: Vec<(String, String)>,
     /// The address an HTTP request comes from (default: 127.0.0.1)
     #[arg(long, value_name = "IP")]
     from: Option<IpAddr>,
@@ -54,7 +60,7 @@ pub(super) struct Selectors {
 /// Why there is nothing to explain.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum QuestionError {
-    #[error("--method, --header and --from are of an HTTP request; give its --path, too")]
+    #[error("--method, --host, --header, --claim and --from are of an HTTP request; give its --path, too")]
     NoPath,
     #[error("--path: {0}")]
     Path(#[from] sluicegate::path::PathError),
@@ -86,8 +92,8 @@ pub(super) struct Question<'s> {
 impl Selectors {
     /// The request, as a server with this configuration would take it.
     pub(super) fn question(&self, config: &Config, env: &Env) -> Result<Question<'_>, QuestionError> {
-        let is_http = self.method.is_some() || self.from.is_some() || !self.header.is_empty();
-        if is_http && self.path.is_none() {
+        let is_http = self.method.is_some() || self.from.is_some() || self.host.is_some();
+        if (is_http || !self.header.is_empty() || !self.claim.is_empty()) && self.path.is_none() {
             return Err(QuestionError::NoPath);
         }
         let path = self.path.as_deref().map(|path| Path::parse(path, EncodedSlashes::Refuse)).transpose()?;
@@ -105,7 +111,8 @@ impl Selectors {
         };
         let headers: HeaderMap = self.header.iter().cloned().collect();
         let host = path.as_ref().and_then(|path| {
-            Head { method: "GET", path, authority: None, headers: &headers }.host().map(Cow::into_owned)
+            let authority = self.host.as_deref();
+            Head { method: "GET", path, authority, headers: &headers }.host().map(Cow::into_owned)
         });
         Ok(Question { selectors: self, caller, path, resource, headers, host, tier })
     }
@@ -141,6 +148,13 @@ impl Selectors {
 }
 
 impl Question<'_> {
+    /// Those of the token, or those that were given in its stead.
+    fn claims(&self) -> Option<&dyn Values> {
+        let given = &self.selectors.claim;
+        let of_caller = || self.caller.as_ref().and_then(Caller::claims);
+        if given.is_empty() { of_caller() } else { Some(given) }
+    }
+
     /// The request.
     pub(super) fn request(&self) -> Request<'_> {
         let selectors = self.selectors;
@@ -159,7 +173,7 @@ impl Question<'_> {
             target: self.path.as_ref().map(|path| Target {
                 host: self.host.as_deref(),
                 headers: Some(&self.headers),
-                claims: self.caller.as_ref().and_then(Caller::claims),
+                claims: self.claims(),
                 ..Target::new(selectors.method.as_deref().unwrap_or("GET"), path.matched())
             }),
             stage: Stage::Request,
@@ -171,6 +185,12 @@ impl Question<'_> {
 
 fn is_known(tier: &str, rules: &RuleSet) -> bool {
     rules.tiers().iter().any(|known| **known == *tier)
+}
+
+fn claim(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| "write NAME=VALUE, for example plan=gold".to_owned())?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {

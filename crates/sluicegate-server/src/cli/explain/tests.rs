@@ -156,6 +156,16 @@ fn a_lease_says_its_bound_for_so_many_servers() {
 }
 
 #[test]
+fn a_limit_of_a_calendar_says_which() {
+    let rule = "rules: [{ name: plan, limits: [{ algorithm: fixed_window, limit: 9, window: month, anchor: 31, timezone: Asia/Tokyo }] }]";
+    let report = report(rule, MEMORY, &asking("r", "alice", &[])).expect("explained");
+    let text = block(&report, "plan");
+    assert!(text.ends_with("  plan  fixed_window  9 in every month from day 31, Asia/Tokyo"), "{text}");
+    let json = serde_json::to_value(&report).expect("JSON");
+    assert_eq!(json["rules"][0]["terms"]["limits"][0]["calendar"], "month from day 31, Asia/Tokyo");
+}
+
+#[test]
 fn json_has_the_same_numbers() {
     let shared = report(RULES, REDIS, &asking("api.search", "alice", &["--cost", "2"])).expect("explained");
     let value = serde_json::to_value(&shared).expect("JSON");

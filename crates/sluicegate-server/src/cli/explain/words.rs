@@ -101,9 +101,10 @@ fn limits_of(terms: &Terms) -> String {
 }
 
 fn limit_words(limit: &LimitReport, terms: &Terms) -> String {
-    let mut text = match &limit.bucket {
-        Some(bucket) => format!("{} at once, refilled {}", bucket.capacity, rate(bucket)),
-        None => format!("{} in {}", limit.limit, length(limit.window_micros)),
+    let mut text = match (&limit.bucket, &limit.calendar) {
+        (Some(bucket), _) => format!("{} at once, refilled {}", bucket.capacity, rate(bucket)),
+        (None, Some(calendar)) => format!("{} in every {calendar}", limit.limit),
+        (None, None) => format!("{} in {}", limit.limit, length(limit.window_micros)),
     };
     if let Some(bucket) = limit.bucket.as_ref().filter(|bucket| bucket.credits > 0) {
         let _ = write!(text, ", up to {} more saved up", bucket.credits);

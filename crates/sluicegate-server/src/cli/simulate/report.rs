@@ -5,6 +5,7 @@
 
 mod changes;
 mod heat;
+pub(super) mod live;
 mod markup;
 mod minute;
 mod over_time;
@@ -17,9 +18,9 @@ mod tests;
 
 use markup::Markup;
 
-use super::summary::Summary;
-use super::tally::Tally;
+use super::summary::{RuleSummary, Summary};
 use super::tally::timeline::Timeline;
+use super::tally::{Count, RuleTally, Tally};
 use super::words::percent;
 
 const STYLE: &str = include_str!("report/style.css");
@@ -53,8 +54,8 @@ pub(super) fn html(
     page.close("header");
     page.open("main", "");
     totals(&mut page, summary);
-    over_time(&mut page, tally);
-    rules(&mut page, summary);
+    over_time(&mut page, &tally.timeline, &tally.rules);
+    rules(&mut page, &summary.rules, &summary.untried);
     people::hardest_hit(&mut page, summary);
     peaks::section(&mut page, tally);
     heat::section(&mut page, &tally.heat);
@@ -84,31 +85,41 @@ fn head(page: &mut Markup, config: &str) {
 
 fn totals(page: &mut Markup, summary: &Summary) {
     page.open("section", "cards");
-    let denied_share = percent(summary.denied, summary.requests);
     let identities = &summary.identities;
-    let cards = [
-        (grouped(summary.requests), "requests", ""),
-        (grouped(summary.allowed), "allowed", ""),
-        (grouped(summary.denied), "denied", if summary.denied > 0 { "bad" } else { "" }),
-        (denied_share, "of all requests denied", ""),
+    let people = [
         (grouped(identities.denied), "identities hit", ""),
         (percent(identities.denied, identities.known), "of all identities hit", ""),
     ];
-    for (number, what, class) in cards {
-        page.open("div", "card");
-        page.element("b", class, &number);
-        page.element("span", "soft", what);
-        page.close("div");
+    let requests = Count { allowed: summary.allowed, denied: summary.denied };
+    for (number, what, class) in requests_cards(requests).into_iter().chain(people) {
+        card(page, &number, what, class);
     }
     page.close("section");
 }
 
-fn over_time(page: &mut Markup, tally: &Tally) {
+/// What came of all requests.
+fn requests_cards(count: Count) -> [(String, &'static str, &'static str); 4] {
+    [
+        (grouped(count.total()), "requests", ""),
+        (grouped(count.allowed), "allowed", ""),
+        (grouped(count.denied), "denied", if count.denied > 0 { "bad" } else { "" }),
+        (percent(count.denied, count.total()), "of all requests denied", ""),
+    ]
+}
+
+fn card(page: &mut Markup, number: &str, what: &str, class: &str) {
+    page.open("div", "card");
+    page.element("b", class, number);
+    page.element("span", "soft", what);
+    page.close("div");
+}
+
+fn over_time(page: &mut Markup, all: &Timeline, rules: &[RuleTally]) {
     page.open("section", "");
     page.element("h2", "", "Allowed and denied over time");
-    over_time::picture(page, "All requests", &tally.timeline);
-    let width_micros = tally.timeline.width_micros();
-    let drawn = tally.rules.iter().filter(|rule| rule.said.total() > 0);
+    over_time::picture(page, "All requests", all);
+    let width_micros = all.width_micros();
+    let drawn = rules.iter().filter(|rule| rule.said.total() > 0);
     for rule in drawn {
         if let Some(timeline) = &rule.timeline {
             page.open("h3", "");
@@ -119,19 +130,19 @@ fn over_time(page: &mut Markup, tally: &Tally) {
             over_time::picture(page, &format!("Rule {}", rule.name), &timeline);
         }
     }
-    if tally.rules.iter().any(|rule| rule.timeline.is_none() && rule.said.total() > 0) {
+    if rules.iter().any(|rule| rule.timeline.is_none() && rule.said.total() > 0) {
         page.element("p", "soft", "Further rules are in the table below; only the first ones are drawn.");
     }
     page.close("section");
 }
 
-fn rules(page: &mut Markup, summary: &Summary) {
+fn rules(page: &mut Markup, rules: &[RuleSummary], untried: &[String]) {
     page.open("section", "");
     page.element("h2", "", "Rules");
     page.open("div", "scroll");
     page.open("table", "");
     page.row("th", &["rule", "mode", "requests", "had room", "had none", "share"]);
-    for rule in &summary.rules {
+    for rule in rules {
         let denied = rule.denied + rule.shadow_denied;
         page.open("tr", "");
         page.open("td", "");
@@ -144,8 +155,8 @@ fn rules(page: &mut Markup, summary: &Summary) {
     page.close("table");
     page.close("div");
     page.element("p", "soft", "A request is denied if any rule in mode enforce that matches it has no room. Rules in mode shadow only watch.");
-    if !summary.untried.is_empty() {
-        let names = summary.untried.join(", ");
+    if !untried.is_empty() {
+        let names = untried.join(", ");
         page.element("p", "soft", &format!("Not tried, because they match by what no log has: {names}."));
     }
     page.close("section");

@@ -72,7 +72,7 @@ fn lines(text: &mut String, summary: &Summary) {
     text.push('\n');
 }
 
-fn rules(text: &mut String, rules: &[RuleSummary]) {
+pub(super) fn rules(text: &mut String, rules: &[RuleSummary]) {
     let names = rules.iter().map(|rule| rule.name.len() + mode(rule).len()).max().unwrap_or_default().max(4);
     let _ = writeln!(text, "\n{:names$}  {:>12}  {:>12}  {:>12}", "rule", "requests", "allowed", "denied");
     for rule in rules {

@@ -2,8 +2,11 @@
 //! what it would get now. It charges nothing.
 //!
 //! The request is one as `/v1/check` takes it, with `resource` and `identifier`, or one as the gateway sees it, with
-//! `path` and perhaps `method` and `address`.
+//! `path` and perhaps `method`, `address`, `host`, `headers` and `claims`.
 
+mod fields;
+
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use axum::Json;
@@ -15,10 +18,8 @@ use serde_json::Value;
 use sluicegate::answer::STORE_FAILED_RETRY_AFTER_SECS;
 use sluicegate::clock::Clock as _;
 use sluicegate::core::Cost;
-use sluicegate::identity::{DEFAULT_TENANT, Target};
+use sluicegate::identity::{DEFAULT_TENANT, Target, Values};
 use sluicegate::path::{EncodedSlashes, Path};
-use sluicegate::rules::RuleSet;
-use sluicegate::store::Store as _;
 use sluicegate::{CheckError, Identity, Request};
 
 use super::body;
@@ -28,6 +29,7 @@ use crate::http::json_body;
 use crate::problem::Problem;
 use crate::store::ServerStore;
 use crate::wire::answer::Answer;
+use fields::{Claim, Fields, OneOrMany};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,6 +42,9 @@ struct Question {
     method: Option<String>,
     path: Option<String>,
     address: Option<IpAddr>,
+    host: Option<String>,
+    headers: Option<BTreeMap<String, OneOrMany>>,
+    claims: Option<BTreeMap<String, Claim>>,
 }
 
 #[derive(Serialize)]
@@ -61,7 +66,8 @@ pub(super) async fn explain(State(app): State<App>, request: HttpRequest) -> Res
     let path = question.path.as_deref().map(|path| Path::parse(path, EncodedSlashes::Refuse)).transpose();
     let path = path.map_err(|error| body::bad(format!("`path`: {error}")).field("path"))?;
     let resource = question.resource(path.as_ref())?;
-    let request = question.request(&resource, path.as_ref())?;
+    let fields = path.as_ref().map(|path| Fields::new(&question, path)).transpose()?.unwrap_or_default();
+    let request = question.request(&resource, path.as_ref(), &fields)?;
     let report = report(&app, &request)?;
     let decision = match app.limiter().peek(&request).await {
         Ok(decision) => Answer::from(&decision).to_json(),
@@ -78,8 +84,7 @@ fn report(app: &App, request: &Request<'_>) -> Result<Report, Problem> {
     let is_shared = matches!(limiter.store(), ServerStore::Redis(_));
     let in_force = limiter.rules();
     // A shared store charges ahead by limits that are a little smaller than those that were written.
-    let written = limiter.store().charges_ahead().then(|| app.source().content().compile().ok()).flatten();
-    let rules: &RuleSet = written.as_ref().map_or(&in_force, |compiled| &compiled.rules);
+    let rules = in_force.as_written();
     let instances = limiter.instances().count();
     let surroundings = Surroundings { rules, is_shared, instances, encoder: app.encoder() };
     Ok(Report::new(surroundings, request, app.limiter().clock().now())?)
@@ -98,12 +103,27 @@ impl Question {
         }
     }
 
-    fn request<'q>(&'q self, resource: &'q str, path: Option<&'q Path<'q>>) -> Result<Request<'q>, Problem> {
-        let is_http = self.method.is_some() || self.address.is_some();
-        if is_http && path.is_none() {
-            return Err(
-                body::bad("`method` and `address` are of an HTTP request; give its `path`, too").field("path")
-            );
+    /// What only an HTTP request has, if anything of it is there.
+    fn of_http(&self) -> Option<&'static str> {
+        let parts = [
+            ("method", self.method.is_some()),
+            ("address", self.address.is_some()),
+            ("host", self.host.is_some()),
+            ("headers", self.headers.is_some()),
+            ("claims", self.claims.is_some()),
+        ];
+        parts.into_iter().find(|(_, is_there)| *is_there).map(|(name, _)| name)
+    }
+
+    fn request<'q>(
+        &'q self,
+        resource: &'q str,
+        path: Option<&'q Path<'q>>,
+        fields: &'q Fields,
+    ) -> Result<Request<'q>, Problem> {
+        if let (Some(part), None) = (self.of_http(), path) {
+            let problem = format!("`{part}` is of an HTTP request; give its `path`, too");
+            return Err(body::bad(problem).field("path"));
         }
         let identity = match (&self.identifier, self.address) {
             (Some(identifier), _) => Identity::Named(identifier),
@@ -116,7 +136,12 @@ impl Question {
             address: self.address,
             tier: self.tier.as_deref(),
             cost: self.cost.map(Cost::new),
-            target: path.map(|path| Target::new(self.method.as_deref().unwrap_or("GET"), path.matched())),
+            target: path.map(|path| Target {
+                host: fields.host.as_deref(),
+                headers: Some(&fields.headers),
+                claims: fields.claims.as_ref().map(|claims| claims as &dyn Values),
+                ..Target::new(self.method.as_deref().unwrap_or("GET"), path.matched())
+            }),
             ..Request::new(resource, "")
         })
     }

@@ -42,6 +42,8 @@ struct Overview<'a> {
     tracked_keys: u64,
     latency: Latency<'a>,
     remaining: Remaining<'a>,
+    /// `database`, where rules can be changed, or `file`.
+    rules_from: &'static str,
     rule_count: usize,
     rules: Vec<RuleLine<'a>>,
     heaviest: Vec<Entry>,
@@ -128,6 +130,7 @@ impl Onlooker {
                 charges: &snapshot.charges.counts,
             },
             remaining: remaining(&snapshot.rules),
+            rules_from: if app.source().database().is_some() { "database" } else { "file" },
             rule_count: rules.rules().len(),
             rules: self.busiest(&snapshot.rules).into_iter().map(line).collect(),
             heaviest: identities(&app, now, true),

@@ -136,6 +136,52 @@ fn a_disabled_tenant_is_denied_and_others_are_not() {
     assert_eq!(check("acme").status, 200);
 }
 
+const BY_FIELDS: &str = "
+rules:
+  - { name: by-host, match: { host: shop.example.com }, limits: unlimited }
+  - { name: by-header, match: { header: { X-Plan: gold } }, limits: unlimited }
+  - { name: by-claim, match: { claim: { groups: staff, level: '7' } }, limits: unlimited }
+";
+
+/// Rules that match by host, header fields and claims are explained by what the question says of these.
+#[test]
+fn explain_takes_all_that_rules_look_at() {
+    let database = Owned::sqlite();
+    let server = database.serve(BY_FIELDS);
+    let explain = |more: &str| {
+        let body = format!(r#"{{"path":"/api","identifier":"alice"{more}}}"#);
+        let answer = admin(&server, "POST", "/admin/v1/explain", &body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()
+    };
+    let matching = |explained: &Value| -> Vec<String> {
+        let rules = explained["rules"].as_array().expect("rules").iter();
+        let names = rules.filter(|rule| rule["matches"] == true).map(|rule| rule["name"].to_string());
+        names.collect()
+    };
+    assert_eq!(matching(&explain("")), [""; 0]);
+    assert_eq!(matching(&explain(r#","host":"Shop.Example.com:8443""#)), ["\"by-host\""]);
+    assert_eq!(explain(r#","host":"Shop.Example.com:8443""#)["request"]["host"], "shop.example.com");
+    assert_eq!(matching(&explain(r#","headers":{"Host":"shop.example.com"}"#)), ["\"by-host\""]);
+    assert_eq!(matching(&explain(r#","headers":{"X-Plan":"gold"}"#)), ["\"by-header\""]);
+    assert_eq!(matching(&explain(r#","headers":{"x-plan":["tin","gold"]}"#)), ["\"by-header\""]);
+    assert_eq!(matching(&explain(r#","claims":{"groups":["staff","x"],"level":7}"#)), ["\"by-claim\""]);
+    assert_eq!(matching(&explain(r#","claims":{"groups":"staff","level":8}"#)), [""; 0]);
+    for bad in [
+        r#"{"resource":"r","identifier":"i","host":"h"}"#,
+        r#"{"resource":"r","identifier":"i","headers":{}}"#,
+        r#"{"resource":"r","identifier":"i","claims":{}}"#,
+        r#"{"path":"/","identifier":"i","headers":{"a b":"c"}}"#,
+        r#"{"path":"/","identifier":"i","headers":{"a":"\n"}}"#,
+        r#"{"path":"/","identifier":"i","headers":{"a":7}}"#,
+        r#"{"path":"/","identifier":"i","claims":{"a":{}}}"#,
+        &format!(r#"{{"path":"/","identifier":"i","headers":{{"a":[{}"x"]}}}}"#, r#""x","#.repeat(128)),
+        &format!(r#"{{"path":"/","identifier":"i","claims":{{"a":[{}"x"]}}}}"#, r#""x","#.repeat(128)),
+    ] {
+        assert_eq!(admin(&server, "POST", "/admin/v1/explain", bad).status, 400, "{bad}");
+    }
+}
+
 #[test]
 fn explain_tells_rules_keys_state_and_outcome_and_charges_nothing() {
     let database = Owned::sqlite();

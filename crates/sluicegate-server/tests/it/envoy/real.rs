@@ -40,12 +40,18 @@ fn route(prefix: &str, hits: &str) -> String {
     format!("{route}                                  hits_addend: {hits}\n")
 }
 
+/// What Envoy keeps of our metadata, as header fields that a client sees.
+const SHOWN: &str = r#"                      response_headers_to_add:
+                        - header: { key: x-plan, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:plan)%" }
+                        - header: { key: x-seats, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:seats)%" }
+"#;
+
 /// Envoy as on the page, which waits for us as long as a busy machine needs.
 fn envoy(api: SocketAddr, application: SocketAddr, is_denied_without: bool) -> FrontProxy {
     FrontProxy::start(FrontProgram::Envoy, |port| {
         let (here, there, behind) = (port.to_string(), api.port().to_string(), application.port().to_string());
         let more = [route("/three", "{ number: 3 }"), route("/back", "{ number: 2, is_negative_hits: true }")];
-        let routes = format!("                      routes:\n{}", more.concat());
+        let routes = format!("{SHOWN}                      routes:\n{}", more.concat());
         let service = "                          envoy_grpc: { cluster_name: sluicegate }\n";
         let token = format!(
             "{service}                          initial_metadata: [{{ key: authorization, value: Bearer {TOKEN} }}]\n"
@@ -136,6 +142,36 @@ async fn what_a_closed_rule_cannot_decide_is_an_error_to_envoy() {
     assert_eq!(ask(&strict, "ann", "/").status, 200, "{}", strict.log());
     drop(redis);
     assert_eq!((ask(&strict, "ann", "/").status, ask(&lenient, "ann", "/").status), (500, 200));
+}
+
+/// As `envoyproxy/ratelimit` reads it: two a year for each user, and what Envoy is told of those who pass.
+const THEIRS: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 2 }
+    metadata: { plan: gold, seats: 5 }
+";
+
+#[tokio::test]
+async fn by_a_directory_of_envoyproxy_ratelimit_envoy_is_limited_and_told_its_metadata() {
+    let folder = tempfile::tempdir().expect("a directory");
+    std::fs::write(folder.path().join("edge.yaml"), THEIRS).expect("a file");
+    let directory = folder.path().to_str().expect("a path of text");
+    let scene = Scene::with("rules: []", &["--envoy-ratelimit", directory]);
+    let application = Application::start();
+    let front = envoy(scene.server.address("api"), application.address(), true);
+    for left in ["1", "0"] {
+        let answer = ask(&front, "ann", "/");
+        assert_eq!(answer.status, 200, "{answer:?}\n{}", front.log());
+        assert!(answer.headers("x-ratelimit-remaining").contains(&left), "{answer:?}");
+        assert_eq!((answer.header("x-plan"), answer.header("x-seats")), (Some("gold"), Some("5")), "{answer:?}");
+    }
+    let denied = ask(&front, "ann", "/");
+    assert_eq!((denied.status, denied.header("x-envoy-ratelimited")), (429, Some("true")), "{denied:?}");
+    assert_eq!(denied.header("x-plan"), None, "only who passes has it");
+    assert_eq!(ask(&front, "ben", "/").status, 200);
+    assert_eq!(application.count(), 3);
 }
 
 /// Requests of each client, more than the limit has room for.

@@ -1,11 +1,11 @@
-//! Real clients, as people have them: redis-cli, redis-py and the Rust client.
+//! Real clients, as people have them: redis-cli, redis-py and the Rust client; and how those of other languages begin.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use redis::{Connection, FromRedisValue, RedisResult, Value};
 
-use super::start;
+use super::{Client, start};
 
 use crate::server::{ConfigFile, Server};
 
@@ -145,4 +145,100 @@ fn the_rust_client_speaks_both_versions() {
     }
     let wrong = redis::Client::open(format!("redis://:wrong@{address}")).expect("a URL");
     assert!(wrong.get_connection().is_err());
+}
+
+/// What clients were seen to send before anything else, and how many of their commands may be refused. They try what a
+/// server may not know (`MAINT_NOTIFICATIONS`), and go on without.
+const OPENINGS: &[(&str, &[&str], usize)] = &[
+    (
+        "go-redis 9.23, RESP3",
+        &[
+            "hello 3 auth default s3cret setname me",
+            "client setname me",
+            "client maint_notifications on moving-endpoint-type internal-ip",
+            "client setinfo LIB-NAME go-redis(,go1.26.8)",
+            "client setinfo LIB-VER 9.23.0",
+            "ping",
+        ],
+        1,
+    ),
+    (
+        "go-redis 9.23, RESP2",
+        &["hello 2 auth default s3cret setname me", "client setname me", "client setinfo LIB-VER 9.23.0", "ping"],
+        0,
+    ),
+    (
+        "ioredis 6.0",
+        &[
+            "hello 3 AUTH default s3cret",
+            "client setname me",
+            "client SETINFO LIB-VER 6.0.0",
+            "client SETINFO LIB-NAME ioredis",
+            "info",
+        ],
+        0,
+    ),
+    (
+        "node-redis 6.3, RESP2",
+        &[
+            "AUTH default s3cret",
+            "CLIENT SETNAME me",
+            "CLIENT SETINFO LIB-VER 6.3.1",
+            "CLIENT SETINFO LIB-NAME node-redis",
+        ],
+        0,
+    ),
+    (
+        "node-redis 6.3, RESP3",
+        &[
+            "HELLO 3 AUTH default s3cret SETNAME me",
+            "CLIENT SETINFO LIB-NAME node-redis",
+            "CLIENT MAINT_NOTIFICATIONS ON moving-endpoint-type external-ip",
+        ],
+        1,
+    ),
+    (
+        "Jedis 6.0",
+        &[
+            "AUTH s3cret",
+            "HELLO 3",
+            "CLIENT SETNAME me",
+            "CLIENT SETINFO LIB-NAME jedis",
+            "CLIENT SETINFO LIB-VER 6.0.0",
+        ],
+        0,
+    ),
+    (
+        "Lettuce 6.5",
+        &[
+            "HELLO 3 AUTH default s3cret SETNAME me",
+            "CLIENT SETINFO lib-name Lettuce",
+            "CLIENT SETINFO lib-ver 6.5.5.RELEASE/cb02888",
+        ],
+        0,
+    ),
+];
+
+#[test]
+fn clients_of_other_languages_are_let_begin_as_they_do() {
+    let file = ConfigFile::new("resp-openings", "resp: { password: s3cret }\nrules: []");
+    let server = start(&["--config", file.path()]);
+    for (name, opening, refused) in OPENINGS {
+        let mut client = Client::connect(&server);
+        let packed = |line: &str| {
+            let mut words = line.split(' ');
+            let mut command = redis::cmd(words.next().unwrap_or_default());
+            words.for_each(|word| _ = command.arg(word));
+            command.get_packed_command()
+        };
+        let all: Vec<u8> = opening.iter().chain(&["ECHO over"]).flat_map(|line| packed(line)).collect();
+        client.send(all);
+        let answers = client.read_until("$4\r\nover\r\n");
+        let errors = answers.split("\r\n").filter(|line| line.starts_with('-')).count();
+        assert_eq!(errors, *refused, "{name}: {answers}");
+        client.send(packed("CL.THROTTLE key 15 30 60"));
+        assert!(client.read_until(":-1\r\n:2\r\n").contains(":16\r\n"), "{name}");
+        client.send(packed("DEL key"));
+        client.expect(":1\r\n");
+    }
 }

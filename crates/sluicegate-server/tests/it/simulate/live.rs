@@ -1,10 +1,13 @@
 //! The same requests against a live server: by limits that no time of a test can refill, so that both must agree.
 
-use serde_json::json;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use sluicegate_testkit::browser::Browser;
 
 use super::Folder;
 use crate::client::ask_with;
-use crate::server::Server;
+use crate::server::{PATIENCE, Server, sluicegate};
 
 const RULES: &str = "
 trusted_proxies: [127.0.0.0/8]
@@ -16,7 +19,9 @@ rules:
   - name: everybody
     per: global
     cost: 2
-    limits: [ { algorithm: sliding_window, limit: 141, window: 365d } ]
+    limits:
+      - { algorithm: sliding_window, limit: 141, window: 365d }
+      - { algorithm: fixed_window, limit: 139, window: 3650d }
   - name: writers
     match: { method: POST }
     mode: shadow
@@ -46,4 +51,69 @@ fn a_live_server_says_the_same_to_the_same_requests() {
     let report = folder.json(&["--log", "-"], log.as_bytes());
     assert_eq!((&report["allowed"], &report["denied"]), (&json!(allowed), &json!(denied)), "{report}");
     assert!(allowed > 10 && denied > 10, "{report}");
+
+    // What the server counted is the same once more, rule by rule.
+    let admin = format!("http://{}/", server.address("admin"));
+    let page = folder.path("report.html");
+    let arguments = ["--from-admin", &admin, "--json", "--report", page.to_str().expect("text")];
+    let started = Instant::now();
+    let counted = loop {
+        let (code, stdout, stderr) = from_admin("", &arguments);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+        let counted: Value = serde_json::from_str(&stdout).expect("JSON");
+        if counted["requests"] == report["requests"] {
+            break counted;
+        }
+        assert!(started.elapsed() < PATIENCE, "{counted}");
+        std::thread::yield_now();
+    };
+    for part in ["requests", "allowed", "denied", "rules"] {
+        assert_eq!(counted[part], report[part], "{part}");
+    }
+    assert_eq!(counted["mostDenied"][0]["tenant"], "default", "{counted}");
+    shows_in_a_browser(page.to_str().expect("text"));
+    let (_, text, _) = from_admin("", &arguments[..2]);
+    assert!(text.starts_with(&format!("120 requests, {allowed} allowed, {denied} denied (")), "{text}");
+}
+
+/// Runs `simulate` with this admin token: exit code, standard output, standard error.
+fn from_admin(token: &str, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = sluicegate(&["simulate"]);
+    let output = command.args(arguments).env("SLUICEGATE_ADMIN_TOKEN", token).output().expect("the binary starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
+}
+
+fn shows_in_a_browser(path: &str) {
+    let mut browser = Browser::start();
+    let mut page = browser.page();
+    page.open(&format!("file://{path}"));
+    let shown = page.evaluate("document.body.innerText");
+    let shown = shown.as_str().expect("text");
+    for part in ["What these limits did", "Rule everybody", "192.0.2.", "From "] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    assert_eq!(page.requests().len(), 1);
+    assert_eq!(page.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn who_asks_a_server_needs_its_token_and_its_address() {
+    let server = Server::start_with(&[("SLUICEGATE_ADMIN_TOKEN", "canary-token")], &[]);
+    let admin = format!("http://{}", server.address("admin"));
+    let (code, _, stderr) = from_admin("wrong", &["--from-admin", &admin]);
+    assert!(code == 2 && stderr.contains("put a token that may read into SLUICEGATE_ADMIN_TOKEN"), "{stderr}");
+    let (code, stdout, _) = from_admin("canary-token", &["--from-admin", &admin]);
+    assert!(code == 0 && stdout.contains("has not run for 10 s yet"), "{stdout}");
+
+    let api = format!("http://{}", server.address("api"));
+    let (code, _, stderr) = from_admin("canary-token", &["--from-admin", &api]);
+    assert!(code == 2 && stderr.contains("the server answered 404"), "{stderr}");
+    drop(server);
+    let (code, _, stderr) = from_admin("canary-token", &["--from-admin", &admin]);
+    assert!(code == 2 && stderr.contains("`--from-admin URL` names another place"), "{stderr}");
+    for arguments in [&["--from-admin", "x", "--log", "-"][..], &["--from-admin", "x", "--suggest"], &[]] {
+        assert_eq!(from_admin("", arguments).0, 2, "{arguments:?}");
+    }
+    assert!(!stderr.contains("canary"));
 }

@@ -3,25 +3,37 @@
 use super::problem::{Place, Wrong};
 use super::reader::Reader;
 use super::section::Section;
+use super::window::{self, Window};
 use super::{all, value};
 use crate::rules::{LIMITS_PER_RULE_MAX, Limits};
 use sluicegate_core::algorithm::Algorithm as _;
 use sluicegate_core::algorithm::token_bucket::CREDIT_TTL_DEFAULT;
 use sluicegate_core::quota::UNITS_MAX;
-use sluicegate_core::{Align, FixedWindow, Micros, Quota, QuotaError, SlidingCounter, SlidingWindow, TokenBucket};
+use sluicegate_core::{Align, FixedWindow, Quota, QuotaError, SlidingCounter, SlidingWindow, TokenBucket};
 use std::collections::HashMap;
 
 /// The word for no limits at all.
 pub const UNLIMITED: &str = "unlimited";
 /// The keys of a limit, whatever its algorithm.
-pub const LIMIT_KEYS: &[&str] =
-    &["algorithm", "name", "capacity", "refill", "credits", "credit_ttl", "limit", "window", "align"];
+pub const LIMIT_KEYS: &[&str] = &[
+    "algorithm",
+    "name",
+    "capacity",
+    "refill",
+    "credits",
+    "credit_ttl",
+    "limit",
+    "window",
+    "align",
+    "timezone",
+    "anchor",
+];
 /// The keys of a token bucket.
 pub const TOKEN_BUCKET_KEYS: &[&str] = &["algorithm", "name", "capacity", "refill", "credits", "credit_ttl"];
 /// The keys of a sliding window and of a sliding counter.
 pub const SLIDING_KEYS: &[&str] = &["algorithm", "name", "limit", "window"];
 /// The keys of a fixed window.
-pub const FIXED_WINDOW_KEYS: &[&str] = &["algorithm", "name", "limit", "window", "align"];
+pub const FIXED_WINDOW_KEYS: &[&str] = &["algorithm", "name", "limit", "window", "align", "timezone", "anchor"];
 /// Where the windows of a fixed window may start.
 pub const ALIGNS: &[(&str, Align)] = &[("epoch", Align::Epoch), ("key", Align::Key)];
 
@@ -87,9 +99,9 @@ fn read_in_vain(section: &Section<'_>) -> Option<Quota> {
     for key in ["credits", "limit"] {
         section.get(key).and_then(|units| units.integer(0..=UNITS_MAX));
     }
-    for key in ["credit_ttl", "window"] {
-        section.get(key).and_then(Reader::duration);
-    }
+    section.get("credit_ttl").and_then(Reader::duration);
+    section.get("window").and_then(Reader::window);
+    section.get("timezone").and_then(|zone| zone.text_as(window::timezone));
     section.get("refill").and_then(Reader::rate);
     section.get("align").and_then(|align| align.choice(ALIGNS));
     None
@@ -108,29 +120,37 @@ fn token_bucket(section: &Section<'_>) -> Option<Quota> {
 }
 
 fn sliding_window(section: &Section<'_>) -> Option<Quota> {
-    let (limit, window) = limit_and_window(section)?;
-    built(section, SlidingWindow::new(limit, window))
+    let (limit, window) = limit_and_window(section, window::length);
+    built(section, SlidingWindow::new(limit?, window?))
 }
 
 fn sliding_counter(section: &Section<'_>) -> Option<Quota> {
-    let (limit, window) = limit_and_window(section)?;
-    built(section, SlidingCounter::new(limit, window))
+    let (limit, window) = limit_and_window(section, window::length);
+    built(section, SlidingCounter::new(limit?, window?))
 }
 
 fn fixed_window(section: &Section<'_>) -> Option<Quota> {
+    let (limit, window) = limit_and_window(section, |window| window.window());
+    if let Some(Window::Calendar(window)) = window {
+        let calendar = window::calendar(section, window);
+        return built(section, FixedWindow::on_calendar(limit?, calendar?));
+    }
     let align = section.optional("align", Align::default(), |align| align.choice(ALIGNS));
-    let (limit, window) = limit_and_window(section)?;
-    built(section, FixedWindow::new(limit, window, align?))
+    let Some(Window::Length(window)) = window else { return None };
+    window::refuse_calendar(section);
+    built(section, FixedWindow::new(limit?, window, align?))
 }
 
-fn limit_and_window(section: &Section<'_>) -> Option<(u64, Micros)> {
+/// The limit, and what `read` makes of the window.
+fn limit_and_window<T>(
+    section: &Section<'_>,
+    read: impl FnOnce(&Reader<'_>) -> Option<T>,
+) -> (Option<u64>, Option<T>) {
     let limit = section
         .required("limit", "say how many units pass within the window, for example limit: 1000")
         .and_then(|limit| limit.integer(0..=UNITS_MAX));
-    let window = section
-        .required("window", "say how long the window is, for example window: 1h")
-        .and_then(Reader::duration);
-    limit.zip(window)
+    let window = section.required("window", "say how long the window is, for example window: 1h").and_then(read);
+    (limit, window)
 }
 
 /// The quota, unless its numbers do not go together.

@@ -8,6 +8,7 @@ use super::problem::{Place, Problem, Problems, Report, Wrong, shown};
 use super::section::{Pair, Section};
 use super::suggest::with_closest;
 use super::tree::{self, Entry, Kind, Meaning, Node, Scalar};
+use super::window::{self, Window};
 use super::{all, value};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -213,6 +214,12 @@ impl<'d> Reader<'d> {
     #[must_use]
     pub fn duration(&self) -> Option<sluicegate_core::Micros> {
         self.scalar_as("a duration", value::duration)
+    }
+
+    /// A length of time, or windows of a calendar.
+    #[must_use]
+    pub fn window(&self) -> Option<Window> {
+        self.scalar_as("a window", window::window)
     }
 
     /// How long a store may take.

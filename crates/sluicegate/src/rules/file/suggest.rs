@@ -11,7 +11,8 @@ pub(super) fn with_closest(word: &str, known: &[&str], remedy: &str) -> String {
 /// Of `known`, the word that is closest to `word`, if it is close enough to be a slip of the finger.
 fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let word: Vec<char> = word.chars().take(WORD_CHARS_MAX).map(|each| each.to_ascii_lowercase()).collect();
-    let distance_to = |candidate: &str| distance(&word, &candidate.chars().collect::<Vec<_>>());
+    let lower = |each: char| each.to_ascii_lowercase();
+    let distance_to = |candidate: &str| distance(&word, &candidate.chars().map(lower).collect::<Vec<_>>());
     let (distance, candidate) = known.iter().map(|&each| (distance_to(each), each)).min_by_key(|pair| pair.0)?;
     (distance <= 1.max(candidate.len() / 3)).then_some(candidate)
 }

@@ -51,7 +51,7 @@ impl MemoryStore {
         newcomers: Newcomers,
     ) -> Result<Verdicts, Full> {
         let slots = self.slots(charges, now, newcomers);
-        let mut locked = self.lock(&slots);
+        let mut locked = self.lock(shards_of(&slots));
         let outcomes = self.outcomes(&slots, &locked);
         let votes = || slots.iter().zip(&outcomes).map(|(slot, outcome)| (slot.group, *outcome));
         let is_allowed = is_allowed(votes());
@@ -83,7 +83,7 @@ impl MemoryStore {
         newcomers: Newcomers,
     ) -> Result<(), Full> {
         let slots = self.slots(charges, now, newcomers);
-        let mut locked = self.lock(&slots);
+        let mut locked = self.lock(shards_of(&slots));
         let charged: SmallVec<[bool; 4]> = slots.iter().map(|slot| !slot.charge.cost.is_zero()).collect();
         self.make_room(&slots, &charged, &mut locked, now, newcomers)?;
         for (slot, _) in slots.iter().zip(&charged).filter(|(_, charged)| **charged) {
@@ -216,9 +216,9 @@ impl MemoryStore {
         shard.state(digest, self.born).is_none()
     }
 
-    /// Locks the shards of all slots, in ascending order.
-    pub(super) fn lock(&self, slots: &Slots<'_>) -> Locked<'_> {
-        let mut indices: SmallVec<[usize; 4]> = slots.iter().map(|slot| slot.shard).collect();
+    /// Locks these shards, in ascending order.
+    pub(super) fn lock(&self, indices: impl Iterator<Item = usize>) -> Locked<'_> {
+        let mut indices: SmallVec<[usize; 4]> = indices.collect();
         indices.sort_unstable();
         indices.dedup();
         indices.into_iter().map(|index| (index, self.shards[index].0.lock())).collect()
@@ -237,7 +237,12 @@ impl Digest {
     }
 }
 
-fn shard_at<'l>(locked: &'l Locked<'_>, index: usize) -> &'l Shard {
+/// The shards of all slots.
+pub(super) fn shards_of(slots: &Slots<'_>) -> impl Iterator<Item = usize> {
+    slots.iter().map(|slot| slot.shard)
+}
+
+pub(super) fn shard_at<'l>(locked: &'l Locked<'_>, index: usize) -> &'l Shard {
     let place = locked.partition_point(|(each, _)| *each < index);
     &locked[place].1
 }

@@ -58,6 +58,21 @@ impl Shard {
         self.table.find_mut(digest.0, |entry| entry.digest == digest).map(|entry| &mut entry.packed)
     }
 
+    /// The word under `digest` and its place, which stays what it is while the shard is locked and no key comes or goes.
+    #[inline]
+    pub(super) fn bucket(&self, digest: Digest) -> Option<(usize, Packed)> {
+        let bucket = self.table.find_bucket_index(digest.0, |entry| entry.digest == digest)?;
+        self.table.get_bucket(bucket).map(|entry| (bucket, entry.packed))
+    }
+
+    /// Replaces the word at a place.
+    #[inline]
+    pub(super) fn replace(&mut self, bucket: usize, packed: Packed) {
+        if let Some(entry) = self.table.get_bucket_mut(bucket) {
+            entry.packed = packed;
+        }
+    }
+
     /// Takes the state out for a change; [`Shard::put`] brings it back. The key keeps its place.
     pub(super) fn take(&mut self, digest: Digest, born: Timestamp) -> Option<State> {
         let entry = self.table.find(digest.0, |entry| entry.digest == digest)?;

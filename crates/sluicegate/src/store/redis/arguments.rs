@@ -6,7 +6,7 @@ use super::plan::Plan;
 use crate::store::Charge;
 use crate::store::key::Digest;
 use sluicegate_core::decision::Group;
-use sluicegate_core::{Algorithm, Cost, FixedWindow, Quota, Timestamp, TokenBucket};
+use sluicegate_core::{Algorithm, Calendar, Cost, FixedWindow, Quota, Timestamp, TokenBucket};
 use smallvec::SmallVec;
 use std::io::Write;
 use std::num::NonZeroU32;
@@ -66,6 +66,10 @@ pub(super) struct Message<'a> {
     pub(super) arguments: SmallVec<[Word; 2]>,
     pub(super) limits: SmallVec<[Limit<'a>; 2]>,
     pub(super) decisions: SmallVec<[Question; 1]>,
+    /// About what time it is where this is read.
+    about: Timestamp,
+    /// What is said of limits with a calendar: which limit, where, and which argument that is.
+    dated: Vec<(usize, Place, usize)>,
 }
 
 /// One decision that is asked for.
@@ -89,8 +93,8 @@ pub(super) struct Limit<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Nothing yet.
-    pub(super) fn new(encoder: &'a KeyEncoder) -> Self {
+    /// Nothing yet, to be read at about this time.
+    pub(super) fn new(encoder: &'a KeyEncoder, about: Timestamp) -> Self {
         Self {
             encoder,
             keys: SmallVec::new(),
@@ -99,6 +103,21 @@ impl<'a> Message<'a> {
             arguments: SmallVec::new(),
             limits: SmallVec::new(),
             decisions: SmallVec::new(),
+            about,
+            dated: Vec::new(),
+        }
+    }
+
+    /// True if what it says depends on when it is read.
+    pub(super) fn is_dated(&self) -> bool {
+        !self.dated.is_empty()
+    }
+
+    /// Says the same anew, to be read at about this time.
+    pub(super) fn date(&mut self, about: Timestamp) {
+        self.about = about;
+        for (limit, place, argument) in &self.dated {
+            self.arguments[*argument] = self.limits[*limit].argument(*place, about);
         }
     }
 
@@ -147,7 +166,11 @@ impl<'a> Message<'a> {
         for (index, quota) in quotas.iter().enumerate() {
             let seed = if has_phase(quota) { seed(&self.keys[key]) } else { 0 };
             let limit = Limit { quota, cost, group, seed };
-            self.arguments.push(limit.argument(Place { key, last_key: self.last_key, index }));
+            let place = Place { key, last_key: self.last_key, index };
+            if calendar_of(quota).is_some() {
+                self.dated.push((self.limits.len(), place, self.arguments.len()));
+            }
+            self.arguments.push(limit.argument(place, self.about));
             self.last_key = key;
             self.limits.push(limit);
         }
@@ -171,7 +194,7 @@ pub(super) fn undo<'a>(
     let mut arguments = vec![Operation::Undo(charged_at).argument(1)];
     arguments.extend(limits.into_iter().map(|(index, quota, cost)| {
         let limit = Limit { quota, cost, group: Group::Enforced, seed: 0 };
-        limit.argument(Place { key: 0, last_key: 0, index })
+        limit.argument(Place { key: 0, last_key: 0, index }, charged_at)
     }));
     arguments
 }
@@ -184,8 +207,16 @@ fn has_phase(quota: &Quota) -> bool {
     }
 }
 
+/// The calendar that the windows of this limit are of.
+fn calendar_of(quota: &Quota) -> Option<&Calendar> {
+    match quota {
+        Quota::FixedWindow(window) => window.calendar(),
+        _ => None,
+    }
+}
+
 /// Where a limit is, and where the limit was that was said before it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Place {
     key: usize,
     last_key: usize,
@@ -206,7 +237,7 @@ impl Place {
 }
 
 impl Limit<'_> {
-    fn argument(&self, place: Place) -> Word {
+    fn argument(&self, place: Place, about: Timestamp) -> Word {
         let mut text = Word::new();
         match self.quota {
             Quota::TokenBucket(bucket) => self.write_bucket(&mut text, bucket, place),
@@ -221,10 +252,7 @@ impl Limit<'_> {
                     [self.cost.units(), counter.limit(), counter.window().as_micros() / 1_000],
                 );
             }
-            Quota::FixedWindow(window) => {
-                self.write_head(&mut text, b'f', place);
-                write_numbers(&mut text, fixed_numbers(window, self.cost, self.seed));
-            }
+            Quota::FixedWindow(window) => self.write_window(&mut text, window, place, about),
             // An algorithm that the script does not know: it refuses the call instead of guessing.
             _ => self.write_head(&mut text, b'?', place),
         }
@@ -238,6 +266,19 @@ impl Limit<'_> {
             Group::Enforced => text.push(b'e'),
             // Writing to memory cannot fail.
             Group::Shadow(number) => drop(write!(text, "{number}")),
+        }
+    }
+
+    /// The server's clock decides in which window it is, so it is told of several.
+    fn write_window(&self, text: &mut Word, window: &FixedWindow, place: Place, about: Timestamp) {
+        let (cost, limit) = (self.cost.units(), window.limit());
+        if let Some(calendar) = window.calendar() {
+            self.write_head(text, b'm', place);
+            write_numbers(text, [cost, limit]);
+            write_numbers(text, calendar.around(about).map(Timestamp::as_micros));
+        } else {
+            self.write_head(text, b'f', place);
+            write_numbers(text, [cost, limit, window.window().as_micros(), window.phase(self.seed).as_micros()]);
         }
     }
 
@@ -262,10 +303,6 @@ impl Limit<'_> {
             write_numbers(text, [bucket.parts_per_micro(), cost, cost_parts, full, full_parts]);
         }
     }
-}
-
-fn fixed_numbers(window: &FixedWindow, cost: Cost, seed: u64) -> [u64; 4] {
-    [cost.units(), window.limit(), window.window().as_micros(), window.phase(seed).as_micros()]
 }
 
 /// How long `tokens` last: whole microseconds and parts of one. They are no more than the bucket holds, so it is at

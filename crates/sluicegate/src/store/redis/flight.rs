@@ -36,6 +36,8 @@ pub(super) type Waiting = Mutex<Queue<Arc<Plan>, Caller>>;
 #[derive(Debug)]
 pub(super) struct Caller {
     answer: oneshot::Sender<Told>,
+    /// When it was for the caller that it asked.
+    now: Timestamp,
     deadline: Instant,
 }
 
@@ -80,7 +82,7 @@ impl<D: Deliver> Request<'_, '_, D> {
         let store = self.store;
         let way = store.way_of(self.charges);
         let (answer, told) = oneshot::channel();
-        let caller = Caller { answer, deadline: self.deadline };
+        let caller = Caller { answer, now: self.now, deadline: self.deadline };
         let joined = store.waiting[way]
             .lock()
             .join(digest(self.charges), caller, || Arc::new(Plan::new(&store.encoder, self.charges)));
@@ -158,15 +160,16 @@ impl<D: Deliver> Flight<D> {
         plans: &'p [Arc<Plan>],
         sent: Sent,
     ) -> Result<Findings<'p>, Trouble> {
-        let mut message = Message::new(&store.encoder);
+        let callers = || self.batch.iter().flat_map(|group| &group.waiters);
+        let now = callers().map(|caller| caller.now).max().unwrap_or_default();
+        let mut message = Message::new(&store.encoder, store.dates.about(now));
         for (group, plan) in self.batch.iter().zip(plans) {
             let waiting = u32::try_from(group.waiters.len()).unwrap_or(u32::MAX);
             let ahead = store.ask_ahead(group.digest, plan, sent);
             message.add_planned(waiting.saturating_add(ahead), plan);
         }
-        let deadlines = self.batch.iter().flat_map(|group| &group.waiters).map(|caller| caller.deadline);
-        let deadline = deadlines.max().unwrap_or_else(Instant::now);
-        store.say(&script::CHARGE, &message, deadline).await
+        let deadline = callers().map(|caller| caller.deadline).max().unwrap_or_else(Instant::now);
+        store.say(&script::CHARGE, &mut message, deadline).await
     }
 
     /// Tells a group what was decided. What nobody there needs any more is for the next in line, and then for those who
@@ -297,7 +300,11 @@ mod tests {
         let join = || {
             let (answer, told) = oneshot::channel();
             let plan = || Arc::new(Plan::new(&store.encoder, &charges));
-            let joined = store.waiting[0].lock().join(digest(&charges), Caller { answer, deadline }, plan);
+            let joined = store.waiting[0].lock().join(
+                digest(&charges),
+                Caller { answer, now: Timestamp::default(), deadline },
+                plan,
+            );
             (joined, told)
         };
         let (Joined::Goes(batch), first) = join() else { panic!("nobody else flies") };

@@ -130,7 +130,7 @@ mod tests {
         let subject = Subject { tenant: None, identity: Some(Identity::Named("alice")), address: None };
         let key = Key { space: &space, subject };
         let charges = [Charge { key, quotas: &quotas, cost: Cost::ONE, group: Group::Enforced, lease: None }];
-        let mut message = Message::new(&encoder);
+        let mut message = Message::new(&encoder, Timestamp::default());
         message.add_times(NonZeroU32::new(times).unwrap(), &charges);
         let answer = Answer { now: Timestamp::now(3_600_000_000), body: body.as_bytes().to_vec() };
         let findings = Findings::read(&answer, &message).map_err(|trouble| format!("{trouble:?}"))?;

@@ -57,6 +57,13 @@ impl<'a> Findings<'a> {
             let body = answer.body.escape_ascii().to_string();
             Trouble::with_server(ErrorClass::Protocol, Ran::Unknown, format!("{what} in the reply {body:.200}"))
         };
+        if answer.is_outdated() {
+            // Nothing was done, twice: its clock went a window further while it was asked.
+            return Err(Trouble::with_call(
+                ErrorClass::Protocol,
+                "the server's clock is in another window each time",
+            ));
+        }
         let mut words = answer.body.split(|byte| *byte == b' ');
         let damaged = words.next().and_then(number).ok_or_else(|| nonsense("no count"))?;
         let mut decisions = SmallVec::with_capacity(message.decisions.len());

@@ -84,7 +84,7 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
                 return self.act_apart(operation, parts).await;
             }
         }
-        let mut message = Message::new(&self.store.encoder);
+        let mut message = self.message();
         message.add(operation, self.charges);
         let Findings { now, decisions, .. } = match self.say(message).await {
             Err(trouble) if trouble.is_of_company() => {
@@ -106,10 +106,19 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         }
     }
 
+    /// A message for whose clock counts.
+    pub(super) fn message(&self) -> Message<'r> {
+        let about = match self.store.clock {
+            Whose::Servers => self.store.dates.about(self.now),
+            Whose::Callers => self.now,
+        };
+        Message::new(&self.store.encoder, about)
+    }
+
     /// One call, and what it found.
     pub(super) async fn say<'m>(&self, mut message: Message<'m>) -> Result<Findings<'m>, Trouble> {
         let script = self.script(&mut message);
-        self.store.say(script, &message, self.deadline).await
+        self.store.say(script, &mut message, self.deadline).await
     }
 
     /// The script that reads the message, which is told the time if the caller's counts.

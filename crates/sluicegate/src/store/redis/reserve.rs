@@ -15,7 +15,7 @@
 //! The verdicts of a denied request say what they would have said had it been one call: limits that were charged and
 //! given back are shown as they were before. The instants of the parts differ by the time between the calls.
 
-use super::arguments::{Message, Operation};
+use super::arguments::Operation;
 use super::deliver::Deliver;
 use super::denials::Seen;
 use super::error::Trouble;
@@ -160,7 +160,7 @@ impl<'r, D: Deliver> Request<'r, '_, D> {
     }
 
     async fn ask_all(&self, questions: Vec<(Operation, Part)>) -> Result<Vec<Asked<'r>>, Trouble> {
-        let mut message = Message::new(&self.store.encoder);
+        let mut message = self.message();
         for (operation, part) in &questions {
             message.add(*operation, part.iter().map(|index| &self.charges[*index]));
         }

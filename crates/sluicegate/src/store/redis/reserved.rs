@@ -87,7 +87,7 @@ impl<D: Deliver> Request<'_, '_, D> {
     /// A call for every key, because one with several would be refused while their slot moves.
     fn undos(&self, part: Part, charged_at: Timestamp) -> Vec<Undo> {
         let undo = |part: Part| {
-            let mut message = Message::new(&self.store.encoder);
+            let mut message = Message::new(&self.store.encoder, charged_at);
             message.add(Operation::Undo(charged_at), part.iter().map(|index| &self.charges[*index]));
             let script = self.script(&mut message);
             Undo {

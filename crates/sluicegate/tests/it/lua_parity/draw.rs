@@ -1,11 +1,14 @@
 //! Operations drawn at random: limits from tiny to extreme, costs at every edge, clocks that stand, crawl and jump.
 
+use sluicegate::core::calendar::Run;
 use sluicegate::core::quota::UNITS_MAX;
 use sluicegate::core::{
-    Align, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp, TokenBucket,
-    Verdict,
+    Align, Calendar, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp,
+    TokenBucket, Verdict,
 };
+use sluicegate_testkit::conformance::START;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 /// A generator of numbers: small, seeded, the same everywhere.
 pub(crate) struct Draw(pub(crate) u64);
@@ -63,6 +66,9 @@ impl Draw {
 /// The index of buckets whose tokens last whole microseconds, which the script decides in shorter ways.
 pub(crate) const WHOLE: usize = 4;
 
+/// The index of windows of calendars, among which there are always some of one length, too.
+pub(crate) const CALENDAR: usize = 5;
+
 /// Limits of one algorithm, by its index.
 pub(crate) fn limits(draw: &mut Draw, algorithm: usize, count: usize) -> Vec<Quota> {
     let mut limits = Vec::new();
@@ -88,11 +94,35 @@ fn limit(draw: &mut Draw, algorithm: usize) -> Option<Quota> {
             let most = (((1 << 53) - 1) / (window.as_micros() / 1_000)).min(UNITS_MAX);
             SlidingCounter::new(limit(draw.units(most)), window).ok().map(Quota::from)
         }
+        CALENDAR if !draw.once_in(4) => {
+            let calendar = Arc::new(calendar(draw));
+            FixedWindow::on_calendar(limit(draw.units(UNITS_MAX)), calendar).ok().map(Quota::from)
+        }
         _ => {
             let align = if draw.once_in(3) { Align::Key } else { Align::Epoch };
             FixedWindow::new(limit(draw.units(UNITS_MAX)), window, align).ok().map(Quota::from)
         }
     }
+}
+
+/// A calendar with some windows around the instants that most operations are at.
+fn calendar(draw: &mut Draw) -> Calendar {
+    let hours = |hours: u64| Micros::from_secs(hours * 3_600);
+    let (count, is_long) = (1 + draw.below(40), draw.once_in(2));
+    let before = if is_long { hours(draw.below(count * 24)) } else { Micros::from_secs(draw.below(2 * count)) };
+    let start = Timestamp::from_micros(START.as_micros() / 1_000_000 * 1_000_000 - before.as_micros());
+    let mut start = *draw.of(&[start, start, start, Timestamp::default(), Timestamp::from_micros(1_000_000)]);
+    let mut runs = Vec::new();
+    for _ in 0..count {
+        let length = if is_long {
+            hours(*draw.of(&[23, 24, 24, 25, 672, 744]))
+        } else {
+            Micros::from_millis(1_000 + draw.below(3_000))
+        };
+        runs.push(Run { start, length });
+        start = Timestamp::from_micros(start.as_micros() + length.as_micros() * (1 + draw.below(3)));
+    }
+    Calendar::new("any", runs).unwrap()
 }
 
 fn bucket(draw: &mut Draw) -> Option<Quota> {
@@ -157,7 +187,10 @@ pub(crate) fn damage(draw: &mut Draw, key: &str) -> redis::Pipeline {
 /// The next instant, given what was just said about a limit.
 pub(crate) fn later(draw: &mut Draw, now: Timestamp, quota: &Quota, verdict: Option<&Verdict>) -> Timestamp {
     let window = quota.window().as_micros().max(1);
+    let calendar = if let Quota::FixedWindow(quota) = quota { quota.calendar() } else { None };
+    let end = calendar.map(|calendar| calendar.after(now).as_micros());
     let now = now.as_micros();
+    let end = end.unwrap_or((now / window + 1) * window);
     let retry = match verdict.map(|verdict| verdict.outcome) {
         Some(Outcome::Denied { retry_after }) => retry_after.as_micros(),
         _ => verdict.map_or(0, |verdict| verdict.reset_after.as_micros()),
@@ -170,7 +203,7 @@ pub(crate) fn later(draw: &mut Draw, now: Timestamp, quota: &Quota, verdict: Opt
         25..27 => now + retry.saturating_sub(1),
         27 => now + window,
         28 => now + draw.below(3 * window),
-        29 => (now / window + 1) * window - draw.below(2),
+        29 => end - draw.below(2),
         30..33 => now.saturating_sub(draw.below(20_000)),
         33 => now.saturating_sub(draw.below(3 * window)),
         34 => now.saturating_sub(draw.magnitude(Micros::PERIOD_MAX.as_micros())),

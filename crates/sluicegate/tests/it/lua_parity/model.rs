@@ -251,7 +251,9 @@ fn drained(limit: &Limit<'_>) -> State {
             State::SlidingCounter(SlidingCounterState { previous: 0, current: units, end })
         }
         Quota::FixedWindow(window) => {
-            State::FixedWindow(FixedWindowState { count: units, end: end(window.window()) })
+            let calendar = window.calendar().map(|calendar| calendar.after(limit.at));
+            let end = calendar.unwrap_or_else(|| end(window.window()));
+            State::FixedWindow(FixedWindowState { count: units, end })
         }
         _ => panic!("another algorithm"),
     }

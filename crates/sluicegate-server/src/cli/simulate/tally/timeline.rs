@@ -28,6 +28,18 @@ impl Timeline {
     /// Counts a request. Times never go back.
     #[inline]
     pub(crate) fn add(&mut self, at_micros: u64, is_allowed: bool) {
+        self.at(at_micros).add(is_allowed);
+    }
+
+    /// Counts several at once.
+    pub(crate) fn add_all(&mut self, at_micros: u64, count: Count) {
+        let step = self.at(at_micros);
+        *step = step.and(count);
+    }
+
+    /// The step of this time.
+    #[inline]
+    fn at(&mut self, at_micros: u64) -> &mut Count {
         let mut step = at_micros / self.width_micros;
         if self.steps.is_empty() {
             self.first = step;
@@ -40,7 +52,7 @@ impl Timeline {
         if place >= self.steps.len() {
             self.steps.resize(place + 1, Count::default());
         }
-        self.steps[place].add(is_allowed);
+        &mut self.steps[place]
     }
 
     /// Makes several steps one.

@@ -14,6 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::dial::Spoken;
+use crate::authorities;
 use crate::config::gateway::TlsSettings;
 
 /// The names of the protocols in ALPN.
@@ -157,8 +158,6 @@ fn given_roots(path: &Path) -> Result<RootCertStore, TlsFault> {
 }
 
 fn system_roots() -> Result<RootCertStore, TlsFault> {
-    let mut roots = RootCertStore::empty();
-    // A system may hold certificates that nobody can read; the others are good enough.
-    let (_, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let roots = authorities::system();
     if roots.is_empty() { Err(TlsFault::NoAuthorities) } else { Ok(roots) }
 }

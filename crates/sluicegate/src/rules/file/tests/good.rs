@@ -1,6 +1,7 @@
 //! What is read, and as what.
 
 use super::*;
+use crate::calendar::{Cycle, Weekday, Zone};
 use crate::rules::{Limits, Mode, OnStoreFailure, Per};
 use crate::store::{Lease, LeaseMode};
 use sluicegate_core::{Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, TokenBucket};
@@ -277,4 +278,34 @@ rules:
 ";
     let tiers: Vec<String> = read(text).unwrap().tiers().iter().map(ToString::to_string).collect();
     assert_eq!(tiers, ["free", "pro", "admin"]);
+}
+
+#[test]
+fn windows_of_a_calendar_are_those_of_its_zone() {
+    let quota = |keys: &str| {
+        let limit = format!("{{ algorithm: fixed_window, limit: 5, {keys} }}");
+        let set = read(format!("rules: [{{ name: a, limits: [{limit}] }}]"))
+            .unwrap_or_else(|problems| panic!("{problems}"));
+        quotas(&set.rules()[0].limits).remove(0)
+    };
+    let calendar = |zone, cycle| {
+        let calendar = Zone::named(zone).unwrap().calendar(cycle).unwrap();
+        Quota::from(FixedWindow::on_calendar(5, calendar).unwrap())
+    };
+    let cases = [
+        ("window: month", "UTC", Cycle::Month(1)),
+        ("window: month, anchor: 31, timezone: Europe/Berlin", "Europe/Berlin", Cycle::Month(31)),
+        ("window: week", "UTC", Cycle::Week(Weekday::Monday)),
+        (
+            "window: week, anchor: sunday, timezone: America/New_York",
+            "America/New_York",
+            Cycle::Week(Weekday::Sunday),
+        ),
+        ("window: \"day\", timezone: \"Asia/Kolkata\"", "Asia/Kolkata", Cycle::Day),
+        ("window: hour, timezone: Australia/Lord_Howe", "Australia/Lord_Howe", Cycle::Hour),
+    ];
+    for (keys, zone, cycle) in cases {
+        assert_eq!(quota(keys), calendar(zone, cycle), "{keys}");
+    }
+    assert_ne!(quota("window: day"), quota("window: 1d"));
 }

@@ -11,10 +11,13 @@
 --            l <key> <index> <group> <cost> <limit> <window µs>                                  a sliding window
 --            c <key> <index> <group> <cost> <limit> <window ms>                                 a sliding counter
 --            f <key> <index> <group> <cost> <limit> <window µs> <phase µs>                         a fixed window
+--            m <key> <index> <group> <cost> <limit> <boundary µs> <boundary µs> …          a window of a calendar
 --          <key> counts from 1; `+` is the key after that of the limit before. <index> is the limit's place under its
 --          key, one hexadecimal digit. <group> is `e` for enforced or the number of a shadow group. A bucket's cost above
---          its limit arrives as a length beyond anything it is believed to hold.
--- Reply    `<nonce> <now µs> late`, when nothing was done because it is too late. Otherwise
+--          its limit arrives as a length beyond anything it is believed to hold. The boundaries of a calendar are where
+--          one window ends and the next begins, all there are around the time that the caller believes it is here.
+-- Reply    `<nonce> <now µs> late`, when nothing was done because it is too late, and `<nonce> <now µs> outdated`, when
+--          nothing was done because now is before the first boundary, or fewer than two are after it. Otherwise
 --          `<nonce> <now µs> <damaged keys>` and for every limit a space, `+` if the cost fits or `-`, and its state,
 --          pulled back into range: before the charge, or after the refund, undo or reset. `charge <n>` means the same
 --          charge n times in a row. Before its limits stands ` x<k>`, how many of the n were admitted, and these are
@@ -34,7 +37,7 @@
 --            l<index><entries>,<base>,<window>:<entries>;   an entry is 7 bytes of time and 6 of the sum of all units
 --                                                           up to it, from <base>, modulo 2⁴⁸: the search is binary
 --            c<index><previous>,<current>,<end>,<window>;
---            f<index><count>,<end>,<phase>;
+--            f<index><count>,<end>,<phase>;                 also of a calendar, whose phase is 0
 --
 -- What must stay true:
 -- - A decision is all or nothing over its enforced limits; a shadow group is charged when the request passes and all of

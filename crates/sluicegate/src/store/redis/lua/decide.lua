@@ -89,6 +89,7 @@ local function reset(limits)
 end
 
 local all = decisions()
+if not all then return nonce .. ' ' .. now_shown .. ' outdated' end
 for index = 1, #KEYS do
   local key = loaded(index)
   if key.err then return key end

@@ -26,11 +26,21 @@ local function new_limit(kind, fields)
     }
   elseif kind == 'c' then
     return 'c', {cost = tonumber(a), limit = tonumber(b), millis = tonumber(c), window = c * 1000}
+  elseif kind == 'm' then
+    local boundaries = {tonumber(c), tonumber(d), tonumber(e)}
+    for each in string.gmatch(more, '%d+') do boundaries[#boundaries + 1] = tonumber(each) end
+    return 'f', {cost = tonumber(a), limit = tonumber(b), boundaries = boundaries, phase = 0}
   end
   return kind, {cost = tonumber(a), limit = tonumber(b), window = tonumber(c), phase = tonumber(d)}
 end
 
--- The decisions, each a list of limits with its operation.
+-- True if the boundaries do not tell where the window ends that now lies in, and where the next one does.
+local function is_outdated(limit)
+  local boundaries = limit.boundaries
+  return boundaries and (now < boundaries[1] or now >= boundaries[#boundaries - 1])
+end
+
+-- The decisions, each a list of limits with its operation. Nothing if a limit's calendar is of another time.
 local function decisions()
   local all, current, before = {}, nil, 0
   for index = 3, #ARGV do
@@ -38,6 +48,7 @@ local function decisions()
     if kind then
       local limit
       kind, limit = new_limit(kind, fields)
+      if is_outdated(limit) then return nil end
       before = key == '+' and before + 1 or tonumber(key)
       limit.algorithm, limit.key, limit.place = algorithm_of(kind), before, kind .. place
       limit.group, limit.is_free = group, limit.cost == 0 and (limit.cost_parts or 0) == 0

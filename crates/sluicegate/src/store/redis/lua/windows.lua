@@ -13,21 +13,47 @@ local function pulled_back(finish, window, at)
   return finish > window_end(at + believed(window), window) and window_end(at, window) + window
 end
 
--- Fixed windows. A limit has cost, limit, window and phase. A state is {count, end}, in time shifted by the phase.
+-- The first of the boundaries that is after an instant, and its place among them. Of what is before all of them, or after,
+-- nothing is told apart: that is over, or is pulled back before anybody looks at it.
+local function boundary_after(boundaries, at)
+  for index, each in ipairs(boundaries) do
+    if each > at then return each, index end
+  end
+  return boundaries[#boundaries], #boundaries
+end
+
+-- Fixed windows. A limit has cost, limit, phase, and window or, of a calendar, the boundaries around now. A state is
+-- {count, end}, in time shifted by the phase.
 function makers.f()
+  local function end_after(limit, at)
+    return limit.boundaries and boundary_after(limit.boundaries, at) or window_end(at, limit.window)
+  end
+
+  local function end_from(limit, finish)
+    return limit.boundaries and boundary_after(limit.boundaries, finish - 1) or boundary(finish, limit.window)
+  end
+
   local function live(limit, state)
     local at = now + limit.phase
     if state then
-      local finish = boundary(state[2], limit.window)
+      local finish = end_from(limit, state[2])
       if at < finish then return state[1], finish end
     end
-    return 0, window_end(at, limit.window)
+    return 0, end_after(limit, at)
   end
 
-  local function drained(limit) return {limit.limit, window_end(now + limit.phase, limit.window)} end
+  local function drained(limit) return {limit.limit, end_after(limit, now + limit.phase)} end
+
+  -- Of a calendar, the end of the next window is also the last that is believed.
+  local function too_far(limit, finish)
+    if not limit.boundaries then return pulled_back(finish, limit.window, now + limit.phase) end
+    local _, index = boundary_after(limit.boundaries, now)
+    local latest = limit.boundaries[index + 1]
+    return finish > latest and latest
+  end
 
   local function repair(limit, state)
-    local finish = pulled_back(state[2], limit.window, now + limit.phase)
+    local finish = too_far(limit, state[2])
     return finish and {state[1], finish}
   end
 
@@ -46,11 +72,11 @@ function makers.f()
   -- Another window never saw the charge.
   local function undo(limit, state, at)
     local count, finish = live(limit, state)
-    if finish ~= window_end(at + limit.phase, limit.window) then return state end
+    if finish ~= end_after(limit, at + limit.phase) then return state end
     return {max(count - limit.cost, 0), finish}
   end
 
-  local function kept(limit, state) return boundary(state[2], limit.window) - limit.phase end
+  local function kept(limit, state) return end_from(limit, state[2]) - limit.phase end
 
   local function decode(fields)
     local count, finish, phase = all_exact(match(fields, '^(%d+),(%d+),(%d+)$'))

@@ -7,9 +7,10 @@
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use sluicegate_core::SlidingCounter;
 use sluicegate_core::algorithm::sliding_window::{Entry as LogEntry, SlidingWindowState};
+use sluicegate_core::calendar::Run;
 use sluicegate_core::decision::{is_allowed, is_charged};
+use sluicegate_core::{Calendar, SlidingCounter};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,6 +67,16 @@ fn quota() -> impl Strategy<Value = Quota> {
         (limit(), window(), any::<bool>()).prop_map(|(limit, window, by_key)| {
             let align = if by_key { Align::Key } else { Align::Epoch };
             FixedWindow::new(limit, window, align).unwrap().into()
+        }),
+        (limit(), prop::collection::vec(1_000_u64..3_000, 1..20)).prop_map(|(limit, lengths)| {
+            let mut start = Timestamp::from_micros(NOW.as_micros() / 1_000 * 1_000);
+            let run = |millis| {
+                let run = Run { start, length: Micros::from_millis(millis) };
+                start = start.plus(run.length);
+                run
+            };
+            let calendar = Calendar::new("uneven", lengths.into_iter().map(run).collect::<Vec<_>>()).unwrap();
+            FixedWindow::on_calendar(limit, Arc::new(calendar)).unwrap().into()
         }),
     ]
 }

@@ -1,0 +1,97 @@
+//! What an HTTP request that is explained says of itself besides method and path: its host, header fields and the claims of
+//! its token. Nobody is believed here, since nothing is decided by it.
+
+use std::collections::BTreeMap;
+
+use axum::http::header::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use sluicegate::gate::Head;
+use sluicegate::path::Path;
+
+use super::Question;
+use crate::http::admin::body;
+use crate::problem::Problem;
+
+/// The most values of header fields, and of claims, in a question: more than the gateway lets pass in a request.
+const VALUES_MAX: usize = 128;
+
+/// One value or several.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum OneOrMany {
+    Text(String),
+    Texts(Vec<String>),
+}
+
+/// What a claim may be to be compared; of anything else a rule sees nothing.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Claim {
+    Text(String),
+    Texts(Vec<String>),
+    Whole(u64),
+    Truth(bool),
+}
+
+impl Claim {
+    fn texts(&self) -> Vec<String> {
+        match self {
+            Self::Text(text) => vec![text.clone()],
+            Self::Texts(texts) => texts.clone(),
+            Self::Whole(number) => vec![number.to_string()],
+            Self::Truth(truth) => vec![truth.to_string()],
+        }
+    }
+}
+
+/// Host, header fields and claims, as rules see them.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    pub(super) host: Option<String>,
+    pub(super) headers: HeaderMap,
+    /// Nothing for a request without a token.
+    pub(super) claims: Option<Vec<(String, String)>>,
+}
+
+impl Fields {
+    /// Those of a question about this path.
+    pub(super) fn new(question: &Question, path: &Path<'_>) -> Result<Self, Problem> {
+        let headers = headers(question.headers.as_ref())?;
+        let head = Head { method: "GET", path, authority: question.host.as_deref(), headers: &headers };
+        let host = head.host().map(std::borrow::Cow::into_owned);
+        let claims = question.claims.as_ref().map(claims).transpose()?;
+        Ok(Self { host, headers, claims })
+    }
+}
+
+fn headers(sent: Option<&BTreeMap<String, OneOrMany>>) -> Result<HeaderMap, Problem> {
+    let mut headers = HeaderMap::new();
+    for (name, values) in sent.into_iter().flatten() {
+        let bad = |what: &str| body::bad(format!("`headers`: {name:?} {what}")).field("headers");
+        let known = HeaderName::try_from(name).map_err(|_| bad("is not the name of a header field"))?;
+        let values = match values {
+            OneOrMany::Text(text) => std::slice::from_ref(text),
+            OneOrMany::Texts(texts) => texts,
+        };
+        for value in values {
+            let value = HeaderValue::from_str(value).map_err(|_| bad("has a value that no field can have"))?;
+            if headers.len() == VALUES_MAX {
+                return Err(too_many("headers"));
+            }
+            headers.append(known.clone(), value);
+        }
+    }
+    Ok(headers)
+}
+
+fn claims(sent: &BTreeMap<String, Claim>) -> Result<Vec<(String, String)>, Problem> {
+    let of_claim =
+        |(name, claim): (&String, &Claim)| claim.texts().into_iter().map(|text| (name.clone(), text)).collect();
+    let claims: Vec<Vec<(String, String)>> = sent.iter().map(of_claim).collect();
+    let claims = claims.concat();
+    if claims.len() > VALUES_MAX { Err(too_many("claims")) } else { Ok(claims) }
+}
+
+fn too_many(field: &'static str) -> Problem {
+    body::bad(format!("`{field}`: more than {VALUES_MAX} values; send those that rules look at")).field(field)
+}

@@ -1,0 +1,168 @@
+//! The Helm chart, rendered by Helm's own engine: what comes out is what Kubernetes takes, and what the real binary is started
+//! with, answers on, and reads.
+
+use super::*;
+use crate::client::ask_with;
+
+/// The Python with Helm in it that `cargo xtask test` has installed, beside the binary under test.
+fn python() -> PathBuf {
+    let target = PathBuf::from(env!("CARGO_BIN_EXE_sluicegate"));
+    target.ancestors().nth(2).expect("target/debug/sluicegate").join("tools/helm/bin/python")
+}
+
+/// Renders the chart: what came of it, or what Helm or Kubernetes object to.
+fn render(values: &Value) -> Result<Value, String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/deploy/helm.py");
+    let output = Command::new(python())
+        .arg(script)
+        .arg(deploy("helm/sluicegate"))
+        .arg(values.to_string())
+        .output()
+        .expect("Helm is installed; `cargo xtask test --only helm` does that");
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(serde_json::from_slice(&output.stdout).expect("JSON"))
+}
+
+/// Everything at once, and nothing that is not needed.
+fn variants() -> [Value; 3] {
+    [
+        json!({}),
+        json!({
+            "replicas": 3,
+            "store": {"existingSecret": {"name": "redis", "key": "url"}},
+            "database": {"existingSecret": {"name": "postgres"}},
+            "admin": {"existingSecret": {"name": "mine", "key": "word"}},
+            "listeners": {"resp": {"enabled": true}, "gateway": {"enabled": false}},
+            "serviceMonitor": {"enabled": true, "labels": {"team": "edge"}},
+            "restartOnChange": true,
+            "podAnnotations": {"a": "b"}, "podLabels": {"c": "d"}, "nodeSelector": {"e": "f"},
+            "env": [{"name": "G", "value": "h"}], "envFrom": [{"secretRef": {"name": "i"}}],
+            "imagePullSecrets": [{"name": "j"}],
+            "volumes": [{"name": "k", "emptyDir": {}}], "volumeMounts": [{"name": "k", "mountPath": "/k"}],
+            "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+        }),
+        json!({
+            "autoscaling": {"enabled": true},
+            "admin": {"token": "chosen-token"},
+            // Large numbers must not come out as floating point.
+            "config": {"tiers": ["pro"], "rules": [{"name": "large", "limits": [{"algorithm": "fixed_window", "limit": 12_345_678, "window": "1h"}]}]},
+        }),
+    ]
+}
+
+/// The object of this kind.
+fn object<'r>(rendered: &'r Value, kind: &str) -> &'r Value {
+    let objects = rendered["objects"].as_array().expect("a list");
+    objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("no {kind} in {rendered:#}"))
+}
+
+fn kinds(rendered: &Value) -> BTreeSet<&str> {
+    rendered["objects"].as_array().expect("a list").iter().filter_map(|object| object["kind"].as_str()).collect()
+}
+
+fn container(rendered: &Value) -> &Value {
+    &object(rendered, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+}
+
+#[test]
+fn helm_and_kubernetes_have_no_objection_and_nothing_is_there_that_was_not_asked_for() {
+    let always = ["ConfigMap", "Deployment", "Service"];
+    for (values, more) in variants().iter().zip([
+        &["Secret"][..],
+        &["PodDisruptionBudget", "ServiceMonitor"],
+        &["HorizontalPodAutoscaler", "PodDisruptionBudget", "Secret"],
+    ]) {
+        let rendered = render(values).expect("no objection");
+        assert_eq!(rendered["lint"]["errors"], json!([]), "{values}");
+        assert_eq!(kinds(&rendered), always.iter().chain(more).copied().collect(), "{values}");
+        let is_warned = rendered["notes"].as_str().expect("text").contains("each counts for itself");
+        assert_eq!(is_warned, values["autoscaling"]["enabled"] == true, "{}", rendered["notes"]);
+        assert_eq!(container(&rendered)["image"], json!(concat!("sluicegate:", env!("CARGO_PKG_VERSION"))));
+    }
+}
+
+#[test]
+fn a_value_that_does_not_exist_or_cannot_be_is_refused() {
+    for (values, named) in [
+        (json!({"replica": 2}), "replica"),
+        (json!({"replicas": "two"}), "replicas"),
+        (json!({"store": {"url": "mysql://h"}}), "url"),
+        (json!({"listeners": {"grpc": {"enabled": true, "port": 1}}}), "grpc"),
+        (json!({"adminPort": 0}), "adminPort"),
+        (json!({"terminationGracePeriodSeconds": 5}), "terminationGracePeriodSeconds"),
+    ] {
+        let refused = render(&values).expect_err("a mistake");
+        assert!(refused.contains("HelmValuesError") && refused.contains(named), "{values}: {refused}");
+    }
+}
+
+#[test]
+fn the_binary_accepts_the_file_and_the_arguments_and_answers_where_kubernetes_asks() {
+    for values in variants() {
+        let rendered = render(&values).expect("no objection");
+        let container = container(&rendered);
+        let file = object(&rendered, "ConfigMap")["data"]["sluicegate.yaml"].as_str().expect("a file");
+        let config = ConfigFile::new("deploy-helm", file);
+        passes(&mut sluicegate(&["validate", config.path()]));
+        let mount = &container["volumeMounts"][0]["mountPath"];
+        let path = format!("{}/sluicegate.yaml", mount.as_str().expect("a path"));
+        // As the pod starts it, but with the file where it is here, and on ports that are free here.
+        let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).expect("words");
+        let here = |word: &String| match word {
+            word if *word == path => config.path().to_owned(),
+            word if word.starts_with("0.0.0.0:") => "127.0.0.1:0".to_owned(),
+            word => word.clone(),
+        };
+        let here: Vec<String> = arguments.iter().map(here).collect();
+        assert!(here.contains(&config.path().to_owned()), "{arguments:?}");
+        let mut command = sluicegate(&here.iter().map(String::as_str).collect::<Vec<_>>());
+        command.env("SLUICEGATE_ADMIN_TOKEN", "token").env("SLUICEGATE_STORE", "memory");
+        let server = Server::start_command(command);
+        // Every port of the pod is one that the server listens on under that name, and the other way round.
+        let ports = container["ports"].as_array().expect("ports");
+        for port in ports {
+            let name = port["name"].as_str().expect("a name");
+            let option = arguments.iter().position(|word| *word == format!("--{name}")).expect("an option");
+            assert_eq!(arguments[option + 1], format!("0.0.0.0:{}", port["containerPort"]), "{name}");
+        }
+        let names: BTreeSet<&str> = ports.iter().filter_map(|port| port["name"].as_str()).collect();
+        assert_eq!(server.listeners().into_iter().collect::<BTreeSet<_>>(), names);
+        let service = object(&rendered, "Service")["spec"]["ports"].as_array().expect("ports");
+        assert_eq!(service.iter().filter_map(|port| port["targetPort"].as_str()).collect::<BTreeSet<_>>(), names);
+        // Probes bring no token, and need none.
+        for probe in ["livenessProbe", "readinessProbe"] {
+            let get = &container[probe]["httpGet"];
+            let port = get["port"].as_str().expect("a name");
+            let answer = ask(server.address(port), "GET", get["path"].as_str().expect("a path"));
+            assert_eq!(answer.status, 200, "{probe}: {answer:?}");
+        }
+        if kinds(&rendered).contains("ServiceMonitor") {
+            let endpoint = &object(&rendered, "ServiceMonitor")["spec"]["endpoints"][0];
+            let (port, path) =
+                (endpoint["port"].as_str().expect("text"), endpoint["path"].as_str().expect("text"));
+            let answer = ask_with(server.address(port), "GET", path, "authorization: Bearer token");
+            assert!(answer.status == 200 && answer.body.contains("sluicegate_build_info"), "{answer:?}");
+            let token = &container["env"][0]["valueFrom"]["secretKeyRef"];
+            assert_eq!(*token, endpoint["authorization"]["credentials"]);
+        }
+    }
+}
+
+#[test]
+fn the_pod_is_as_confined_as_the_unit_and_the_image() {
+    let rendered = render(&json!({})).expect("no objection");
+    let pod = &object(&rendered, "Deployment")["spec"]["template"]["spec"];
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], json!(true));
+    assert_eq!(pod["automountServiceAccountToken"], json!(false));
+    let confined = &container(&rendered)["securityContext"];
+    assert_eq!(
+        *confined,
+        json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}})
+    );
+    // Two releases that make up a token do not make up the same.
+    let token = |rendered: &Value| object(rendered, "Secret")["data"]["token"].as_str().expect("text").to_owned();
+    let other = render(&json!({})).expect("no objection");
+    assert!(token(&rendered).len() >= 64 && token(&rendered) != token(&other));
+}

@@ -1,0 +1,126 @@
+//! The short ways through the store: limits that all decide, and whose states are there and each fit a word. One look-up and
+//! one write for each; everything else takes the [long way](super::batch).
+//!
+//! Nothing is written before it is certain that the short way leads to the end, so that the long way can begin anew.
+
+use super::MemoryStore;
+use super::batch::{shard_at, shard_of};
+use super::packed::{Packed, Unpacked};
+use crate::store::key::Digest;
+use crate::store::{Charge, Verdicts};
+use sluicegate_core::decision::Group;
+use sluicegate_core::{Algorithm as _, Cost, Outcome, Quota, State, Timestamp, Verdict};
+use smallvec::SmallVec;
+
+/// The most limits for which the short way is taken: the room of everything that is kept on it.
+const LIMITS_MAX: usize = 4;
+
+/// One limit, and where its state is.
+struct Place<'a> {
+    quota: &'a Quota,
+    cost: Cost,
+    digest: Digest,
+    shard: usize,
+    /// The time by which the quota sees now.
+    at: Timestamp,
+}
+
+/// What one limit says, and the state that a charge would leave.
+struct Said {
+    verdict: Verdict,
+    before: State,
+    /// The place in the table of the shard, and the word that belongs there if all limits have room.
+    bucket: usize,
+    charged: Packed,
+}
+
+impl MemoryStore {
+    /// One limit: what nearly every request is.
+    #[inline]
+    pub(super) fn charge_in_place(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Verdict> {
+        let [charge] = charges else { return None };
+        let [quota] = charge.quotas else { return None };
+        let digest = charge.key.digest().of_limit(0, quota.algorithm_index());
+        let at = quota.aligned(now, digest.1);
+        let mut shard = self.shards[self.shard_index(digest)].0.lock();
+        let word = shard.word(digest)?;
+        let (packed, verdict) = match quota {
+            Quota::TokenBucket(quota) => {
+                let state = word.as_token_bucket(self.born)?;
+                let (state, verdict) = quota.decide(Some(state), charge.cost, at);
+                (Packed::token_bucket(&state?, self.born), verdict)
+            }
+            Quota::FixedWindow(quota) => {
+                let state = word.as_fixed_window(self.born)?;
+                let (state, verdict) = quota.decide(Some(state), charge.cost, at);
+                (Packed::fixed_window(&state?, self.born), verdict)
+            }
+            _ => return None,
+        };
+        // A state that has outgrown its word, even by a mere repair, takes the long way.
+        *word = packed?;
+        Some(verdict)
+    }
+
+    /// Several limits, all or nothing.
+    #[inline(never)]
+    pub(super) fn charge_several_in_place(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Verdicts> {
+        let places = self.places(charges, now)?;
+        let mut locked = self.lock(places.iter().map(|place| place.shard));
+        let mut all = SmallVec::<[Said; LIMITS_MAX]>::new();
+        for place in &places {
+            let (bucket, word) = shard_at(&locked, place.shard).bucket(place.digest)?;
+            all.push(place.said(bucket, word, self.born)?);
+        }
+        if all.iter().all(|said| said.verdict.outcome.is_allowed()) {
+            for (place, said) in places.iter().zip(&all) {
+                shard_of(&mut locked, place.shard).replace(said.bucket, said.charged);
+            }
+            return Some(all.iter().map(|said| said.verdict).collect());
+        }
+        places.iter().zip(&all).map(|(place, said)| place.uncharged(said)).collect()
+    }
+
+    /// Where the limits are, if the short way may lead there.
+    fn places<'a>(&self, charges: &'a [Charge<'a>], now: Timestamp) -> Option<SmallVec<[Place<'a>; LIMITS_MAX]>> {
+        let mut places = SmallVec::<[Place<'a>; LIMITS_MAX]>::new();
+        for charge in charges {
+            if charge.group != Group::Enforced || charge.cost.is_zero() {
+                return None;
+            }
+            let own = charge.key.digest();
+            for (index, quota) in charge.quotas.iter().enumerate() {
+                let digest = own.of_limit(index, quota.algorithm_index());
+                // One state that is asked twice: what the first leaves is what the second finds.
+                let is_twice = places.iter().any(|place| place.digest == digest);
+                if is_twice || places.len() == LIMITS_MAX {
+                    return None;
+                }
+                let (shard, at) = (self.shard_index(digest), quota.aligned(now, digest.1));
+                places.push(Place { quota, cost: charge.cost, digest, shard, at });
+            }
+        }
+        Some(places)
+    }
+}
+
+impl Place<'_> {
+    /// What the limit says to the state in this word.
+    #[inline]
+    fn said(&self, bucket: usize, word: Packed, born: Timestamp) -> Option<Said> {
+        let Unpacked::State(before) = word.unpack(born) else { return None };
+        let (after, verdict) = self.quota.decide(Some(before.clone()), self.cost, self.at);
+        Some(Said { verdict, before, bucket, charged: Packed::new(&after?, born)? })
+    }
+
+    /// What the limit says when another has no room: nothing is charged. A state that needs to be repaired takes the long way.
+    fn uncharged(&self, said: &Said) -> Option<Verdict> {
+        if self.quota.repair(&said.before, self.at).is_some() {
+            return None;
+        }
+        Some(match said.verdict.outcome {
+            Outcome::Allowed => self.quota.verdict(Outcome::Allowed, Some(&said.before), self.at),
+            _ => said.verdict,
+        })
+    }
+}

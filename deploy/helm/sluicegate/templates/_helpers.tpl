@@ -1,0 +1,35 @@
+{{/* The name of everything that belongs to this release. */}}
+{{- define "sluicegate.name" -}}
+{{- if contains "sluicegate" .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-sluicegate" (.Release.Name | trunc 41 | trimSuffix "-") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What pods are found by. It never changes. */}}
+{{- define "sluicegate.selector" -}}
+app.kubernetes.io/name: sluicegate
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "sluicegate.labels" -}}
+{{ include "sluicegate.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{/* The secret with the admin token: the one that was named, or ours. */}}
+{{- define "sluicegate.tokenSecret" -}}
+{{- .Values.admin.existingSecret.name | default (printf "%s-admin" (include "sluicegate.name" .)) -}}
+{{- end -}}
+
+{{- define "sluicegate.tokenKey" -}}
+{{- if .Values.admin.existingSecret.name -}}{{ .Values.admin.existingSecret.key }}{{- else -}}token{{- end -}}
+{{- end -}}
+
+{{/* Whether there can be more than one pod. */}}
+{{- define "sluicegate.isFleet" -}}
+{{- if or .Values.autoscaling.enabled (gt (int .Values.replicas) 1) -}}yes{{- end -}}
+{{- end -}}
