@@ -243,3 +243,27 @@ fn a_rule_that_is_not_among_the_busiest_is_found_by_its_name() {
     says(&mut page, "main", "not among the busiest");
     is_clean(&mut page, &server);
 }
+
+#[test]
+fn from_elsewhere_the_page_asks_who_is_there_until_it_knows() {
+    let Owned { server, _folder } = with_database();
+    let mut browser = Browser::start();
+    let mut page = browser.page();
+    page.look(WIDE);
+    // A name with a dot may be anybody's, so whoever comes by it counts as one from elsewhere.
+    let port = server.address("admin").port();
+    page.open(&format!("http://dashboard.localhost:{port}/"));
+    for token in ["not the token", "onlooker-token"] {
+        page.wait_for("document.activeElement?.id === 'token' && document.activeElement.value === ''");
+        says(&mut page, "#connection", "The admin token is needed");
+        // Not even one that was wrong is kept.
+        assert_eq!(page.evaluate("sessionStorage.length"), json!(0));
+        page.keep_picture(&picture("token"));
+        page.type_text(token);
+        page.press("Enter");
+    }
+    page.wait_for("document.querySelector('#connection').textContent === 'Live'");
+    says(&mut page, "main", "first");
+    assert_eq!(page.evaluate("document.querySelector('#forget').checkVisibility()"), json!(true));
+    is_clean_but(&mut page, &[401]);
+}
