@@ -81,7 +81,9 @@ impl Calendar {
     }
 
     /// The first boundary after `instant`: the end of the window that it lies in.
+    // Out of line, as the next ones, so that decisions by windows of one length stay short.
     #[must_use]
+    #[inline(never)]
     pub fn after(&self, instant: Timestamp) -> Timestamp {
         match self.run_at(instant) {
             Some(run) => run.last_until(instant).plus(run.length),
@@ -91,6 +93,7 @@ impl Calendar {
 
     /// `instant`, if it is a boundary, or else the first one after it.
     #[must_use]
+    #[inline(never)]
     pub fn at_or_after(&self, instant: Timestamp) -> Timestamp {
         match self.at_or_before(instant) {
             Some(boundary) if boundary == instant => boundary,

@@ -25,9 +25,11 @@ use crate::resp;
 use crate::rule_source::RuleSource;
 use crate::secret::Secret;
 use crate::store::ServerStore;
+use crate::telemetry::decision_log::DecisionLog;
 use crate::telemetry::history::{self, History};
 use crate::telemetry::tally::Totals;
 use crate::telemetry::watch::Watch;
+use crate::traces::Traces;
 
 /// The limiter of this server.
 pub(crate) type ServerLimiter = Limiter<ServerStore, SystemClock, Arc<Watch>>;
@@ -58,6 +60,10 @@ pub(crate) struct AppOptions {
     pub(crate) exemptions: Exemptions,
     /// Whether there is a listener on which requests may bring limits of their own.
     pub(crate) has_resp: bool,
+    /// What writes decisions down, if something does.
+    pub(crate) decision_log: Option<DecisionLog>,
+    /// What traces requests, if something does.
+    pub(crate) traces: Option<Traces>,
     /// How the rules are exchanged.
     pub(crate) reload: Reload,
     /// Where the rules come from.
@@ -77,6 +83,8 @@ impl Default for AppOptions {
             identify: Identify::new(vec![Source::Address]),
             exemptions: Exemptions::default(),
             has_resp: false,
+            decision_log: None,
+            traces: None,
             reload: Reload::default(),
             source: RuleSource::default(),
         }
@@ -98,6 +106,7 @@ struct Shared {
     history: History,
     reload: Reload,
     source: RuleSource,
+    traces: Option<Traces>,
 }
 
 impl App {
@@ -105,9 +114,11 @@ impl App {
     pub(crate) fn new(options: AppOptions, store: ServerStore, clock: SystemClock, instances: Instances) -> Self {
         let AppOptions { rules, memory, headers, admin_token, tokens, encoder, identify, exemptions, .. } =
             options;
-        let AppOptions { envoy_headers, has_resp, reload, source, .. } = options;
+        let AppOptions { envoy_headers, has_resp, decision_log, traces, reload, source, .. } = options;
         reload.started(clock.now());
-        let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now());
+        let watch = Watch::new(&rules, has_resp.then_some(resp::THROTTLE_SPACE), clock.now())
+            .with_decision_log(decision_log)
+            .with_spans(traces.as_ref().map(|traces| traces.spans(store.name())));
         let limiter = Limiter::new(rules, store, clock).observed(Arc::new(watch)).with_fallback(memory, instances);
         let (gate, history) = (Gate::new(limiter, identify), History::default());
         let tokens = Tokens::new(admin_token.as_ref(), tokens);
@@ -121,6 +132,7 @@ impl App {
             history,
             reload,
             source,
+            traces,
         }))
     }
 
@@ -174,6 +186,11 @@ impl App {
         &self.0.source
     }
 
+    /// What traces requests, if something does.
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.0.traces.as_ref()
+    }
+
     /// What was decided so far.
     pub(crate) fn totals(&self) -> Totals {
         self.limiter().observer().tally().totals()
@@ -199,7 +216,13 @@ impl App {
             steps.tick().await;
             let limiter = self.limiter();
             self.history().write(limiter.clock().now(), &limiter.observer().metrics().snapshot(), &self.totals());
+            self.tell_left_out();
         }
+    }
+
+    /// Tells of decisions that were left out of the decision log.
+    pub(crate) fn tell_left_out(&self) {
+        self.limiter().observer().decision_log().into_iter().for_each(DecisionLog::tell_left_out);
     }
 
     /// How many keys have their state in this process.
@@ -218,6 +241,8 @@ impl App {
             savings: limiter.store().savings(),
             leases: lease_bounds(limiter),
             reload: self.reload().status(),
+            spans: self.traces().map(Traces::counts),
+            left_out: limiter.observer().decision_log().map_or(0, DecisionLog::left_out_total),
             unauthorized: limiter.observer().callers().counts().collect(),
         };
         limiter.observer().metrics().text(&gauges)

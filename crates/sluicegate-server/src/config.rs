@@ -11,10 +11,13 @@ pub(crate) mod gateway;
 pub(crate) mod identity;
 pub(crate) mod listeners;
 pub(crate) mod load;
+pub(crate) mod log;
 pub(crate) mod redis;
 pub(crate) mod schema;
+pub(crate) mod share;
 #[cfg(test)]
 mod tests;
+pub(crate) mod traces;
 
 use crate::content::{self, Compiled, Content, compose};
 use crate::envoy_ratelimit::headers::EnvoyHeaders;
@@ -24,6 +27,7 @@ use admin::TokenSettings;
 use gateway::GatewaySettings;
 use identity::{IdentitySettings, TRUSTED_HEADERS};
 use listeners::{ListenSettings, Listeners};
+use log::LogSettings;
 use redis::RedisSettings;
 use sluicegate::headers::{HeaderOptions, ResetStyle};
 use sluicegate::identify::Principal;
@@ -36,6 +40,7 @@ use sluicegate::rules::file::{self, Document, Environment, Problems, Reader, Sec
 use sluicegate::rules::{Limits, Rule, RuleSet};
 use sluicegate::store::memory::MemoryOptions;
 use std::time::Duration;
+use traces::TraceSettings;
 
 /// The top-level keys that only a server has.
 pub(crate) const KEYS: &[&str] = &[
@@ -54,6 +59,8 @@ pub(crate) const KEYS: &[&str] = &[
     "overrides",
     "keys",
     "admin",
+    "log",
+    "traces",
 ];
 /// The keys of `memory`.
 pub(crate) const MEMORY_KEYS: &[&str] = &["max_keys"];
@@ -101,6 +108,10 @@ pub(crate) struct Config {
     pub(crate) identity: Option<IdentitySettings>,
     /// Who may read and change what on the admin listener.
     pub(crate) admin: Vec<TokenSettings>,
+    /// What is written down of decisions.
+    pub(crate) log: LogSettings,
+    /// Where spans are sent, if the file says it.
+    pub(crate) traces: Option<TraceSettings>,
     /// The rules.
     pub(crate) rules: RuleSet,
     /// The API keys that stand apart from `identity`.
@@ -203,6 +214,8 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let has_more_keys = top.get("database").is_some() || top.get("keys").is_some();
     let identity = top.optional("identity", None, |identity| identity::read(identity, has_more_keys).map(Some));
     let admin = top.optional("admin", Vec::new(), admin::read);
+    let log = top.optional("log", LogSettings::default(), log::read);
+    let traces = top.optional("traces", None, |traces| traces::read(traces).map(Some));
     let compiled = compose::read(top);
     let ListenSettings { addresses, listeners } = listen?;
     let admin = admin?;
@@ -221,6 +234,8 @@ fn read(top: &Section<'_>) -> Option<Config> {
         proxies: proxies?.header(header?),
         identity: identity?,
         admin,
+        log: log?,
+        traces: traces?,
         rules,
         keys,
         content: content::of_file(top)?,

@@ -37,12 +37,15 @@ use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
 use axum::http::{Method, Request, StatusCode, Version};
 use axum::response::{IntoResponse as _, Response};
+use opentelemetry::trace::FutureExt as _;
+use sluicegate::clock::Clock as _;
 use tower::Service as _;
 
 use crate::app::App;
 use crate::body::{self, LimitedBody, RequestBody, RequestLimits};
 use crate::grpc;
 use crate::problem::{self, Problem};
+use crate::traces::Door;
 use gateway::{Gateway, demo};
 use health::Health;
 
@@ -64,11 +67,13 @@ impl Routers {
             gateway: Site::with_shortcut(
                 problem::with_fallbacks(demo::router(app.clone())),
                 Shortcut::Ping(app.clone()),
-            ),
+            )
+            .traced(app, Door::Gateway),
             api: Site::with_shortcut(
                 problem::with_fallbacks(api::router(app.clone()).merge(grpc::router(app, health))),
                 Shortcut::Check(app.clone()),
-            ),
+            )
+            .traced(app, Door::Api),
             admin: problem::with_fallbacks(
                 Router::new()
                     .merge(health::router(health.clone(), app.clone()))
@@ -127,9 +132,16 @@ pub(crate) struct Site {
     /// Answers everything, if it is there.
     gateway: Option<Gateway>,
     limits: RequestLimits,
+    /// Whose traces its requests are in, and as what, if they are traced.
+    traced: Option<(App, Door)>,
 }
 
 impl Site {
+    /// The same with traces, if the app has any.
+    fn traced(self, app: &App, door: Door) -> Self {
+        Self { traced: app.traces().map(|_| (app.clone(), door)), ..self }
+    }
+
     /// What `router` serves, with `shortcut` past it.
     fn with_shortcut(router: Router, shortcut: Shortcut) -> Self {
         Self { shortcut: Some(shortcut), ..Self::from(router) }
@@ -138,7 +150,7 @@ impl Site {
 
 impl From<Router> for Site {
     fn from(router: Router) -> Self {
-        Self { router, shortcut: None, gateway: None, limits: RequestLimits::default() }
+        Self { router, shortcut: None, gateway: None, limits: RequestLimits::default(), traced: None }
     }
 }
 
@@ -174,6 +186,29 @@ impl Shortcut {
 
 /// Answers one request of a client at `peer`.
 pub(crate) async fn answer<B: RequestBody>(site: &Site, request: Request<B>, peer: SocketAddr) -> Response {
+    match &site.traced {
+        None => answer_untraced(site, request, peer).await,
+        Some((app, door)) => Box::pin(answer_traced(site, app, *door, request, peer)).await,
+    }
+}
+
+/// Answers one request within a span of its own.
+async fn answer_traced<B: RequestBody>(
+    site: &Site,
+    app: &App,
+    door: Door,
+    request: Request<B>,
+    peer: SocketAddr,
+) -> Response {
+    let Some(traces) = app.traces() else { return answer_untraced(site, request, peer).await };
+    let clock = app.limiter().clock();
+    let context = traces.begin(door, &request, peer.ip(), clock.now());
+    let response = answer_untraced(site, request, peer).with_context(context.clone()).await;
+    traces.end(&context, &response, clock.now());
+    response
+}
+
+async fn answer_untraced<B: RequestBody>(site: &Site, request: Request<B>, peer: SocketAddr) -> Response {
     let limits = &site.limits;
     if let Err(problem) = body::check_head(&request) {
         return closing(problem, request.version()).into_response();

@@ -33,6 +33,7 @@ mod sweeper;
 mod telemetry;
 #[cfg(test)]
 mod testing;
+mod traces;
 mod wire;
 
 use std::ffi::OsString;

@@ -45,6 +45,7 @@ pub(crate) struct Env {
     resp: Option<String>,
     admin_token: Option<Secret>,
     log: Option<String>,
+    log_format: Option<String>,
     variables: Variables,
 }
 
@@ -196,6 +197,7 @@ impl Env {
             resp: text("SLUICEGATE_RESP")?,
             admin_token: admin_token.map(Secret::new),
             log: text("SLUICEGATE_LOG")?,
+            log_format: text("SLUICEGATE_LOG_FORMAT")?,
             variables: Variables::default(),
         })
     }
@@ -228,6 +230,11 @@ impl Env {
     /// The log filter.
     pub(crate) fn log(&self) -> Option<&str> {
         self.log.as_deref()
+    }
+
+    /// The form of the log.
+    pub(crate) fn log_format(&self) -> Option<&str> {
+        self.log_format.as_deref()
     }
 }
 

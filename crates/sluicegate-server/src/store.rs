@@ -57,6 +57,14 @@ impl ServerStore {
         }
     }
 
+    /// What it is called in spans.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Redis(_) => "redis",
+        }
+    }
+
     /// Whether it is asked over a network, so that it is worth asking for several things at a time.
     pub(crate) fn is_shared(&self) -> bool {
         self.redis().is_some()

@@ -1,14 +1,16 @@
 //! The log: where it goes, in which form, and what may be in it.
 //!
 //! Events go to stderr, for people when that is a terminal and as one JSON object per line
-//! otherwise. No byte of a logged value can act on the reader's terminal or forge a line:
+//! otherwise, unless `SLUICEGATE_LOG_FORMAT` says which. No byte of a logged value can act on the reader's terminal or forge a line:
 //! [`escape`] sees every event on its way out. A panic anywhere becomes an ordinary event with its
 //! place.
 
 pub(crate) mod callers;
+pub(crate) mod decision_log;
 mod degradation;
 pub(crate) mod escape;
 pub(crate) mod history;
+pub(crate) mod identities;
 pub(crate) mod tally;
 pub(crate) mod watch;
 
@@ -40,13 +42,23 @@ pub(crate) enum TelemetryError {
         /// What is wrong with it.
         source: tracing_subscriber::filter::ParseError,
     },
+    /// `SLUICEGATE_LOG_FORMAT` is not a form of the log.
+    #[error("SLUICEGATE_LOG_FORMAT: `{}` is not a form of the log; give `text` or `json`", .0.escape_debug())]
+    Format(String),
     /// There is a logger already.
     #[error("logging is set up already: {0}")]
     Installed(#[from] TryInitError),
 }
 
-/// Sets up logging for the process. `filter` is the value of `SLUICEGATE_LOG`, if set.
-pub(crate) fn init(filter: Option<&str>) -> Result<(), TelemetryError> {
+/// Sets up logging for the process. `filter` is the value of `SLUICEGATE_LOG`, if set, and `format` that of
+/// `SLUICEGATE_LOG_FORMAT`.
+pub(crate) fn init(filter: Option<&str>, format: Option<&str>) -> Result<(), TelemetryError> {
+    let is_for_people = match format {
+        None => std::io::stderr().is_terminal(),
+        Some("text") => true,
+        Some("json") => false,
+        Some(other) => return Err(TelemetryError::Format(other.to_owned())),
+    };
     let value = filter.unwrap_or(DEFAULT_FILTER);
     let filter = EnvFilter::builder()
         .parse(value)
@@ -54,7 +66,7 @@ pub(crate) fn init(filter: Option<&str>) -> Result<(), TelemetryError> {
     let registry = tracing_subscriber::registry().with(filter);
     // Colours are escape sequences, and those are what must not get through.
     let format = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(EscapedStderr);
-    if std::io::stderr().is_terminal() {
+    if is_for_people {
         registry.with(format).try_init()?;
     } else {
         registry.with(format.json().flatten_event(true)).try_init()?;

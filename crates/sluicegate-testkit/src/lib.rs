@@ -6,7 +6,8 @@
 //! `servers` there are also real servers to run against: `redis_server` starts one, `redis_cluster` and
 //! `redis_sentinel` several, `postgres_server` a database, and they die with the test that owns them; `fault_proxy` breaks
 //! connections, `front_proxy` runs the proxies that people put in front, `browser` looks at pages and `terminal` at what
-//! programs write to one. With the feature `envoy`, `envoy_client` asks as Envoy does.
+//! programs write to one. With the feature `envoy`, `envoy_client` asks as Envoy does; with `otlp`,
+//! `otlp_collector` takes spans.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 #[cfg(feature = "servers")]
@@ -22,6 +23,8 @@ pub mod faulty_store;
 pub mod front_proxy;
 pub mod lease_model;
 pub mod model;
+#[cfg(feature = "otlp")]
+pub mod otlp_collector;
 #[cfg(feature = "servers")]
 pub mod poll;
 #[cfg(feature = "servers")]

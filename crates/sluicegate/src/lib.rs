@@ -63,6 +63,8 @@ pub mod problem;
 pub mod rules;
 pub mod store;
 mod sync;
+#[cfg(feature = "opentelemetry")]
+pub mod trace;
 
 pub use decision::{Decision, LimitReport, Retry};
 pub use identity::{Identity, Request};

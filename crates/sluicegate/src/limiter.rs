@@ -18,7 +18,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::decision::{Decision, Degradation};
 use crate::identity::{Request, Stage};
 use crate::instances::Instances;
-use crate::observe::{Decided, NoObserver, Observer, Operation, Undecided};
+use crate::observe::{Decided, Finished, NoObserver, Observer, Operation, Undecided};
 use crate::rules::RuleSet;
 use crate::rules::matching::Matched;
 use crate::store::memory::MemoryOptions;
@@ -246,7 +246,10 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
             Action::Refund => self.store.refund(charges, now, deadline).await,
             Action::Reset => self.reset_own(charges, now, deadline).await,
         };
+        let asked_store = !charges.is_empty();
         let took = self.answered(action, charges, now, began);
+        let (requests, operation) = (std::slice::from_ref(request), action.into());
+        let question = Question { requests, operation, began, asked_at: now, asked_store, took };
         // A cost of nothing is always allowed, even where no rule matches.
         // So is looking at a credential: what it asks for is decided afterwards.
         let is_free = request.cost.is_some_and(Cost::is_zero) || request.stage == Stage::Credential;
@@ -268,13 +271,21 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
             }
             Err(error) => {
                 let failed = Failed { rules: &rules, request, matched, error, is_covered };
-                self.without_store(failed, action, took)?
+                let answered = self.without_store(failed, action, took);
+                answered.inspect_err(|error| self.finished(question, Err(error)))?
             }
         };
         if action == Action::Charge {
             self.observer.decided(&Decided { request, decision: &decision, asked_at: now, took });
         }
+        self.finished(question, Ok(&decision));
         Ok(decision)
+    }
+
+    /// Tells that something is done.
+    fn finished(&self, question: Question<'_>, answer: Result<&Decision, &CheckError>) {
+        let Question { requests, operation, began, asked_at, asked_store, took } = question;
+        self.observer.finished(&Finished { requests, operation, began, asked_at, asked_store, took, answer });
     }
 
     /// Whether it matters how long it takes to match these rules: a few are matched in less time than the clock can tell.
@@ -333,6 +344,17 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let decision = Decision::new(Arc::clone(rules), local.applied, verdicts, now, is_covered);
         Ok(decision.degraded(Degradation { error, open }))
     }
+}
+
+/// Something that was asked, up to its answer.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    requests: &'a [Request<'a>],
+    operation: Operation,
+    began: Timestamp,
+    asked_at: Timestamp,
+    asked_store: bool,
+    took: Micros,
 }
 
 /// A request that the store said nothing to.

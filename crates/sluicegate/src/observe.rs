@@ -1,8 +1,13 @@
 //! Who wants to know what was decided: the hook for metrics, logs and dashboards, with none of their
 //! libraries.
 
+mod headline;
+
+pub use headline::Headline;
+
 use crate::decision::Decision;
 use crate::identity::Request;
+use crate::limiter::CheckError;
 use crate::rules::matching::Applied;
 use crate::rules::{Mode, RuleSet};
 use crate::store::StoreError;
@@ -38,6 +43,12 @@ pub trait Observer: Send + Sync {
     /// [wanted](Observer::wants_durations).
     fn store_took(&self, operation: Operation, took: Micros) {
         let _ = (operation, took);
+    }
+
+    /// The limiter is done with something that it was asked, whatever that was and however it ended; a request that is
+    /// malformed is not even begun. Told last, and with times only if those are [wanted](Observer::wants_durations).
+    fn finished(&self, finished: &Finished<'_>) {
+        let _ = finished;
     }
 
     /// A credential named a tier that the rules do not know, so it counted for nothing.
@@ -92,6 +103,37 @@ pub struct Decided<'a> {
     pub asked_at: Timestamp,
     /// How long it all took.
     pub took: Micros,
+}
+
+/// Something that the limiter was asked, from its beginning to its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished<'a> {
+    /// What was asked; several requests are one decision.
+    pub requests: &'a [Request<'a>],
+    /// What for.
+    pub operation: Operation,
+    /// When it began.
+    pub began: Timestamp,
+    /// When the store was asked.
+    pub asked_at: Timestamp,
+    /// Whether the store was asked: what nothing limits needs none.
+    pub asked_store: bool,
+    /// How long it all took; the store is the last that is waited for.
+    pub took: Micros,
+    /// What came of it.
+    pub answer: Result<&'a Decision, &'a CheckError>,
+}
+
+impl Finished<'_> {
+    /// Why the store could not answer, if it could not.
+    #[must_use]
+    pub fn store_error(&self) -> Option<&StoreError> {
+        match self.answer {
+            Ok(decision) => decision.degradation().map(|degradation| &degradation.error),
+            Err(CheckError::Store(error)) => Some(error),
+            Err(_) => None,
+        }
+    }
 }
 
 /// What came of one limit, in the words of metrics.
@@ -226,6 +268,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn store_took(&self, operation: Operation, took: Micros) {
         (**self).store_took(operation, took);
+    }
+
+    fn finished(&self, finished: &Finished<'_>) {
+        (**self).finished(finished);
     }
 
     fn unknown_tier(&self, tier: &str) {

@@ -17,7 +17,7 @@ use super::{Algorithm, believed_ahead};
 use crate::calendar::Calendar;
 use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, window_length};
 use crate::time::{Micros, Timestamp};
-use crate::verdict::{Outcome, Standing};
+use crate::verdict::{Outcome, Standing, Verdict};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -88,39 +88,29 @@ impl FixedWindow {
             Align::Key => Micros::from_millis(seed % (self.window.as_micros() / 1_000)),
         }
     }
+}
 
-    /// The counter that still counts at `now`, with the end of its window.
-    fn live(&self, state: Option<&FixedWindowState>, now: Timestamp) -> FixedWindowState {
-        let own = state.map(|state| FixedWindowState { end: self.boundary_from(state.end), ..*state });
-        match own {
-            Some(own) if now < own.end => own,
-            _ => FixedWindowState { count: 0, end: self.window_end(now) },
+/// Does `$body` with `$counter` bound to the counter over the windows of `$window`: it is asked once what these are, so
+/// that a decision by windows of one length is as short as if there were no other.
+macro_rules! with_counter {
+    ($window:expr, $counter:ident => $body:expr) => {
+        match &$window.calendar {
+            None => {
+                let $counter = Counter { limit: $window.limit, windows: Even($window.window) };
+                $body
+            }
+            Some(calendar) => out_of_line(move || {
+                let $counter = Counter { limit: $window.limit, windows: &**calendar };
+                $body
+            }),
         }
-    }
+    };
+}
 
-    /// See [`window_end`].
-    fn window_end(&self, now: Timestamp) -> Timestamp {
-        match &self.calendar {
-            None => window_end(now, self.window),
-            Some(calendar) => calendar.after(now),
-        }
-    }
-
-    /// See [`boundary_from`].
-    fn boundary_from(&self, end: Timestamp) -> Timestamp {
-        match &self.calendar {
-            None => boundary_from(end, self.window),
-            Some(calendar) => calendar.at_or_after(end),
-        }
-    }
-
-    /// See [`pulled_back`]. The end of the next window is also the last that is believed, as with even windows that are
-    /// not shorter than a second.
-    fn pulled_back(&self, end: Timestamp, now: Timestamp) -> Option<Timestamp> {
-        let Some(calendar) = &self.calendar else { return pulled_back(end, self.window, now) };
-        let latest = calendar.after(calendar.after(now));
-        (end > latest).then_some(latest)
-    }
+#[cold]
+#[inline(never)]
+fn out_of_line<T>(body: impl FnOnce() -> T) -> T {
+    body()
 }
 
 impl Algorithm for FixedWindow {
@@ -140,10 +130,144 @@ impl Algorithm for FixedWindow {
     }
 
     fn repair(&self, state: &FixedWindowState, now: Timestamp) -> Option<FixedWindowState> {
-        let end = self.pulled_back(state.end, now)?;
+        with_counter!(self, counter => counter.repair(state, now))
+    }
+
+    fn outcome(&self, state: Option<&FixedWindowState>, cost: Cost, now: Timestamp) -> Outcome {
+        with_counter!(self, counter => counter.outcome(state, cost, now))
+    }
+
+    fn charge(&self, state: Option<FixedWindowState>, cost: Cost, now: Timestamp) -> FixedWindowState {
+        with_counter!(self, counter => counter.charge(state, cost, now))
+    }
+
+    /// The counter counts on above the limit. Where nothing ever passes nothing need be remembered.
+    fn force(&self, state: Option<FixedWindowState>, cost: Cost, now: Timestamp) -> Option<FixedWindowState> {
+        if self.limit == 0 { state } else { Some(self.charge(state, cost, now)) }
+    }
+
+    fn refund(&self, state: FixedWindowState, cost: Cost, now: Timestamp) -> FixedWindowState {
+        with_counter!(self, counter => counter.refund(state, cost, now))
+    }
+
+    fn standing(&self, state: Option<&FixedWindowState>, now: Timestamp) -> Standing {
+        with_counter!(self, counter => counter.standing(state, now))
+    }
+
+    fn kept_until(&self, state: &FixedWindowState) -> Timestamp {
+        with_counter!(self, counter => counter.kept_until(state))
+    }
+
+    fn share(&self, parts: NonZeroU32) -> Option<Self> {
+        Some(Self { limit: self.limit.div_ceil(parts.get().into()), ..self.clone() })
+    }
+
+    #[inline(always)]
+    fn decide(
+        &self,
+        state: Option<FixedWindowState>,
+        cost: Cost,
+        now: Timestamp,
+    ) -> (Option<FixedWindowState>, Verdict) {
+        with_counter!(self, counter => counter.decide(state, cost, now))
+    }
+}
+
+/// Where windows end.
+trait Windows: Copy {
+    /// How long they are at most.
+    fn longest(self) -> Micros;
+
+    /// See [`window_end`].
+    fn end_after(self, now: Timestamp) -> Timestamp;
+
+    /// See [`boundary_from`].
+    fn end_from(self, end: Timestamp) -> Timestamp;
+
+    /// See [`pulled_back`].
+    fn pulled_back(self, end: Timestamp, now: Timestamp) -> Option<Timestamp>;
+}
+
+/// Windows of one length.
+#[derive(Clone, Copy)]
+struct Even(Micros);
+
+impl Windows for Even {
+    fn longest(self) -> Micros {
+        self.0
+    }
+
+    fn end_after(self, now: Timestamp) -> Timestamp {
+        window_end(now, self.0)
+    }
+
+    fn end_from(self, end: Timestamp) -> Timestamp {
+        boundary_from(end, self.0)
+    }
+
+    fn pulled_back(self, end: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        pulled_back(end, self.0, now)
+    }
+}
+
+impl Windows for &Calendar {
+    fn longest(self) -> Micros {
+        Calendar::longest(self)
+    }
+
+    fn end_after(self, now: Timestamp) -> Timestamp {
+        self.after(now)
+    }
+
+    fn end_from(self, end: Timestamp) -> Timestamp {
+        self.at_or_after(end)
+    }
+
+    /// The end of the next window is also the last that is believed, as with even windows that are not shorter than a
+    /// second.
+    fn pulled_back(self, end: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        let latest = self.after(self.after(now));
+        (end > latest).then_some(latest)
+    }
+}
+
+/// A limit over some windows, whichever they are. Its parts are inlined, so that a decision looks at its window once.
+struct Counter<W> {
+    limit: u64,
+    windows: W,
+}
+
+impl<W: Windows> Counter<W> {
+    /// The counter that still counts at `now`, with the end of its window.
+    #[inline(always)]
+    fn live(&self, state: Option<&FixedWindowState>, now: Timestamp) -> FixedWindowState {
+        let own = state.map(|state| FixedWindowState { end: self.windows.end_from(state.end), ..*state });
+        match own {
+            Some(own) if now < own.end => own,
+            _ => FixedWindowState { count: 0, end: self.windows.end_after(now) },
+        }
+    }
+}
+
+impl<W: Windows> Algorithm for Counter<W> {
+    type State = FixedWindowState;
+    const NAME: &'static str = FixedWindow::NAME;
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn window(&self) -> Micros {
+        self.windows.longest()
+    }
+
+    #[inline(always)]
+    fn repair(&self, state: &FixedWindowState, now: Timestamp) -> Option<FixedWindowState> {
+        let end = self.windows.pulled_back(state.end, now)?;
         Some(FixedWindowState { end, ..*state })
     }
 
+    #[inline(always)]
     fn outcome(&self, state: Option<&FixedWindowState>, cost: Cost, now: Timestamp) -> Outcome {
         if cost.units() > self.limit {
             return Outcome::NeverAdmissible;
@@ -155,14 +279,10 @@ impl Algorithm for FixedWindow {
         Outcome::Denied { retry_after: live.end.since(now) }
     }
 
+    #[inline(always)]
     fn charge(&self, state: Option<FixedWindowState>, cost: Cost, now: Timestamp) -> FixedWindowState {
         let live = self.live(state.as_ref(), now);
         FixedWindowState { count: live.count.saturating_add(cost.units()), ..live }
-    }
-
-    /// The counter counts on above the limit. Where nothing ever passes nothing need be remembered.
-    fn force(&self, state: Option<FixedWindowState>, cost: Cost, now: Timestamp) -> Option<FixedWindowState> {
-        if self.limit == 0 { state } else { Some(self.charge(state, cost, now)) }
     }
 
     fn refund(&self, state: FixedWindowState, cost: Cost, now: Timestamp) -> FixedWindowState {
@@ -170,6 +290,7 @@ impl Algorithm for FixedWindow {
         FixedWindowState { count: live.count.saturating_sub(cost.units()), ..live }
     }
 
+    #[inline(always)]
     fn standing(&self, state: Option<&FixedWindowState>, now: Timestamp) -> Standing {
         let live = self.live(state, now);
         Standing {
@@ -179,11 +300,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn kept_until(&self, state: &FixedWindowState) -> Timestamp {
-        self.boundary_from(state.end)
-    }
-
-    fn share(&self, parts: NonZeroU32) -> Option<Self> {
-        Some(Self { limit: self.limit.div_ceil(parts.get().into()), ..self.clone() })
+        self.windows.end_from(state.end)
     }
 }
 

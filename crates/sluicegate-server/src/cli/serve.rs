@@ -49,7 +49,10 @@ use crate::shutdown::{Shutdown, Signals};
 use crate::store::ServerStore;
 use crate::sweeper::Sweeper;
 use crate::telemetry;
+use crate::telemetry::decision_log::DecisionLog;
+use crate::telemetry::identities::Shown;
 use crate::telemetry::tally::Totals;
+use crate::traces::Traces;
 
 /// From the stop signal to the end of the last connection. The contract says 10 s for the whole
 /// process.
@@ -70,7 +73,7 @@ struct TwoSources;
 
 /// Serves until told to stop.
 pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
-    telemetry::init(env.log())?;
+    telemetry::init(env.log(), env.log_format())?;
     let path = settings::config_path(flags, env).map(Path::to_owned);
     let envoy = EnvoyRatelimit::chosen(flags, env)?;
     let is_envoy = envoy.is_some();
@@ -90,7 +93,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Config { rules, keys, content, admin, .. } = config;
+    let Config { rules, keys, content, admin, log, traces, .. } = config;
     let Config { listeners, memory, redis, resp, headers, envoy_headers, proxies, identity, gateway, .. } = config;
     let opened = RuleSource::at_start(settings.database.as_ref(), content, Compiled { rules, keys });
     let (source, rules) = runtime.block_on(opened)?;
@@ -104,7 +107,11 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         let _runtime = runtime.enter();
         let (admin_token, has_resp) = (settings.admin_token.clone(), settings.resp != Listen::Off);
         let (tokens, encoder) = (access::named(&admin, env.variables())?, redis.encoder.clone());
-        let whence = AppOptions { tokens, encoder, envoy_headers, source, reload, ..AppOptions::default() };
+        let shown = Arc::new(Shown::new(&log)?);
+        let decision_log = log.decisions.map(|shares| DecisionLog::new(shares, &shown));
+        let traces = Traces::open(traces.as_ref(), env.variables(), &exempt, &shown)?;
+        let watched = AppOptions { decision_log, traces, ..AppOptions::default() };
+        let whence = AppOptions { tokens, encoder, envoy_headers, source, reload, ..watched };
         let options = AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp, ..whence };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
@@ -133,6 +140,8 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         outcome
     });
     drop((reloader, sweeper));
+    app.tell_left_out();
+    app.traces().into_iter().for_each(Traces::stop);
     let Totals { allowed, denied, undecided, degraded, store_failures } = app.totals();
     tracing::info!(allowed, denied, undecided, degraded, store_failures, "stopped");
     // What is still running was cut on purpose; nothing waits for it.

@@ -1,7 +1,7 @@
 //! The section `gateway`: which requests go to which upstreams, and which of them are decided.
 
 mod route;
-mod url;
+pub(super) mod url;
 
 use sluicegate::path::PathPattern;
 use sluicegate::rules::file::{Place, Reader, Section, Wrong, value};

@@ -10,7 +10,6 @@ use serde_json::{Map, Value, json};
 use sluicegate::core::algorithm::Algorithm as _;
 use sluicegate::core::quota::UNITS_MAX;
 use sluicegate::core::{FixedWindow, SlidingCounter, SlidingWindow, TokenBucket};
-use sluicegate::rules::file::lease::{LEASE_KEYS, LEASE_MODES};
 use sluicegate::rules::file::limit::{
     ALIGNS, FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS, UNLIMITED,
 };
@@ -25,10 +24,13 @@ mod content;
 mod descriptor;
 mod gateway;
 mod identity;
+mod lease;
 mod listeners;
+mod log;
 mod matching;
 mod redis;
 mod tiers;
+mod traces;
 mod window;
 
 use gateway::{boolean, path_pattern};
@@ -119,6 +121,8 @@ fn top_property(key: &str) -> Value {
             "examples": ["redis://127.0.0.1:6379"],
         }),
         "admin" => content::admin(),
+        "log" => log::section(),
+        "traces" => traces::section(),
         "database" => content::database(),
         "tenants" => content::tenants(),
         "overrides" => content::overrides(),
@@ -217,6 +221,7 @@ fn definitions() -> Value {
             "maxLength": PATTERN_BYTES_MAX,
             "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
         },
+        "secret": traces::secret(),
         "duration": text("A length of time: 250ms, 30s, 5min, 1h, 1d.", &json!({ "pattern": duration_pattern() })),
         "rate": text("N/DURATION, or N/s, N/min, N/h, N/d.", &json!({ "pattern": rate_pattern() })),
         "address": text("HOST:PORT, or off.", &json!({
@@ -290,24 +295,7 @@ fn rule_property(key: &str) -> Value {
         ),
         "deadline" => described("duration", "How long the store may take, 1ms to 10s.", &["15ms"]),
         "cost" => integer("What a request costs that does not say.", 0, u32::MAX.into(), &[1]),
-        "lease" => object(
-            "Lets a shared store charge requests ahead, so that a server can let them pass by itself.",
-            LEASE_KEYS,
-            &["ttl"],
-            lease_property,
-        ),
-        _ => unknown(),
-    }
-}
-
-fn lease_property(key: &str) -> Value {
-    match key {
-        "ttl" => described("duration", "How long after its charge a request may pass, 1ms to 10s.", &["100ms"]),
-        "mode" => words(
-            "strict lets no more pass and needs a part of the capacity for it; bounded lets a little more pass.",
-            LEASE_MODES,
-            "strict",
-        ),
+        "lease" => lease::section(),
         _ => unknown(),
     }
 }

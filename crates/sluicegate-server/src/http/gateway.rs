@@ -198,6 +198,12 @@ impl Shared {
         tell(&mut head.headers, target, client, head.extensions.get::<OverTls>().is_some());
         self.mark.put(&mut head.headers);
 
+        let clock = self.app.limiter().clock();
+        let proxying = self.app.traces().map(|traces| {
+            traces.routed(&head.method, &route.path);
+            traces.proxying(&head.method, &route.path, &mut head.headers, clock.now())
+        });
+
         let (body, watch) = body::watch_body(body, &limits);
         let upgrade = head.extensions.remove::<OnUpgrade>().zip(head.extensions.remove::<Handover>());
         let outgoing = Outgoing {
@@ -215,6 +221,10 @@ impl Shared {
             }
             _ => route.send(outgoing).await,
         };
+        if let Some(proxying) = proxying {
+            let outcome = sent.as_ref().map(Response::status).map_err(Failure::name);
+            proxying.end(outcome, clock.now());
+        }
         if let Some(watch) = &watch {
             if let Some(fault) = watch.fault() {
                 return Err(super::closing(fault.into(), head.version));

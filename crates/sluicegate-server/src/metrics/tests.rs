@@ -22,6 +22,8 @@ const GAUGES: Gauges = Gauges {
     tracked_keys: 0,
     savings: Savings { coalesced_requests: None, denied_from_cache: None, leased_tokens: Vec::new() },
     leases: Vec::new(),
+    spans: None,
+    left_out: 3,
     reload: Status { successful: true, succeeded_at: 7_999, problems: Vec::new(), needs_restart: Vec::new() },
     unauthorized: Vec::new(),
 };

@@ -31,6 +31,10 @@ pub(crate) struct Gauges {
     pub(crate) leases: Vec<(Box<str>, LeaseBounds)>,
     /// How the last reload of the configuration went.
     pub(crate) reload: Status,
+    /// Spans by what became of them, if there are any.
+    pub(crate) spans: Option<[(&'static str, u64); 3]>,
+    /// Decisions that were left out of the decision log.
+    pub(crate) left_out: u64,
     /// Requests whose sender is not known, by the reason.
     pub(crate) unauthorized: Vec<(&'static str, u64)>,
 }
@@ -62,6 +66,23 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
             "Requests that were refused because their sender is not known, by the reason.",
             MetricType::COUNTER,
             gauges.unauthorized.iter().map(|(reason, count)| counter(&[("reason", reason)], *count)).collect(),
+        ),
+        family(
+            "sluicegate_decision_log_left_out_total",
+            "Decisions that the decision log left out because there were too many.",
+            MetricType::COUNTER,
+            vec![counter(&[], gauges.left_out)],
+        ),
+        family(
+            "sluicegate_trace_spans_total",
+            "Spans by what became of them: exported to the collector, failed, or dropped because too many waited.",
+            MetricType::COUNTER,
+            gauges
+                .spans
+                .iter()
+                .flatten()
+                .map(|(outcome, count)| counter(&[("outcome", outcome)], *count))
+                .collect(),
         ),
         family(
             "sluicegate_build_info",

@@ -75,7 +75,7 @@ impl Service {
             Ok(answer) => {
                 watch.decided_brought(throttle::SPACE, throttle.key().text(), quota, answer.is_limited(), now);
             }
-            Err(error) => watch.undecided_brought(throttle::SPACE, quota, error, now),
+            Err(error) => watch.undecided_brought(throttle::SPACE, throttle.key().text(), quota, error, now),
         }
         called
     }

@@ -1,14 +1,17 @@
 //! Whoever wants to know what was decided, together: the log, the metrics, and the list of the busiest identities.
 
+use opentelemetry_sdk::trace::SdkTracer;
 use sluicegate::core::{Micros, Quota, Timestamp};
 use sluicegate::hot::HotIdentities;
 use sluicegate::identify::Unauthorized;
-use sluicegate::observe::{Decided, LimitOutcome, Operation, Undecided};
+use sluicegate::observe::{Decided, Finished, LimitOutcome, Operation, Undecided};
 use sluicegate::rules::RuleSet;
 use sluicegate::store::StoreError;
+use sluicegate::trace::Spans;
 use sluicegate::{Identity, Observer};
 
 use super::callers::Callers;
+use super::decision_log::DecisionLog;
 use super::tally::Tally;
 use crate::metrics::Metrics;
 
@@ -19,6 +22,8 @@ pub(crate) struct Watch {
     metrics: Metrics,
     hot: HotIdentities,
     callers: Callers,
+    decision_log: Option<DecisionLog>,
+    spans: Option<Spans<SdkTracer>>,
 }
 
 impl Watch {
@@ -26,7 +31,31 @@ impl Watch {
     /// any, under this name.
     pub(crate) fn new(rules: &RuleSet, brought: Option<&str>, now: Timestamp) -> Self {
         let (metrics, hot) = (Metrics::new(rules, brought), HotIdentities::new(now));
-        Self { tally: Tally::default(), metrics, hot, callers: Callers::default() }
+        Self {
+            tally: Tally::default(),
+            metrics,
+            hot,
+            callers: Callers::default(),
+            decision_log: None,
+            spans: None,
+        }
+    }
+
+    /// The same, which also writes decisions down.
+    #[must_use]
+    pub(crate) fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Self {
+        Self { decision_log, ..self }
+    }
+
+    /// The same, which also makes spans.
+    #[must_use]
+    pub(crate) fn with_spans(self, spans: Option<Spans<SdkTracer>>) -> Self {
+        Self { spans, ..self }
+    }
+
+    /// What writes decisions down, if something does.
+    pub(crate) fn decision_log(&self) -> Option<&DecisionLog> {
+        self.decision_log.as_ref()
     }
 
     /// The counts for the last line of the log.
@@ -64,13 +93,26 @@ impl Watch {
             LimitOutcome::Allowed
         };
         self.metrics.brought(quota, outcome);
+        if let Some(log) = &self.decision_log {
+            log.brought(name, key, quota, outcome, now);
+        }
         self.hot.record(name, Identity::Named(key), is_denied, now);
     }
 
     /// A request with a limit of its own, under this name, could not be decided.
-    pub(crate) fn undecided_brought(&self, name: &str, quota: &Quota, error: &StoreError, now: Timestamp) {
+    pub(crate) fn undecided_brought(
+        &self,
+        name: &str,
+        key: &str,
+        quota: &Quota,
+        error: &StoreError,
+        now: Timestamp,
+    ) {
         self.tally.count_undecided(name, quota, error, now);
         self.metrics.brought(quota, LimitOutcome::FailedClosed);
+        if let Some(log) = &self.decision_log {
+            log.brought(name, key, quota, LimitOutcome::FailedClosed, now);
+        }
     }
 }
 
@@ -82,6 +124,9 @@ impl Observer for Watch {
     fn decided(&self, decided: &Decided<'_>) {
         self.tally.decided(decided);
         self.metrics.decided(decided);
+        if let Some(log) = &self.decision_log {
+            log.decided(decided);
+        }
         let Decided { request, decision, asked_at, .. } = decided;
         self.hot.record(request.tenant, request.identity, !decision.is_allowed(), *asked_at);
     }
@@ -89,6 +134,9 @@ impl Observer for Watch {
     fn undecided(&self, undecided: &Undecided<'_>) {
         self.tally.undecided(undecided);
         self.metrics.undecided(undecided);
+        if let Some(log) = &self.decision_log {
+            log.undecided(undecided);
+        }
         // It was refused because of the store, and not because of anything that it did.
         let Undecided { request, now, .. } = undecided;
         self.hot.record(request.tenant, request.identity, false, *now);
@@ -101,6 +149,12 @@ impl Observer for Watch {
 
     fn store_took(&self, operation: Operation, took: Micros) {
         self.metrics.store_took(operation, took);
+    }
+
+    fn finished(&self, finished: &Finished<'_>) {
+        if let Some(spans) = &self.spans {
+            spans.finished(finished);
+        }
     }
 
     fn unknown_tier(&self, tier: &str) {

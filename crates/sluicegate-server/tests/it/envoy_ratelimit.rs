@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use sluicegate_testkit::redis_server::RedisServer;
 use tempfile::TempDir;
 
 use crate::client::{ask, post};
 use crate::readme::page::{Step, is_shown, steps};
-use crate::server::{PATIENCE, Server, sluicegate};
+use crate::server::{ConfigFile, PATIENCE, Server, sluicegate};
 
 /// What the environment of whoever runs the tests must not say.
 const THEIRS: [&str; 8] =
@@ -204,6 +205,24 @@ fn explain_tells_the_way_of_a_descriptor() {
     assert_eq!(explain(&["--descriptor", "user=ann"]).0, 2, "no domain");
     let (code, _, stderr) = run(&["explain", "--domain", "edge", "--descriptor", "user=ann"]);
     assert!(code == 2 && stderr.contains("give --envoy-ratelimit DIR"), "{stderr}");
+}
+
+/// A store that charges ahead has smaller limits than were written; those that were written are explained, and those of the
+/// directory are among them.
+#[test]
+fn a_running_server_explains_the_directory_beside_its_own_rules() {
+    let folder = directory(&[("edge.yaml", &limit("user"))]);
+    let own = "rules: [{ name: own, limits: [{ algorithm: token_bucket, capacity: 100, refill: 100/s }], lease: { ttl: 100ms, mode: strict } }]\n";
+    let (file, redis) = (ConfigFile::new("explain-envoy", own), RedisServer::start());
+    let listen = ["--gateway", "off", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let more = ["--config", file.path(), "--envoy-ratelimit", text(folder.path()), "--store", &redis.url()];
+    let server = Server::start_command(command(&[&listen[..], &more].concat()));
+    let body = r#"{"resource":"r","identifier":"alice"}"#;
+    let explained = post(server.address("admin"), "/admin/v1/explain", body).json();
+    let rules = explained["rules"].as_array().expect("rules");
+    assert_eq!(rules.iter().map(|rule| rule["name"].clone()).collect::<Vec<_>>(), ["own", "edge.user"]);
+    assert_eq!(rules[0]["terms"]["limits"][0]["bound"]["burst"], 100, "{explained}");
+    assert_eq!(rules[0]["terms"]["limits"][0]["limit"], 90, "{explained}");
 }
 
 /// Every file of the page is saved, every command typed, and what it prints is what the page shows.

@@ -8,7 +8,7 @@ mod passing;
 mod routing;
 mod streaming;
 mod tls;
-mod upstream;
+pub(crate) mod upstream;
 mod websocket;
 
 use std::net::SocketAddr;

@@ -11,11 +11,13 @@
 )]
 
 mod api;
+mod canary;
 mod check_cli;
 mod client;
 mod config;
 mod dashboard;
 mod database;
+mod decision_log;
 mod deploy;
 mod envoy;
 mod envoy_ratelimit;
@@ -40,3 +42,4 @@ mod storms;
 mod tls;
 mod tokens;
 mod top;
+mod traces;

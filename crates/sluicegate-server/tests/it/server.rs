@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const FREE_PORTS: [&str; 6] = ["--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
 
 /// The variables the server reads; a test's server sees only those the test sets.
-const VARIABLES: [&str; 11] = [
+const VARIABLES: [&str; 20] = [
     "SLUICEGATE_CONFIG",
     "SLUICEGATE_STORE",
     "SLUICEGATE_DATABASE",
@@ -29,8 +29,17 @@ const VARIABLES: [&str; 11] = [
     "SLUICEGATE_ADMIN_TOKEN",
     "SLUICEGATE_RESP",
     "SLUICEGATE_LOG",
+    "SLUICEGATE_LOG_FORMAT",
     "SLUICEGATE_ENVOY_RATELIMIT",
     "RUNTIME_ROOT",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_PROTOCOL",
+    "OTEL_RESOURCE_ATTRIBUTES",
+    "OTEL_SERVICE_NAME",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_TRACES_SAMPLER",
 ];
 
 /// A command for the binary under test, in a clean environment.

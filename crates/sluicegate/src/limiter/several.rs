@@ -5,7 +5,7 @@
 //! room for either, and both would take it.
 
 use super::failure::{self, Local};
-use super::{Action, CheckError, Limiter, validate};
+use super::{Action, CheckError, Limiter, Question, validate};
 use crate::clock::Clock;
 use crate::decision::{Decision, Degradation};
 use crate::identity::{Request, Stage};
@@ -120,7 +120,10 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let is_covered = rules.unmatched() == Unmatched::Allow || joint.is_covered();
         let done = if action == Action::Charge && !is_covered { Action::Peek } else { action };
         let asked = self.ask(&joint.charges, done, now, joint.deadline).await;
+        let asked_store = !joint.charges.is_empty();
         let took = self.answered(done, &joint.charges, now, began);
+        let operation = done.into();
+        let question = Question { requests, operation, began, asked_at: now, asked_store, took };
         let decisions = match asked {
             Ok(reply) => {
                 let decisions = joint.decisions(rules, reply.verdicts, reply.now);
@@ -131,7 +134,8 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
             }
             Err(error) => {
                 let failed = FailedAll { rules, requests, joint, error, is_observed: action == Action::Charge };
-                self.without_store_all(failed, done, took)?
+                let answered = self.without_store_all(failed, done, took);
+                answered.inspect_err(|error| self.finished(question, Err(error)))?
             }
         };
         if action == Action::Charge {
@@ -139,6 +143,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
                 self.observer.decided(&Decided { request, decision, asked_at: now, took });
             }
         }
+        self.finished(question, Ok(&decisions.joint));
         Ok(decisions)
     }
 

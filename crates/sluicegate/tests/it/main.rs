@@ -38,6 +38,8 @@ mod redis_store;
 mod redis_undo;
 mod several;
 mod source_defects;
+#[cfg(feature = "opentelemetry")]
+mod spans;
 mod support;
 #[cfg(feature = "jwt")]
 mod tokens;

@@ -90,10 +90,45 @@ impl Faults {
     }
 }
 
-/// The beginning of a line, with nothing in it that acts on a terminal.
+/// The beginning of a line, with nothing in it that acts on a terminal, and without queries: people pass reports on, and
+/// tokens stand in queries.
 fn excerpt(text: &[u8]) -> String {
     // No character has more than four bytes.
     let start = &text[..text.len().min(EXCERPT_CHARACTERS * 4)];
-    let shown: String = String::from_utf8_lossy(start).chars().take(EXCERPT_CHARACTERS).collect();
+    let shown: String =
+        without_queries(&String::from_utf8_lossy(start)).chars().take(EXCERPT_CHARACTERS).collect();
     shown.escape_debug().to_string()
+}
+
+/// What stands between a `?` and the end of its word is left out, whether or not it is a query.
+fn without_queries(text: &str) -> String {
+    let is_end = |character: char| character.is_whitespace() || matches!(character, '"' | '\'');
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('?') {
+        let end = after.find(is_end).unwrap_or(after.len());
+        shown += before;
+        shown += if end == 0 { "?" } else { "?…" };
+        rest = &after[end..];
+    }
+    shown + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_shown_without_its_queries_and_not_to_its_end() {
+        for (line, shown) in [
+            ("GET /a?token=x HTTP/1.1", "GET /a?… HTTP/1.1"),
+            (r#"{"uri":"/a?b=c?d","at":7}"#, r#"{\"uri\":\"/a?…\",\"at\":7}"#),
+            ("what? nothing", "what? nothing"),
+            ("/a?cut", "/a?…"),
+            ("\u{1b}[2J", r"\u{1b}[2J"),
+        ] {
+            assert_eq!(excerpt(line.as_bytes()), shown);
+        }
+        assert_eq!(excerpt("x".repeat(1_000).as_bytes()).len(), EXCERPT_CHARACTERS);
+    }
 }

@@ -16,7 +16,7 @@ pub(crate) struct UpstreamUrl {
 
 impl UpstreamUrl {
     /// Reads a URL.
-    pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
+    pub(in crate::config) fn parse(text: &str) -> Result<Self, Wrong> {
         let wrong = |message: &str| {
             let remedy = "write a scheme, a host and perhaps a port, for example http://127.0.0.1:9000";
             Wrong::new(message, remedy)

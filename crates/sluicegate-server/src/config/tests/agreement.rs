@@ -5,8 +5,10 @@ use crate::config::admin::{ADMIN_KEYS, TOKEN_KEYS};
 use crate::config::gateway::{CORS_KEYS, GATEWAY_KEYS, ROUTE_KEYS, TLS_KEYS};
 use crate::config::identity::{API_KEY_KEYS, IP_KEYS, JWT_KEYS, KEY_KEYS, SOURCE_KEYS};
 use crate::config::listeners::{LISTEN_KEYS, LISTENER_KEYS, TLS_KEYS as LISTENER_TLS_KEYS};
+use crate::config::log::{DECISIONS_KEYS, LOG_KEYS};
 use crate::config::redis::REDIS_KEYS;
 use crate::config::schema::json_schema;
+use crate::config::traces::TRACES_KEYS;
 use crate::content::read::{APART_KEYS, TENANT_KEYS};
 use serde_json::{Value, json};
 use sluicegate::rules::file::descriptor::ENTRY_KEYS;
@@ -48,6 +50,9 @@ pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
     ADMIN_KEYS,
     TOKEN_KEYS,
     TIER_KEYS,
+    LOG_KEYS,
+    DECISIONS_KEYS,
+    TRACES_KEYS,
 ];
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
@@ -133,6 +138,9 @@ fn the_keys_of_the_schema_are_those_of_the_readers() {
         TENANT_KEYS,
         ADMIN_KEYS,
         TOKEN_KEYS,
+        LOG_KEYS,
+        DECISIONS_KEYS,
+        TRACES_KEYS,
         MEMORY_KEYS,
         REDIS_KEYS,
         LISTEN_KEYS,
@@ -175,6 +183,9 @@ listen:
   admin: "[::1]:0"
   resp: off
 resp: { password: s3cret, deadline: 15ms }
+log: { decisions: { denied: 100%, shadow_denied: 12.5%, allowed: 0.01% }, identities: cut, hash_secret: s }
+traces: { endpoint: http://127.0.0.1:4317, headers: { authorization: Bearer x, x-scope: a }, sample: 5%, parents: anyone,
+  service_name: limits, ca_file: ca.pem }
 headers: { styles: [x-ratelimit, ietf], x_ratelimit_reset: epoch, degraded: true }
 trusted_proxies: [10.0.0.0/8, "2001:db8::1"]
 trusted_header: either
@@ -259,6 +270,75 @@ fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
+/// Texts that a value may be replaced by.
+const TEXTS: &[&str] = &[
+    "",
+    "x",
+    "5",
+    "off",
+    "unlimited",
+    "memory",
+    "redis://h",
+    "redis+proxy://h",
+    "sqlite://",
+    "sqlite://r.db",
+    "sqlite:///r.db?mode=ro",
+    "postgres://u@h/d",
+    "postgres://",
+    "hashed",
+    "ietf",
+    "global",
+    "deny",
+    "free",
+    "token_bucket",
+    "a b",
+    "é",
+    "*",
+    "a\u{7}",
+    "a\"b",
+    "a\\b",
+    "30s",
+    "month",
+    "day",
+    "sunday",
+    "UTC",
+    "0s",
+    "05s",
+    "5m",
+    "1.5h",
+    "5 min",
+    "99999999999999999999s",
+    "1/s",
+    "5%",
+    "100.1%",
+    "05%",
+    "1/ms",
+    "0/s",
+    "1/0s",
+    "01/s",
+    "1/1h",
+    "1/1m",
+    "-1/s",
+    "localhost:80",
+    "http://app:80",
+    "https://app",
+    "http://app/x",
+    "http://169.254.1.1",
+    "/x/**",
+    "/x/",
+    "*.example.com",
+    "[::1]",
+    "[::1]:80",
+    ":80",
+    "h:65536",
+    "${RATE}",
+    "${NOT_SET}",
+    "${",
+    "$${",
+    "\n",
+    " ",
+];
+
 /// What a value may be replaced by.
 fn replacements() -> Vec<Value> {
     let mut values = vec![
@@ -280,71 +360,7 @@ fn replacements() -> Vec<Value> {
         json!([{ "algorithm": "fixed_window", "limit": 1, "window": "1s" }]),
         json!({ "algorithm": "${ALGORITHM}" }),
     ];
-    let texts = [
-        "",
-        "x",
-        "5",
-        "off",
-        "unlimited",
-        "memory",
-        "redis://h",
-        "redis+proxy://h",
-        "sqlite://",
-        "sqlite://r.db",
-        "sqlite:///r.db?mode=ro",
-        "postgres://u@h/d",
-        "postgres://",
-        "hashed",
-        "ietf",
-        "global",
-        "deny",
-        "free",
-        "token_bucket",
-        "a b",
-        "é",
-        "*",
-        "a\u{7}",
-        "a\"b",
-        "a\\b",
-        "30s",
-        "month",
-        "day",
-        "sunday",
-        "UTC",
-        "0s",
-        "05s",
-        "5m",
-        "1.5h",
-        "5 min",
-        "99999999999999999999s",
-        "1/s",
-        "1/ms",
-        "0/s",
-        "1/0s",
-        "01/s",
-        "1/1h",
-        "1/1m",
-        "-1/s",
-        "localhost:80",
-        "http://app:80",
-        "https://app",
-        "http://app/x",
-        "http://169.254.1.1",
-        "/x/**",
-        "/x/",
-        "*.example.com",
-        "[::1]",
-        "[::1]:80",
-        ":80",
-        "h:65536",
-        "${RATE}",
-        "${NOT_SET}",
-        "${",
-        "$${",
-        "\n",
-        " ",
-    ];
-    values.extend(texts.map(Value::from));
+    values.extend(TEXTS.iter().copied().map(Value::from));
     values.extend([64, 65, 256, 257].map(|length| Value::from("n".repeat(length))));
     values
 }
@@ -427,6 +443,7 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "matches no path",
     "** within a segment",
     "no rule is called",
+    "cannot be sent to a collector",
 ];
 
 #[test]

@@ -44,7 +44,8 @@ fn yaml_of(page: &str) -> Vec<&str> {
 #[test]
 fn every_file_on_the_pages_is_good_and_every_key_is_explained() {
     let page = |name: &str| std::fs::read_to_string(docs().join(name)).unwrap();
-    let pages = ["configuration.md", "identity.md", "gateway.md"].map(|name| (name, page(name)));
+    let pages =
+        ["configuration.md", "identity.md", "gateway.md", "observability.md"].map(|name| (name, page(name)));
     for (name, page) in &pages {
         let files = yaml_of(page);
         assert!(!files.is_empty(), "{name}");

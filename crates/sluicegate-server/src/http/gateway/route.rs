@@ -27,6 +27,8 @@ use crate::http::Handover;
 /// A route.
 #[derive(Debug)]
 pub(super) struct Route {
+    /// The paths that it is for, as they are written.
+    pub(super) path: Box<str>,
     upstreams: Box<[Arc<Upstream>]>,
     turn: AtomicUsize,
     /// How long the head of an answer may take.
@@ -59,6 +61,20 @@ pub(super) enum Failure {
     TooEarly,
 }
 
+impl Failure {
+    /// What it is called in spans.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Busy => "busy",
+            Self::Late => "late",
+            Self::Broken(_) => "broken",
+            Self::NotAsked => "not_asked",
+            Self::TooEarly => "too_early",
+        }
+    }
+}
+
 impl From<NoLink> for Failure {
     fn from(none: NoLink) -> Self {
         match none {
@@ -76,6 +92,7 @@ impl Route {
     pub(super) fn new(settings: &RouteSettings) -> Result<Self, TlsFault> {
         let upstreams = settings.upstreams.iter().map(|url| Upstream::new(url, settings).map(Arc::new));
         Ok(Self {
+            path: settings.path.text().into(),
             upstreams: upstreams.collect::<Result<_, _>>()?,
             turn: AtomicUsize::new(0),
             timeout: settings.timeout,

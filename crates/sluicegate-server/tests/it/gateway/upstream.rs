@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex};
 use crate::server::PATIENCE;
 
 /// A running upstream.
-pub(super) struct Upstream {
-    pub(super) address: SocketAddr,
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 /// One connection of the gateway to an upstream.
-pub(super) struct Caller {
+pub(crate) struct Caller {
     stream: BufReader<TcpStream>,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Upstream {
     /// Lets `serve` talk on every connection; it is told which one it is, counted from 0.
-    pub(super) fn start(serve: impl Fn(&mut Caller, usize) + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(serve: impl Fn(&mut Caller, usize) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let heads = Arc::<Mutex<Vec<String>>>::default();
@@ -40,7 +40,7 @@ impl Upstream {
     }
 
     /// An upstream that answers every request with its head, and with these header lines, such as `"a: b\r\n"`.
-    pub(super) fn echo(lines: &'static str) -> Self {
+    pub(crate) fn echo(lines: &'static str) -> Self {
         Self::start(move |caller, _| {
             while let Some(head) = caller.read_head() {
                 let length = length_of(&head);
@@ -52,14 +52,14 @@ impl Upstream {
     }
 
     /// The heads of all requests so far, in lower case up to the values.
-    pub(super) fn heads(&self) -> Vec<String> {
+    pub(crate) fn heads(&self) -> Vec<String> {
         self.heads.lock().expect("no panic").clone()
     }
 }
 
 impl Caller {
     /// The head of the next request; `None` if the gateway has closed.
-    pub(super) fn read_head(&mut self) -> Option<String> {
+    pub(crate) fn read_head(&mut self) -> Option<String> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             if self.stream.read_line(&mut head).unwrap_or(0) == 0 {
@@ -70,14 +70,14 @@ impl Caller {
         Some(head)
     }
 
-    pub(super) fn read(&mut self, count: usize) -> Vec<u8> {
+    pub(crate) fn read(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.stream.read_exact(&mut bytes).expect("as many bytes");
         bytes
     }
 
     /// One chunk of a chunked body; empty at its end.
-    pub(super) fn read_chunk(&mut self) -> Vec<u8> {
+    pub(crate) fn read_chunk(&mut self) -> Vec<u8> {
         let mut line = String::new();
         self.stream.read_line(&mut line).expect("a size");
         let size = usize::from_str_radix(line.trim_end(), 16).expect("a size in hexadecimal");
@@ -87,25 +87,25 @@ impl Caller {
     }
 
     /// Everything until the gateway closes.
-    pub(super) fn read_to_end(&mut self) -> Vec<u8> {
+    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // A reset counts as closing.
         let _ = self.stream.read_to_end(&mut bytes);
         bytes
     }
 
-    pub(super) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.get_mut().write_all(bytes.as_ref()).expect("the gateway reads");
     }
 
     /// A whole answer with these header lines.
-    pub(super) fn answer(&mut self, lines: &str, body: &str) {
+    pub(crate) fn answer(&mut self, lines: &str, body: &str) {
         self.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n{lines}\r\n{body}", body.len()));
     }
 }
 
 /// The value of a header in a head.
-pub(super) fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+pub(crate) fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     let mut values = headers(head, name);
     let value = values.next();
     assert!(values.next().is_none(), "several lines of {name} in {head}");
@@ -113,7 +113,7 @@ pub(super) fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 }
 
 /// All values of a header in a head.
-pub(super) fn headers<'h>(head: &'h str, name: &str) -> impl Iterator<Item = &'h str> {
+pub(crate) fn headers<'h>(head: &'h str, name: &str) -> impl Iterator<Item = &'h str> {
     let lines = head.lines().filter_map(|line| line.split_once(": "));
     lines.filter(move |(line, _)| line.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }

@@ -1,0 +1,250 @@
+//! The decision log of the real binary: what it says of requests through every door, and what it never says.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use sluicegate_testkit::envoy_client::{Code, Descriptor, EnvoyClient, Question};
+
+use crate::client::{Answer, Connection, ask, ask_with, post};
+use crate::server::{ConfigFile, PATIENCE, Server};
+
+/// Rules with a limit of nothing deny everything, so that no test has to use one up first.
+const RULES: &str = "
+trusted_proxies: [127.0.0.1]
+gateway: { routes: [{ path: /**, upstream: 'http://127.0.0.1:9' }] }
+identity:
+  - api_key:
+      keys: [{ sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo, tier: free }]
+  - ip: {}
+tiers: [free]
+rules:
+  - { name: pages, match: { path: /pages/** }, limits: [ { algorithm: fixed_window, limit: 0, window: 1d } ] }
+  - { name: also, match: { path: /pages/** }, limits: [ { algorithm: sliding_window, limit: 0, window: 1d } ] }
+  - { name: closed, match: { resource: closed }, limits: [ { algorithm: token_bucket, capacity: 1, refill: 1/d } ] }
+  - { name: watched, match: { resource: watched }, mode: shadow, limits: [ { algorithm: sliding_counter, limit: 0, window: 1d } ] }
+  - { name: described, match: { descriptor: [ { key: user } ] }, limits: [ { algorithm: fixed_window, limit: 0, window: 1d } ] }
+  - { name: ample, match: { resource: ample }, limits: [ { algorithm: fixed_window, limit: 1000000, window: 1d } ] }
+";
+
+struct Scene {
+    server: Server,
+    _config: ConfigFile,
+}
+
+impl Scene {
+    fn start(test: &str, log: &str) -> Self {
+        Self::with(test, log, &[], &[])
+    }
+
+    fn with(test: &str, log: &str, variables: &[(&str, &str)], arguments: &[&str]) -> Self {
+        let config = ConfigFile::new(&format!("decision-log-{test}"), format!("{log}{RULES}"));
+        let arguments = [&["--resp", "127.0.0.1:0", "--config", config.path()], arguments].concat();
+        Self { server: Server::start_with(variables, &arguments), _config: config }
+    }
+
+    fn check(&self, resource: &str, identifier: &str) -> Answer {
+        let body = json!({ "resource": resource, "identifier": identifier }).to_string();
+        post(self.server.address("api"), "/v1/check", body)
+    }
+
+    /// The next decision in the log, without the time.
+    fn next(&mut self) -> Value {
+        let line = self.server.wait_for_line("decision");
+        let mut line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let members = line.as_object_mut().expect("an object");
+        assert_eq!(members.remove("target"), Some(json!("decisions")), "{members:?}");
+        assert_eq!(
+            (members.remove("level"), members.remove("message")),
+            (Some(json!("INFO")), Some(json!("decision")))
+        );
+        members.remove("timestamp").expect("a time");
+        line
+    }
+
+    fn resp(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.server.address("resp")).expect("the listener accepts");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+    }
+}
+
+/// What a denied request of the gateway says, through whichever door it came.
+fn denied_page(identity: &str, kind: &str) -> Value {
+    json!({
+        "outcome": "denied", "rule": "pages", "others": "also", "algorithm": "fixed_window", "limit": 0, "remaining": 0,
+        "tenant": "default", "identity": identity, "identity_kind": kind,
+    })
+}
+
+/// The wait of a window that is never open depends on the time of day, so only its presence is compared.
+fn without_wait(mut line: Value) -> Value {
+    line.as_object_mut().expect("an object").remove("retry_after_ms");
+    line
+}
+
+#[test]
+fn every_door_says_who_was_denied_by_which_rule() {
+    let mut scene = Scene::start("doors", "log: { decisions: {}, identities: whole }");
+    let (gateway, api) = (scene.server.address("gateway"), scene.server.address("api"));
+
+    assert_eq!(ask_with(gateway, "GET", "/pages/secret-path?token=secret", "x-api-key: demo-key").status, 429);
+    let mut expected = denied_page("demo", "named");
+    expected["tier"] = json!("free");
+    assert_eq!(without_wait(scene.next()), expected);
+
+    let mut connection = Connection::open(api);
+    connection.send(
+        "GET /v1/auth HTTP/1.1\r\nhost: t\r\nx-forwarded-method: GET\r\nx-forwarded-uri: /pages/1\r\n\
+         x-forwarded-for: 192.0.2.9\r\nconnection: close\r\n\r\n",
+    );
+    assert_eq!(connection.answer().status, 429);
+    assert_eq!(without_wait(scene.next()), denied_page("192.0.2.9", "address"));
+
+    assert_eq!((scene.check("closed", "alice").status, scene.check("closed", "alice").status), (200, 429));
+    let line = scene.next();
+    assert!(line["retry_after_ms"].as_u64().is_some_and(|wait| wait > 86_000_000), "{line}");
+    let expected = json!({
+        "outcome": "denied", "rule": "closed", "algorithm": "token_bucket", "limit": 1, "remaining": 0,
+        "tenant": "default", "resource": "closed", "identity": "alice", "identity_kind": "named",
+    });
+    assert_eq!(without_wait(line), expected);
+
+    let mut resp = scene.resp();
+    resp.write_all(b"SG.CHECK closed alice COST 1\r\nCL.THROTTLE bob 0 1 86400\r\nCL.THROTTLE bob 0 1 86400\r\n")
+        .unwrap();
+    let line = scene.next();
+    assert_eq!((&line["rule"], &line["identity"], &line["cost"]), (&json!("closed"), &json!("alice"), &json!(1)));
+    let line = scene.next();
+    assert_eq!(
+        (&line["identity"], &line["outcome"], &line["limit"]),
+        (&json!("bob"), &json!("denied"), &json!(1))
+    );
+
+    assert_eq!(scene.check("watched", "alice").status, 200);
+    let line = scene.next();
+    let says = (&line["outcome"], &line["rule"], &line["algorithm"]);
+    assert_eq!(says, (&json!("shadow_denied"), &json!("watched"), &json!("sliding_counter")));
+}
+
+#[tokio::test]
+async fn envoys_questions_are_told_by_their_descriptors() {
+    let mut scene = Scene::start("envoy", "log: { decisions: {}, identities: whole }");
+    let client = EnvoyClient::new(scene.server.address("api"));
+    let question = Question::new("shop", [Descriptor::new(&[("user", "carol")])]);
+    assert_eq!(client.ask(question).await.expect("an answer").overall_code(), Code::OverLimit);
+    let line = scene.next();
+    let says = (&line["rule"], &line["tenant"], &line["identity"]);
+    assert_eq!(says, (&json!("described"), &json!("shop"), &json!("carol")));
+}
+
+#[test]
+fn identities_are_hashed_unless_told_otherwise() {
+    let secret = [("LOG_HASH_SECRET", "canary")];
+    let log = "log: { decisions: {}, hash_secret: '${LOG_HASH_SECRET}' }";
+    let mut identities = Vec::new();
+    for test in ["hashed-1", "hashed-2"] {
+        let mut scene = Scene::with(test, log, &secret, &[]);
+        scene.check("watched", "alice@example.com");
+        scene.check("watched", "alice@example.com");
+        scene.check("watched", "bob");
+        identities.extend((0..3).map(|_| scene.next()["identity"].as_str().expect("a text").to_owned()));
+    }
+    let [alice, again, bob, on_another_server, ..] = &identities[..] else { panic!("{identities:?}") };
+    assert_eq!((alice, alice), (again, on_another_server));
+    assert_ne!(alice, bob);
+    assert!(alice.len() == 16 && alice.bytes().all(|byte| byte.is_ascii_hexdigit()), "{alice}");
+
+    let mut scene = Scene::start("cut", "log: { decisions: {}, identities: cut }");
+    scene.check("watched", "alice@example.com");
+    assert_eq!(scene.next()["identity"], "alic…");
+}
+
+#[test]
+fn only_what_is_asked_for_is_written() {
+    let mut scene = Scene::start("shares", "log: { decisions: { denied: 0%, shadow_denied: 0%, allowed: 100% } }");
+    scene.check("watched", "alice");
+    ask(scene.server.address("gateway"), "GET", "/pages/1");
+    scene.check("ample", "alice");
+    let line = scene.next();
+    assert_eq!(
+        (&line["outcome"], &line["resource"], &line["rule"]),
+        (&json!("allowed"), &json!("ample"), &json!("ample"))
+    );
+
+    for log in ["", "log: { identities: whole }"] {
+        let scene = Scene::start("none", log);
+        scene.check("watched", "alice");
+        ask(scene.server.address("gateway"), "GET", "/pages/1");
+        scene.server.signal("TERM");
+        let lines = scene.server.wait().lines;
+        assert!(!lines.iter().any(|line| line.contains("decisions")), "{lines:#?}");
+    }
+}
+
+#[test]
+fn a_request_that_could_not_be_decided_is_written_too() {
+    let rules = "log: { decisions: {}, identities: whole }\nrules: [ { name: strict, on_store_failure: closed, \
+                 limits: [ { algorithm: fixed_window, limit: 9, window: 1d } ] } ]";
+    let config = ConfigFile::new("decision-log-undecided", rules);
+    // Nobody listens on the discard port.
+    let server = Server::start(&["--config", config.path(), "--store", "redis://127.0.0.1:9"]);
+    let mut scene = Scene { server, _config: config };
+    assert_eq!(scene.check("any", "alice").status, 503);
+    let line = scene.next();
+    assert_eq!((&line["outcome"], &line["rule"]), (&json!("failed_closed"), &json!("strict")), "{line}");
+    assert!(line["store_error"].is_string(), "{line}");
+}
+
+#[test]
+fn text_is_for_people_and_a_form_that_is_none_is_refused() {
+    let text = [("SLUICEGATE_LOG_FORMAT", "text")];
+    let mut scene = Scene::with("text", "log: { decisions: {}, identities: whole }", &text, &[]);
+    scene.check("watched", "alice\u{202e}");
+    let line = scene.server.wait_for_line("decisions");
+    assert!(line.contains(r#"outcome="shadow_denied" rule="watched""#), "{line}");
+    assert!(line.contains("alice\\u202e") || line.contains(r"alice\u{202e}"), "{line}");
+
+    let mut command = crate::server::sluicegate(&[]);
+    command.env("SLUICEGATE_LOG_FORMAT", "xml");
+    let output = command.output().expect("the binary starts");
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert!(stderr.starts_with("error: SLUICEGATE_LOG_FORMAT: `xml`"), "{stderr}");
+}
+
+#[test]
+fn a_flood_of_denials_is_not_a_flood_of_lines_and_none_is_forgotten() {
+    const COMMANDS: u64 = 20_000;
+    let scene = Scene::start("flood", "log: { decisions: {} }");
+    let started = Instant::now();
+    let mut resp = scene.resp();
+    let mut writer = resp.try_clone().expect("a socket");
+    let sent = std::thread::spawn(move || {
+        let commands = "CL.THROTTLE k 0 1 86400\r\n".repeat(1_000);
+        (0..COMMANDS / 1_000).for_each(|_| writer.write_all(commands.as_bytes()).expect("the server reads"));
+    });
+    // Five integers in six lines are the answer to one command.
+    let (mut lines, mut bytes) = (0, [0; 65_536]);
+    while lines < COMMANDS * 6 {
+        let read = resp.read(&mut bytes).expect("an answer");
+        assert_ne!(read, 0, "closed");
+        lines += bytes[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+    }
+    sent.join().expect("no panic");
+    let seconds = started.elapsed().as_secs() + 2;
+
+    let metrics = ask(scene.server.address("admin"), "GET", "/metrics").body;
+    let counted = metrics.lines().find_map(|line| line.strip_prefix("sluicegate_decision_log_left_out_total "));
+    let left_out: u64 = counted.and_then(|count| count.parse().ok()).expect("a count");
+    scene.server.signal("TERM");
+    let ended = scene.server.wait();
+    let parse = |line: &String| serde_json::from_str::<Value>(line).ok();
+    let told: Vec<Value> =
+        ended.lines.iter().filter_map(parse).filter(|line| line["target"] == "decisions").collect();
+    let written = told.iter().filter(|line| line["message"] == "decision").count() as u64;
+    assert!(written <= 100 * seconds, "{written} lines in {seconds} s");
+    assert_eq!(written + left_out, COMMANDS - 1, "the first was allowed");
+    let named: u64 = told.iter().filter_map(|line| line["left_out"].as_u64()).sum();
+    assert_eq!(named, left_out);
+}
