@@ -15,6 +15,7 @@ fn environment() -> Environment {
     let variables =
         [("RATE", "100/s"), ("TENANT", "acme"), ("URL", "redis://:hunter2@cache:x"), ("ALGORITHM", "x")];
     let secrets = [("REDIS_PASSWORD", "p"), ("KEY_SECRET", "s"), ("RESP_PASSWORD", "canary-of-resp")];
+    let secrets = secrets.into_iter().chain([("LOG_HASH_SECRET", "s"), ("OTLP_TOKEN", "t")]);
     variables.into_iter().chain(secrets).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
