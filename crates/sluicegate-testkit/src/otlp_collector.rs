@@ -15,8 +15,8 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use parking_lot::{Condvar, Mutex};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 /// How long a span may take to come; what passes takes a second or two.
@@ -25,6 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A running collector.
 #[derive(Debug)]
 pub struct OtlpCollector {
+    scheme: &'static str,
     address: SocketAddr,
     shared: Arc<Shared>,
     is_silent: watch::Sender<bool>,
@@ -99,6 +100,20 @@ fn hex(bytes: &[u8]) -> String {
 impl OtlpCollector {
     /// A collector on a port of the kernel's choice.
     pub fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// The same with TLS, and the certificate in PEM that whoever sends must trust.
+    pub fn start_with_tls() -> (Self, String) {
+        let certified = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()]);
+        let certified = certified.unwrap_or_else(|error| panic!("no certificate: {error}"));
+        let (certificate, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(&certificate, key));
+        (Self::start_with(Some(tls)), certificate)
+    }
+
+    fn start_with(tls: Option<ServerTlsConfig>) -> Self {
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let (started, address) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let (is_silent, silence) = watch::channel(false);
@@ -107,15 +122,15 @@ impl OtlpCollector {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
-            runtime.block_on(serve(service, started, stopped));
+            runtime.block_on(serve(service, tls, started, stopped));
         });
         let address = address.recv().unwrap_or_else(|error| panic!("the collector did not start: {error}"));
-        Self { address, shared, is_silent, stop: Some(stop), thread: Some(thread) }
+        Self { scheme, address, shared, is_silent, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Where it is.
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// From now on it takes everything and answers nothing, or answers again.
@@ -164,14 +179,23 @@ impl Drop for OtlpCollector {
     }
 }
 
-async fn serve(service: Service, started: std::sync::mpsc::Sender<SocketAddr>, stopped: oneshot::Receiver<()>) {
+async fn serve(
+    service: Service,
+    tls: Option<ServerTlsConfig>,
+    started: std::sync::mpsc::Sender<SocketAddr>,
+    stopped: oneshot::Receiver<()>,
+) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
     let listener = listener.unwrap_or_else(|error| panic!("no port: {error}"));
     let address = listener.local_addr().unwrap_or_else(|error| panic!("no address: {error}"));
     if started.send(address).is_err() {
         return;
     }
-    let served = Server::builder().add_service(TraceServiceServer::new(service));
+    let mut server = Server::builder();
+    if let Some(tls) = tls {
+        server = server.tls_config(tls).unwrap_or_else(|error| panic!("no TLS: {error}"));
+    }
+    let served = server.add_service(TraceServiceServer::new(service));
     tokio::select! {
         outcome = served.serve_with_incoming(TcpIncoming::from(listener)) => {
             outcome.unwrap_or_else(|error| panic!("the collector failed: {error}"));

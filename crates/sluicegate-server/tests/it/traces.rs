@@ -308,6 +308,26 @@ fn what_is_left_is_sent_before_the_end() {
 }
 
 #[test]
+fn a_collector_with_tls_is_believed_by_its_certificate_only() {
+    let (collector, certificate) = OtlpCollector::start_with_tls();
+    let folder = tempfile::tempdir().expect("a folder");
+    let ca_file = folder.path().join("ca.pem");
+    std::fs::write(&ca_file, certificate).expect("a file");
+    let upstream = Upstream::echo("");
+    let start = |traces: &str| {
+        let config = ConfigFile::new("traces-tls", config(&collector.endpoint(), traces, upstream.address));
+        Server::start(&["--config", config.path()])
+    };
+    let mut stranger = start("");
+    assert_eq!(get(stranger.address("gateway"), "/shop/1", "").status, 200);
+    stranger.wait_for_line("spans cannot be sent to the collector");
+    assert!(collector.spans().is_empty());
+    let friend = start(&format!("ca_file: '{}'", ca_file.display()));
+    assert_eq!(get(friend.address("gateway"), "/shop/1", &parent("01")).status, 200);
+    collector.wait_for_span(TRACE, "ratelimit check");
+}
+
+#[test]
 fn the_usual_variables_are_enough() {
     let collector = OtlpCollector::start();
     let variables = [
