@@ -10,40 +10,77 @@ pub(super) fn with_closest(word: &str, known: &[&str], remedy: &str) -> String {
 
 /// Of `known`, the word that is closest to `word`, if it is close enough to be a slip of the finger.
 fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let word: Vec<char> = word.chars().take(WORD_CHARS_MAX).map(|each| each.to_ascii_lowercase()).collect();
     let lower = |each: char| each.to_ascii_lowercase();
-    let distance_to = |candidate: &str| distance(&word, &candidate.chars().map(lower).collect::<Vec<_>>());
-    let (distance, candidate) = known.iter().map(|&each| (distance_to(each), each)).min_by_key(|pair| pair.0)?;
-    (distance <= 1.max(candidate.len() / 3)).then_some(candidate)
+    let word: Vec<char> = word.chars().take(WORD_CHARS_MAX).map(lower).collect();
+    let (mut letters, mut rows) = (Vec::new(), Rows::default());
+    let mut closest = None;
+    for &candidate in known {
+        let slips = 1.max(candidate.len() / 3);
+        // Only what is closer than all before it is of interest.
+        let most = match closest {
+            None => slips,
+            Some((0, _)) => break,
+            Some((distance, _)) => slips.min(distance - 1),
+        };
+        letters.clear();
+        letters.extend(candidate.chars().map(lower));
+        if let Some(distance) = rows.distance(&word, &letters, most) {
+            closest = Some((distance, candidate));
+        }
+    }
+    closest.map(|(_, candidate)| candidate)
 }
 
 /// Longer words are no slips, and comparing takes time with the square of the length.
 const WORD_CHARS_MAX: usize = 32;
 
-/// How many letters must be put in, left out, replaced or swapped with their neighbour.
-fn distance(one: &[char], other: &[char]) -> usize {
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=other.len()).collect();
-    for (row, letter) in one.iter().enumerate() {
-        let mut current = vec![row + 1];
-        for (column, other_letter) in other.iter().enumerate() {
-            let replaced = last[column] + usize::from(letter != other_letter);
-            let mut best = replaced.min(last[column + 1] + 1).min(current[column] + 1);
-            let is_swapped =
-                row > 0 && column > 0 && *letter == other[column - 1] && one[row - 1] == *other_letter;
-            if is_swapped {
-                best = best.min(before_last[column - 1] + 1);
-            }
-            current.push(best);
+/// Two words that are compared letter by letter. There are hundreds of time zones, and a file may have thousands of words
+/// that are none of them: so memory is kept for the next comparison, and one that comes to nothing is given up early.
+#[derive(Debug, Default)]
+struct Rows {
+    before_last: Vec<usize>,
+    last: Vec<usize>,
+    current: Vec<usize>,
+}
+
+impl Rows {
+    /// How many letters must be put in, left out, replaced or swapped with their neighbour, unless it is more than `most`.
+    fn distance(&mut self, one: &[char], other: &[char], most: usize) -> Option<usize> {
+        if one.len().abs_diff(other.len()) > most {
+            return None;
         }
-        before_last = std::mem::replace(&mut last, current);
+        let Self { before_last, last, current } = self;
+        last.clear();
+        last.extend(0..=other.len());
+        for (row, letter) in one.iter().enumerate() {
+            current.clear();
+            current.push(row + 1);
+            for (column, other_letter) in other.iter().enumerate() {
+                let replaced = last[column] + usize::from(letter != other_letter);
+                let mut best = replaced.min(last[column + 1] + 1).min(current[column] + 1);
+                let is_swapped =
+                    row > 0 && column > 0 && *letter == other[column - 1] && one[row - 1] == *other_letter;
+                if is_swapped {
+                    best = best.min(before_last[column - 1] + 1);
+                }
+                current.push(best);
+            }
+            // What follows grows from this row, or by one from that before it.
+            let least = |row: &[usize]| row.iter().min().copied().unwrap_or(0);
+            if least(current) > most && least(last) >= most {
+                return None;
+            }
+            std::mem::swap(before_last, last);
+            std::mem::swap(last, current);
+        }
+        last.last().copied().filter(|distance| *distance <= most)
     }
-    last[other.len()]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn slips_are_recognised_and_other_words_are_not() {
@@ -66,5 +103,32 @@ mod tests {
         }
         assert_eq!(closest("anything", &[]), None);
         assert_eq!(closest(&"mode".repeat(100_000), &known), None);
+    }
+
+    #[test]
+    fn the_closest_word_wins_also_after_one_that_is_close() {
+        assert_eq!(
+            closest("Europe/Berlim", &["Europe/Bern", "Europe/Merlin", "Europe/Berlin"]),
+            Some("Europe/Berlin")
+        );
+        assert_eq!(closest("limit", &["limits", "limit", "limit2"]), Some("limit"));
+        // Far from the short word for its length, and close to the long one.
+        assert_eq!(closest("abcdefxxx", &["abcdef", "abcdefghi"]), Some("abcdefghi"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_comparison_that_is_given_up_early_would_have_found_too_much(
+            words in prop::collection::vec("[abc]{0,9}", 2..6),
+            most in 0..10_usize,
+        ) {
+            let words: Vec<Vec<char>> = words.iter().map(|word| word.chars().collect()).collect();
+            let mut rows = Rows::default();
+            for pair in words.windows(2) {
+                let whole = Rows::default().distance(&pair[0], &pair[1], usize::MAX);
+                prop_assert!(whole.is_some());
+                prop_assert_eq!(rows.distance(&pair[0], &pair[1], most), whole.filter(|whole| *whole <= most));
+            }
+        }
     }
 }
