@@ -124,6 +124,31 @@ fn what_was_counted_stays_when_the_window_the_zone_or_the_anchor_changes() {
 }
 
 #[test]
+fn after_a_change_it_counts_until_the_window_ends_in_which_the_old_one_would_have_ended() {
+    // 2025-11-03T00:00:00Z.
+    let now = Timestamp::now(1_762_128_000 * SECOND);
+    let bench = Bench::new(2, "window: month", now);
+    assert!(bench.check().is_allowed() && bench.check().is_allowed());
+    assert_eq!(bench.check().retry(), Some(Retry::After(Micros::from_secs(28 * 86_400))), "to 1 December");
+    bench.limiter.replace_rules(rules(2, "window: month, anchor: 15"));
+    let days = |days: u64| Some(Retry::After(Micros::from_secs(days * 86_400)));
+    assert_eq!(bench.check().retry(), days(42), "to 15 December");
+    bench.hours(12 * 24);
+    assert_eq!(bench.check().retry(), days(30), "a window of the new calendar began");
+    bench.hours(30 * 24);
+    assert_eq!(bench.left(), 2);
+    // What would be over with the window after the next, or later, is over with the next.
+    assert!(bench.check().is_allowed());
+    bench.limiter.replace_rules(rules(2, "window: day"));
+    assert!(bench.check().is_allowed());
+    assert_eq!(bench.check().retry(), days(2));
+    bench.hours(47);
+    assert_eq!(bench.left(), 0);
+    bench.hours(1);
+    assert_eq!(bench.left(), 2);
+}
+
+#[test]
 fn what_is_given_back_and_what_is_forgotten_is_of_the_window() {
     let bench = Bench::new(10, "window: day, timezone: Asia/Kolkata", NOON);
     assert!(bench.check().is_allowed() && bench.check().is_allowed());
