@@ -93,7 +93,7 @@ impl MemoryStore {
                 let digest = own.of_limit(index, quota.algorithm_index());
                 // One state that is asked twice: what the first leaves is what the second finds.
                 let is_twice = places.iter().any(|place| place.digest == digest);
-                if is_twice || places.len() == LIMITS_MAX {
+                if is_twice || places.len() == LIMITS_MAX || !may_fit_a_word(quota) {
                     return None;
                 }
                 let (shard, at) = (self.shard_index(digest), quota.aligned(now, digest.1));
@@ -122,5 +122,48 @@ impl Place<'_> {
             Outcome::Allowed => self.quota.verdict(Outcome::Allowed, Some(&said.before), self.at),
             _ => said.verdict,
         })
+    }
+}
+
+/// False if no state of this limit ever fits a word: then it is not even looked for.
+fn may_fit_a_word(quota: &Quota) -> bool {
+    match quota {
+        Quota::TokenBucket(bucket) => bucket.credits() == 0,
+        Quota::FixedWindow(_) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Key, KeySpace, Subject};
+    use sluicegate_core::algorithm::token_bucket::CREDIT_TTL_DEFAULT;
+    use sluicegate_core::{Align, FixedWindow, Micros, Rate, SlidingCounter, SlidingWindow, TokenBucket};
+
+    const SECOND: Micros = Micros::from_secs(1);
+
+    #[test]
+    fn limits_whose_states_never_fit_a_word_take_the_long_way_at_once() {
+        let (store, space) = (MemoryStore::default(), KeySpace::new("rule"));
+        let is_short = |other: Quota| {
+            let quotas = [bucket().into(), other];
+            let key = Key { space: &space, subject: Subject::default() };
+            let charge = Charge { key, quotas: &quotas, cost: Cost::ONE, group: Group::Enforced, lease: None };
+            store.places(&[charge], Timestamp::now(1)).is_some()
+        };
+        assert!(is_short(bucket().into()));
+        assert!(is_short(FixedWindow::new(5, SECOND, Align::Epoch).unwrap().into()));
+        assert!(!is_short(TokenBucket::with_credits(5, rate(), 5, CREDIT_TTL_DEFAULT).unwrap().into()));
+        assert!(!is_short(SlidingWindow::new(5, SECOND).unwrap().into()));
+        assert!(!is_short(SlidingCounter::new(5, SECOND).unwrap().into()));
+    }
+
+    fn bucket() -> TokenBucket {
+        TokenBucket::new(5, rate()).unwrap()
+    }
+
+    fn rate() -> Rate {
+        Rate::new(1, SECOND).unwrap()
     }
 }
