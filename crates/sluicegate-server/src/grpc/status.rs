@@ -9,7 +9,7 @@
 //!   seconds rounded up: Envoy shows no parts of a second.
 
 use prost_types::Duration;
-use sluicegate::core::{Calendar, Micros, Outcome, Quota};
+use sluicegate::core::{Calendar, Outcome, Quota};
 use sluicegate::headers::{HeaderOptions, write_headers};
 use sluicegate::rules::envoy::Unit as EnvoyUnit;
 use sluicegate::{Decision, LimitReport};
@@ -83,19 +83,25 @@ fn as_configured((requests_per_unit, unit, name): (u32, EnvoyUnit, &str)) -> Rat
 }
 
 fn current_limit(report: &LimitReport<'_>) -> RateLimit {
-    let unit = unit_of(shortest_window(report.quota).ceil_secs());
+    let unit = unit_of(report.quota);
     let requests_per_unit = narrowed(report.verdict.limit);
     RateLimit { requests_per_unit, unit: unit.into(), name: report.label.to_owned() }
 }
 
-/// The months of a calendar are called months, although the unit is shorter than some of them.
-fn shortest_window(quota: &Quota) -> Micros {
+fn unit_of(quota: &Quota) -> Unit {
     let calendar = if let Quota::FixedWindow(window) = quota { window.calendar() } else { None };
-    calendar.map_or_else(|| quota.window(), Calendar::shortest)
+    calendar.map_or_else(|| unit_from(quota.window().ceil_secs()), calendar_unit)
 }
 
-fn unit_of(window_secs: u64) -> Unit {
+fn unit_from(window_secs: u64) -> Unit {
     UNITS.iter().find(|(_, secs)| window_secs <= *secs).map_or(Unit::Year, |(unit, _)| *unit)
+}
+
+/// The months of a calendar are called months, although the unit is shorter than some of them. Its shortest window would
+/// tell nothing: where clocks were set a minute after midnight, an hour had but that minute.
+fn calendar_unit(calendar: &Calendar) -> Unit {
+    let longest = calendar.longest().ceil_secs();
+    UNITS.iter().rfind(|(_, secs)| *secs <= longest).map_or(Unit::Second, |(unit, _)| *unit)
 }
 
 fn until_reset(report: &LimitReport<'_>) -> Duration {
@@ -161,22 +167,27 @@ mod tests {
             (31_536_001, Unit::Year),
         ];
         for (secs, unit) in cases {
-            assert_eq!(unit_of(secs), unit, "{secs}");
+            assert_eq!(unit_from(secs), unit, "{secs}");
         }
     }
 
     #[test]
     fn a_window_of_a_calendar_is_told_as_the_unit_of_its_name() {
-        let zone = Zone::named("Europe/Berlin").expect("a zone");
         let cases = [
             (Cycle::Hour, Unit::Hour),
             (Cycle::Day, Unit::Day),
             (Cycle::Week(Weekday::Monday), Unit::Week),
+            (Cycle::Month(1), Unit::Month),
             (Cycle::Month(31), Unit::Month),
         ];
-        for (cycle, unit) in cases {
-            let window = FixedWindow::on_calendar(1, zone.calendar(cycle).expect("a calendar")).expect("valid");
-            assert_eq!(unit_of(shortest_window(&window.into()).ceil_secs()), unit, "{cycle}");
+        // In the others clocks were set by parts of an hour, a minute after midnight, and by a whole day.
+        for name in ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns", "Pacific/Apia"] {
+            let zone = Zone::named(name).expect("a zone");
+            for (cycle, unit) in cases {
+                let calendar = zone.calendar(cycle).expect("a calendar");
+                let window = FixedWindow::on_calendar(5, calendar).expect("a limit");
+                assert_eq!(unit_of(&window.into()), unit, "{name} {cycle}");
+            }
         }
     }
 }
