@@ -61,7 +61,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// Control characters, Unicode line breaks, and marks that reorder or hide text.
-fn is_dangerous(character: char) -> bool {
+pub(crate) fn is_dangerous(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
