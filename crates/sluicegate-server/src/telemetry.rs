@@ -11,6 +11,7 @@ mod degradation;
 pub(crate) mod escape;
 pub(crate) mod history;
 pub(crate) mod identities;
+mod lines;
 pub(crate) mod tally;
 pub(crate) mod watch;
 
@@ -45,6 +46,11 @@ pub(crate) enum TelemetryError {
     /// `SLUICEGATE_LOG_FORMAT` is not a form of the log.
     #[error("SLUICEGATE_LOG_FORMAT: `{}` is not a form of the log; give `text` or `json`", .0.escape_debug())]
     Format(String),
+    /// No thread for the decision log.
+    #[error(
+        "the thread that writes the decision log cannot be started: {0}; raise the limit of threads, or free some"
+    )]
+    Thread(#[from] std::io::Error),
     /// There is a logger already.
     #[error("logging is set up already: {0}")]
     Installed(#[from] TryInitError),
@@ -72,7 +78,12 @@ pub(crate) fn init(filter: Option<&str>, format: Option<&str>) -> Result<(), Tel
         registry.with(format.json().flatten_event(true)).try_init()?;
     }
     std::panic::set_hook(Box::new(log_panic));
-    Ok(())
+    Ok(lines::start()?)
+}
+
+/// Waits a moment until lines that nobody waits for are written.
+pub(crate) fn flush() {
+    lines::LINES.flush();
 }
 
 fn log_panic(panic: &PanicHookInfo<'_>) {

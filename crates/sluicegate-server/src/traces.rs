@@ -30,7 +30,7 @@ use sluicegate::identify::address::TrustedProxies;
 use sluicegate::rules::file::{Environment, Wrong};
 use sluicegate::trace::Spans;
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Certificate, ClientTlsConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 use crate::config::traces::{Parents, TraceSettings};
 use crate::telemetry::identities::Shown;
@@ -39,8 +39,10 @@ use export::BoundedQueue;
 pub(crate) use export::SpanCounts;
 pub(crate) use request::Door;
 
-/// How long sending one batch may take, all attempts together.
+/// How long sending one batch may take on a connection, all attempts together.
 const EXPORT_WITHIN: Duration = Duration::from_secs(5);
+/// How long connecting may take. Where nobody answers at all, the system would try for minutes, and nobody would be told.
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// How long the last spans may take when the server stops. It is what the ten seconds to stop have to spare.
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
@@ -81,6 +83,9 @@ pub(crate) enum TracesError {
         /// Why not.
         source: std::io::Error,
     },
+    /// No connection can be made by these settings.
+    #[error("traces: {0}; check `traces.endpoint` and `traces.ca_file`")]
+    Channel(#[from] tonic::transport::Error),
     /// OpenTelemetry refuses.
     #[error("traces: {0}; check `traces.endpoint` and `traces.ca_file`")]
     Exporter(#[from] ExporterBuildError),
@@ -147,15 +152,17 @@ impl Traces {
 }
 
 fn exporter(choice: &Choice, settings: &TraceSettings) -> Result<SpanExporter, TracesError> {
+    let endpoint = Endpoint::from_shared(choice.endpoint.clone())?;
+    let endpoint = match choice.endpoint.starts_with("https://") {
+        true => endpoint.tls_config(tls(settings.ca_file.as_deref())?)?,
+        false => endpoint,
+    };
+    let channel = endpoint.connect_timeout(CONNECT_WITHIN).timeout(EXPORT_WITHIN).connect_lazy();
     let exporter = SpanExporter::builder()
         .with_tonic()
-        .with_endpoint(&choice.endpoint)
+        .with_channel(channel)
         .with_timeout(EXPORT_WITHIN)
         .with_metadata(MetadataMap::from_headers(settings.headers.clone()));
-    let exporter = match choice.endpoint.starts_with("https://") {
-        true => exporter.with_tls_config(tls(settings.ca_file.as_deref())?),
-        false => exporter,
-    };
     Ok(exporter.build()?)
 }
 
@@ -171,5 +178,42 @@ fn resource(choice: &Choice) -> Resource {
     match &choice.service_name {
         Some(name) => resource.with_service_name(name.clone()).build(),
         None => resource.build(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use axum::http::{Request, Response};
+    use sluicegate::core::Timestamp;
+    use sluicegate_testkit::poll;
+    use tokio::net::TcpSocket;
+
+    use super::*;
+    use crate::config::log::LogSettings;
+
+    /// Far more than all attempts may take.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_collector_that_never_answers_is_told_soon() {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+        let silent = socket.listen(1).expect("a listener");
+        let address = silent.local_addr().expect("bound");
+        // Nobody accepts. As soon as there is no room for more who wait, the system drops whatever comes.
+        let waiting: Vec<TcpStream> =
+            std::iter::from_fn(|| TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()).collect();
+
+        let section = TraceSettings { endpoint: Some(format!("http://{address}")), ..TraceSettings::default() };
+        let shown = Arc::new(Shown::new(&LogSettings::default()).expect("randomness"));
+        let traces = Traces::open(Some(&section), &Environment::default(), &TrustedProxies::default(), &shown);
+        let traces = traces.expect("good").expect("traces");
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        let context = traces.begin(Door::Api, &Request::new(()), [127, 0, 0, 1].into(), now);
+        traces.end(&context, &Response::new(()), now);
+        poll::until_true("the span has failed", PATIENCE, || traces.counts()[1] == ("failed", 1));
+        drop((waiting, silent));
     }
 }

@@ -140,13 +140,21 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         outcome
     });
     drop((reloader, sweeper));
-    app.tell_left_out();
-    app.traces().into_iter().for_each(Traces::stop);
-    let Totals { allowed, denied, undecided, degraded, store_failures } = app.totals();
-    tracing::info!(allowed, denied, undecided, degraded, store_failures, "stopped");
+    tell_the_rest(&app);
     // What is still running was cut on purpose; nothing waits for it.
     runtime.shutdown_background();
     outcome
+}
+
+/// Writes and sends what is still to be told of this server.
+fn tell_the_rest(app: &App) {
+    // First what is told already, so that there is room to tell what was left out.
+    telemetry::flush();
+    app.tell_left_out();
+    telemetry::flush();
+    app.traces().into_iter().for_each(Traces::stop);
+    let Totals { allowed, denied, undecided, degraded, store_failures } = app.totals();
+    tracing::info!(allowed, denied, undecided, degraded, store_failures, "stopped");
 }
 
 /// Opens the store and makes an app of it and the rules.

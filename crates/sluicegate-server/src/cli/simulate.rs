@@ -37,6 +37,7 @@ use super::Error;
 use crate::config::Config;
 use crate::config::load::{self, LoadError};
 use crate::settings::Env;
+use crate::telemetry::escape;
 use compare::Comparison;
 use format::Format;
 use format::fields::FieldMap;
@@ -172,8 +173,10 @@ fn replayed(args: &SimulateArgs, env: &Env) -> Result<String, Error> {
     if args.json { Ok(json(&summary)?) } else { Ok(words::text(&summary)) }
 }
 
+/// The same JSON whoever reads it, and nothing in it that acts on a terminal.
 fn json(summary: &impl Serialize) -> Result<String, serde_json::Error> {
-    serde_json::to_string_pretty(summary).map(|text| text + "\n")
+    let text = serde_json::to_string_pretty(summary)?;
+    Ok(text.lines().map(|line| escape::escape(line) + "\n").collect())
 }
 
 /// A configuration that is tried.

@@ -206,7 +206,7 @@ impl Watch {
 
     /// Keeps a look for as long as it is good for something.
     fn remember(&mut self, look: Look) {
-        let all = |look: &Look| look.requests.allowed + look.requests.denied;
+        let all = |look: &Look| look.requests.all();
         // Counts that are less than before are those of another process.
         if self.looks.back().is_some_and(|last| all(last) > all(&look)) {
             self.looks.clear();

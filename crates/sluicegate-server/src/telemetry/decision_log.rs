@@ -2,7 +2,8 @@
 //!
 //! A share of the denied, of those that a shadow rule would have denied, and of the allowed is written down. However
 //! many there are, at most [`LINES_PER_SECOND_MAX`] lines are written within a second, so that a flood of denials does
-//! not become a flood of lines; how many were left out is counted, and the next line says it. A line has no path, no
+//! not become a flood of lines, and no request waits until a line is written; how many were left out is counted, and the
+//! next line says it. A line has no path, no
 //! header field and no credential, and of an identity as much as [`Shown`] tells.
 
 mod bound;
@@ -17,12 +18,13 @@ use sluicegate::store::ErrorClass;
 use sluicegate::{Decision, Identity, LimitReport, Request};
 
 use super::identities::{self, Shown};
+use super::lines::LINES;
 use crate::config::log::DecisionShares;
 use crate::config::share::Share;
 use bound::Bound;
 
 /// What the lines' target is called, for filters such as `info,decisions=off`.
-const TARGET: &str = "decisions";
+pub(super) const TARGET: &str = "decisions";
 
 /// The most lines within a second. One line has some 400 bytes, so that a day of nothing but denials is some 3.5 GB at the
 /// very most, which is what a rotating log is made for.
@@ -116,6 +118,9 @@ impl DecisionLog {
 
     /// Tells of what was left out after the last line, if anything was.
     pub(crate) fn tell_left_out(&self) {
+        if !LINES.has_room() {
+            return;
+        }
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         if left_out > 0 {
             tracing::info!(target: TARGET, left_out, "decisions were left out of the log");
@@ -126,7 +131,7 @@ impl DecisionLog {
         if !share.takes_one() {
             return;
         }
-        if !self.bound.admits(now) {
+        if !self.bound.admits(now) || !LINES.has_room() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             self.left_out_total.fetch_add(1, Ordering::Relaxed);
             return;

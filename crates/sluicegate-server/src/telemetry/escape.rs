@@ -9,17 +9,53 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use tracing::Metadata;
 use tracing_subscriber::fmt::MakeWriter;
+
+use super::decision_log;
+use super::lines::LINES;
 
 /// Makes writers that escape each event on its way to stderr.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EscapedStderr;
 
 impl MakeWriter<'_> for EscapedStderr {
-    type Writer = EscapedWriter<io::Stderr>;
+    type Writer = EscapedWriter<Way>;
 
     fn make_writer(&self) -> Self::Writer {
-        EscapedWriter(io::stderr())
+        EscapedWriter(Way::Now(io::stderr()))
+    }
+
+    fn make_writer_for(&self, event: &Metadata<'_>) -> Self::Writer {
+        if event.target() == decision_log::TARGET { EscapedWriter(Way::Later) } else { self.make_writer() }
+    }
+}
+
+/// How an event gets to stderr.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// By whoever has it.
+    Now(io::Stderr),
+    /// By a thread that nobody waits for.
+    Later,
+}
+
+impl Write for Way {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Now(stderr) => stderr.write(event),
+            Self::Later => {
+                LINES.add(event.to_vec());
+                Ok(event.len())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Now(stderr) => stderr.flush(),
+            Self::Later => Ok(()),
+        }
     }
 }
 
@@ -61,7 +97,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// Control characters, Unicode line breaks, and marks that reorder or hide text.
-fn is_dangerous(character: char) -> bool {
+pub(crate) fn is_dangerous(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

@@ -3,6 +3,8 @@
 //! OpenTelemetry's propagator does both; it is lenient about what it reads (short numbers, several fields), so what it
 //! is shown here is either exactly what the specification has, or nothing.
 
+use std::collections::HashSet;
+
 use axum::http::header::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::Context;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator as _};
@@ -13,6 +15,8 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// The longest `tracestate` that is kept, in bytes: what the specification asks everybody to keep.
 const TRACESTATE_BYTES_MAX: usize = 512;
+/// The most entries that a `tracestate` may have, by the specification.
+const MEMBERS_MAX: usize = 32;
 
 /// What the fields of a request say, if it is something.
 pub(super) fn parent_of(headers: &HeaderMap) -> Context {
@@ -84,10 +88,24 @@ fn is_traceparent(text: &str) -> bool {
     }
 }
 
-/// Several lines are one list. A list that is too long is left out whole: nobody knows which part matters.
+/// Several lines are one list. A list that is too long, or of which a part is no state, is left out whole: nobody knows
+/// which part matters.
 fn state_fields(headers: &HeaderMap) -> Option<String> {
     let lines: Option<Vec<&str>> = headers.get_all(TRACESTATE).iter().map(|line| line.to_str().ok()).collect();
-    lines.map(|lines| lines.join(",")).filter(|state| !state.is_empty() && state.len() <= TRACESTATE_BYTES_MAX)
+    let members =
+        lines?.into_iter().flat_map(|line| line.split(',')).map(|member| member.trim_matches([' ', '\t']));
+    let members: Vec<&str> = members.filter(|member| !member.is_empty()).take(MEMBERS_MAX + 1).collect();
+    let keys: Option<HashSet<&str>> = members.iter().map(|member| key_of(member)).collect();
+    let is_good = members.len() <= MEMBERS_MAX && keys.is_some_and(|keys| keys.len() == members.len());
+    is_good.then(|| members.join(",")).filter(|state| !state.is_empty() && state.len() <= TRACESTATE_BYTES_MAX)
+}
+
+/// The key of one entry, if the entry is one. OpenTelemetry looks at its letters, but takes keys and values of nothing,
+/// values with tabs, and several `=` in a row.
+fn key_of(member: &str) -> Option<&str> {
+    let (key, value) = member.split_once('=')?;
+    let is_value = value.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=');
+    (is_value && !key.is_empty() && !value.is_empty()).then_some(key)
 }
 
 #[cfg(test)]
@@ -145,6 +163,53 @@ mod tests {
         }
         let twice = parent_of(&headers(&[("traceparent", GOOD), ("traceparent", GOOD)]));
         assert!(!twice.span().span_context().is_valid());
+    }
+
+    fn handed_on(states: &[&str]) -> Option<String> {
+        let fields: Vec<_> = states.iter().map(|state| ("tracestate", *state)).collect();
+        let context = parent_of(&headers(&[&[("traceparent", GOOD)], &fields[..]].concat()));
+        let mut onward = HeaderMap::new();
+        replace(&mut onward, &context);
+        onward.get("tracestate").map(|state| state.to_str().expect("text").to_owned())
+    }
+
+    #[test]
+    fn a_state_is_handed_on_as_the_specification_has_it() {
+        let most: Vec<String> = (0..32).map(|member| format!("k{member}=v")).collect();
+        for (states, expected) in [
+            (&["a=1"][..], "a=1"),
+            (&["a=1 ,\tb=2", "c=3"], "a=1,b=2,c=3"),
+            (&["a=1,,b=2,"], "a=1,b=2"),
+            (&["1a_-*/@vendor=x y!~"], "1a_-*/@vendor=x y!~"),
+            (&[&most.join(",")], &most.join(",")),
+        ] {
+            assert_eq!(handed_on(states).as_deref(), Some(expected), "{states:?}");
+        }
+    }
+
+    #[test]
+    fn a_state_that_is_none_is_never_handed_on() {
+        let too_many: Vec<String> = (0..33).map(|member| format!("k{member}=v")).collect();
+        let long_key = format!("{}=v", "k".repeat(257));
+        for state in [
+            "=x",
+            "a=",
+            "a==x",
+            "a=b=c",
+            "a=1\t2",
+            "A=1",
+            "a b=1",
+            "_a=1",
+            "@v=1",
+            "a=1,a=2",
+            "a",
+            ",",
+            "a=1,b",
+            &too_many.join(","),
+            &long_key,
+        ] {
+            assert_eq!(handed_on(&[state]), None, "{state}");
+        }
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! The decision log of the real binary: what it says of requests through every door, and what it never says.
 
-use std::io::{Read as _, Write as _};
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::{Child, Stdio};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 use sluicegate_testkit::envoy_client::{Code, Descriptor, EnvoyClient, Question};
 
-use crate::client::{Answer, Connection, ask, ask_with, post};
-use crate::server::{ConfigFile, PATIENCE, Server};
+use crate::client::{Answer, Connection, Session, ask, ask_with, post};
+use crate::server::{ConfigFile, PATIENCE, Server, sluicegate};
 
 /// Rules with a limit of nothing deny everything, so that no test has to use one up first.
 const RULES: &str = "
@@ -206,11 +208,49 @@ fn text_is_for_people_and_a_form_that_is_none_is_refused() {
     assert!(line.contains(r#"outcome="shadow_denied" rule="watched""#), "{line}");
     assert!(line.contains("alice\\u202e") || line.contains(r"alice\u{202e}"), "{line}");
 
-    let mut command = crate::server::sluicegate(&[]);
+    let mut command = sluicegate(&[]);
     command.env("SLUICEGATE_LOG_FORMAT", "xml");
     let output = command.output().expect("the binary starts");
     let stderr = String::from_utf8(output.stderr).expect("text");
     assert!(stderr.starts_with("error: SLUICEGATE_LOG_FORMAT: `xml`"), "{stderr}");
+}
+
+#[test]
+fn nobody_waits_for_whoever_reads_the_log() {
+    let config = ConfigFile::new("decision-log-unread", format!("log: {{ decisions: {{}} }}{RULES}"));
+    let arguments =
+        ["--gateway", "off", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", config.path()];
+    let mut child = Ended(sluicegate(&arguments).stderr(Stdio::piped()).spawn().expect("the binary starts"));
+    let mut log = BufReader::new(child.0.stderr.take().expect("a pipe"));
+    let mut listening = HashMap::new();
+    let mut line = String::new();
+    while line != "ready\n" {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).expect("text"), 0, "the server has ended");
+        if let Some((name, address)) =
+            line.trim_end().strip_prefix("listening ").and_then(|rest| rest.split_once(' '))
+        {
+            listening.insert(name.to_owned(), address.parse().expect("an address"));
+        }
+    }
+    // From here on nobody reads. What a hundred lines say in a second is more than a pipe holds.
+    let mut session = Session::open(listening["api"]);
+    let tenant = "\u{202e}".repeat(85);
+    let body = json!({ "tenant": tenant, "resource": "watched", "identifier": "alice" }).to_string();
+    (0..1_000).for_each(|_| assert_eq!(session.post("/v1/check", &body).status, 200));
+    assert_eq!(ask(listening["admin"], "GET", "/livez").status, 200);
+    drop(log);
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]

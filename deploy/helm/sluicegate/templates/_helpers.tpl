@@ -29,6 +29,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.admin.existingSecret.name -}}{{ .Values.admin.existingSecret.key }}{{- else -}}token{{- end -}}
 {{- end -}}
 
+{{/* The store's URL, unless a secret has it. What would be ignored, or be read by everybody who may see pods, is refused. */}}
+{{- define "sluicegate.storeUrl" -}}
+{{- if hasKey .Values.config "store" -}}
+{{- fail "config.store would be ignored, because the pods are told their store by store.url; set store.url, or store.existingSecret if it has a password" -}}
+{{- end -}}
+{{- if contains "@" .Values.store.url -}}
+{{- fail "store.url has a user or a password, which everybody could read who may see pods; put the URL into a secret and name that by store.existingSecret" -}}
+{{- end -}}
+{{- .Values.store.url -}}
+{{- end -}}
+
 {{/* Whether there can be more than one pod. */}}
 {{- define "sluicegate.isFleet" -}}
 {{- if or .Values.autoscaling.enabled (gt (int .Values.replicas) 1) -}}yes{{- end -}}

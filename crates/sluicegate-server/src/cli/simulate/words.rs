@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::compare::Compared;
 use super::suggest;
 use super::summary::{RuleSummary, Summary};
+use crate::telemetry::escape::is_dangerous;
 
 /// How many of those who were denied most are shown.
 const HIT_SHOWN: usize = 10;
@@ -73,10 +74,11 @@ fn lines(text: &mut String, summary: &Summary) {
 }
 
 pub(super) fn rules(text: &mut String, rules: &[RuleSummary]) {
-    let names = rules.iter().map(|rule| rule.name.len() + mode(rule).len()).max().unwrap_or_default().max(4);
+    // A file has no rule with such a name, but a server that is asked may say anything.
+    let shown: Vec<String> = rules.iter().map(|rule| visible(&rule.name) + mode(rule)).collect();
+    let names = shown.iter().map(|name| name.chars().count()).max().unwrap_or_default().max(4);
     let _ = writeln!(text, "\n{:names$}  {:>12}  {:>12}  {:>12}", "rule", "requests", "allowed", "denied");
-    for rule in rules {
-        let name = format!("{}{}", rule.name, mode(rule));
+    for (rule, name) in rules.iter().zip(shown) {
         let denied = rule.denied + rule.shadow_denied;
         let share = percent(denied, rule.requests);
         let _ =
@@ -144,7 +146,7 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 pub(super) fn visible(text: &str) -> String {
     let shown = |character: char| {
         let escaped: String =
-            if character.is_control() { character.escape_debug().collect() } else { character.into() };
+            if is_dangerous(character) { character.escape_debug().collect() } else { character.into() };
         escaped
     };
     text.chars().map(shown).collect()

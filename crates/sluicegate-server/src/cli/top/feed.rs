@@ -126,7 +126,9 @@ fn refusal(status: StatusCode, body: &[u8]) -> End {
     let why = format!("the server answered {}: {}", status.as_u16(), detail(&String::from_utf8_lossy(body)));
     match status {
         StatusCode::UNAUTHORIZED => End::Refused(format!("{why}; put the token into SLUICEGATE_ADMIN_TOKEN")),
-        StatusCode::NOT_FOUND => End::Refused(format!("{why}; is that a Sluicegate admin listener?")),
+        status if status == StatusCode::NOT_FOUND || status.is_redirection() => {
+            End::Refused(format!("{why}; is that a Sluicegate admin listener?"))
+        }
         status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => End::Refused(why),
         _ => End::Gone(why),
     }
@@ -182,6 +184,7 @@ mod tests {
                 .contains("401: a token; put the token into SLUICEGATE_ADMIN_TOKEN")
         );
         assert!(words(404, "").starts_with("refused the server answered 404: (nothing); is that"));
+        assert!(words(302, "").starts_with("refused the server answered 302: (nothing); is that"));
         assert_eq!(words(503, "{\"detail\":\"\\u001b[2J\"}"), "gone the server answered 503: \\u{1b}[2J");
     }
 }

@@ -108,7 +108,8 @@ impl Scene<'_> {
         let rate = |added: u64| look::per_second(added, time).map_or("–".to_owned(), words::short);
         let (allowed, denied, undecided) =
             (added(|each| each.allowed), added(|each| each.denied), added(|each| each.undecided));
-        let share = words::percent(denied + undecided, allowed + denied + undecided);
+        let against = denied.saturating_add(undecided);
+        let share = words::percent(against, against.saturating_add(allowed));
         let is_bad = |count: u64| if count > 0 { Tone::Bad } else { Tone::Plain };
         Line(vec![
             (Tone::Plain, format!("allowed {}/s  denied {}/s ({share})", rate(allowed), rate(denied))),
@@ -250,6 +251,20 @@ mod tests {
         );
         assert!(line("t / \\u001b[2Jx").ends_with("1.25      4.50"), "{lines:#?}");
         assert!(lines.iter().any(|line| line.trim() == "nobody within the last seconds"), "{lines:#?}");
+    }
+
+    #[test]
+    fn counts_that_no_server_can_have_are_drawn_all_the_same() {
+        let most = u64::MAX;
+        let now = look(&format!(
+            r#"{{"at":{most},"requests":{{"allowed":{most},"denied":{most},"undecided":{most},"degraded":{most}}},"trackedKeys":{most},
+            "latency":{{"boundsMicros":[{most}],"decisions":[{most},{most}],"charges":[{most},{most}]}},
+            "remaining":{{"boundsMillionths":[{most}]}},
+            "rules":[{{"name":"r","allowed":{most},"denied":{most},"shadowDenied":{most},"remaining":[{most},{most}]}}]}}"#
+        ));
+        let lines = drawn(&look("{}"), &now, 80, 24);
+        assert!(lines.iter().any(|line| line.starts_with("r ")), "{lines:#?}");
+        assert_eq!(now.requests.all(), most);
     }
 
     #[test]

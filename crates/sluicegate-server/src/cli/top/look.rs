@@ -98,15 +98,22 @@ fn thousandths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Err
     millis.ok_or_else(|| D::Error::custom("no number with at most three digits behind its point"))
 }
 
+impl Requests {
+    /// All that were decided.
+    pub(super) fn all(&self) -> u64 {
+        self.allowed.saturating_add(self.denied)
+    }
+}
+
 impl Rule {
     /// All that was decided by it.
     pub(super) fn all(&self) -> u64 {
-        self.allowed + self.denied + self.shadow_denied
+        self.allowed.saturating_add(self.against())
     }
 
     /// What it denied, or would have denied if it did not only watch.
     pub(super) fn against(&self) -> u64 {
-        self.denied + self.shadow_denied
+        self.denied.saturating_add(self.shadow_denied)
     }
 }
 
@@ -132,7 +139,7 @@ pub(super) fn added(before: &[u64], now: &[u64]) -> Vec<u64> {
 /// The value below which so many percent of all lie; within a bucket they are taken as evenly spread, and those beyond
 /// the last bound count as that. None if there are none.
 pub(super) fn quantile(bounds: &[u64], counts: &[u64], percent: u64) -> Option<u64> {
-    let all: u64 = counts.iter().sum();
+    let all: u64 = counts.iter().fold(0, |sum, count| sum.saturating_add(*count));
     if all == 0 {
         return None;
     }
@@ -141,13 +148,13 @@ pub(super) fn quantile(bounds: &[u64], counts: &[u64], percent: u64) -> Option<u
     let mut below: u128 = 0;
     for (place, (bound, count)) in bounds.iter().zip(counts).enumerate() {
         let here = u128::from(*count) * 100;
-        if here > 0 && below + here >= wanted {
+        if here > 0 && below.saturating_add(here) >= wanted {
             let low = if place == 0 { 0 } else { bounds[place - 1] };
             let width = u128::from(bound.saturating_sub(low));
-            let part = width * wanted.saturating_sub(below) / here;
+            let part = width.saturating_mul(wanted.saturating_sub(below)) / here;
             return Some(low.saturating_add(u64::try_from(part).unwrap_or(u64::MAX)));
         }
-        below += here;
+        below = below.saturating_add(here);
     }
     bounds.last().copied()
 }

@@ -99,6 +99,20 @@ fn a_value_that_does_not_exist_or_cannot_be_is_refused() {
 }
 
 #[test]
+fn a_store_that_would_be_ignored_or_seen_by_everybody_is_refused() {
+    for (values, remedy) in [
+        (json!({"config": {"store": "redis://redis:6379"}}), "set store.url"),
+        (json!({"store": {"url": "redis://:canary@redis:6379"}}), "name that by store.existingSecret"),
+    ] {
+        let refused = render(&values).expect_err("a mistake");
+        assert!(refused.contains(remedy) && !refused.contains("canary"), "{values}: {refused}");
+    }
+    let rendered = render(&json!({"store": {"url": "rediss+cluster://a:1,b:2"}})).expect("no objection");
+    let variables = container(&rendered)["env"].as_array().expect("variables").clone();
+    assert!(variables.contains(&json!({"name": "SLUICEGATE_STORE", "value": "rediss+cluster://a:1,b:2"})));
+}
+
+#[test]
 fn the_binary_accepts_the_file_and_the_arguments_and_answers_where_kubernetes_asks() {
     for values in variants() {
         let rendered = render(&values).expect("no objection");

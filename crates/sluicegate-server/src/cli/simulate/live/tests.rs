@@ -64,6 +64,35 @@ fn the_text_says_what_was_counted_and_nothing_in_it_acts_on_a_terminal() {
 }
 
 #[test]
+fn not_even_a_server_that_lies_acts_on_the_terminal() {
+    let name = "\u{1b}[2J\u{9b}31m\u{202e}";
+    let points = [[u32::MAX; 4]; 400].as_slice();
+    let told = live(json!({
+        "until": u64::MAX, "stepSeconds": 3_600, "points": points,
+        "rules": [{ "name": name, "mode": name, "points": points }],
+    }));
+    let summary = LiveSummary {
+        most_denied: vec![Denied {
+            tenant: name.to_owned(),
+            identifier: name.to_owned(),
+            denied_per_second: 1.into(),
+            requests_per_second: 1.into(),
+        }],
+        ..told.summary
+    };
+    let told = Live { summary, ..told };
+    let json = super::super::json(&told.summary).expect("JSON");
+    for shown in [text(&told), json.clone()] {
+        let acts = |character: char| character != '\n' && crate::telemetry::escape::is_dangerous(character);
+        assert_eq!(shown.chars().find(|character| acts(*character)), None, "{shown}");
+        assert!(shown.contains("31m"), "{shown}");
+    }
+    let read: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(read["rules"][0]["name"], name, "a program reads what was sent");
+    assert!(told.html().contains("</html>"));
+}
+
+#[test]
 fn the_report_shows_every_part_that_a_server_keeps() {
     let html = hour().html();
     for part in ["http://admin.test", "Rule ", "strict", "Who is denied most", "The worst minute", "22:13:10"] {

@@ -17,7 +17,7 @@ const VALUES_MAX: usize = 128;
 
 /// One value or several.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a header field is a text or a list of texts")]
 pub(super) enum OneOrMany {
     Text(String),
     Texts(Vec<String>),
@@ -25,7 +25,10 @@ pub(super) enum OneOrMany {
 
 /// What a claim may be to be compared; of anything else a rule sees nothing.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a claim is a text, a list of texts, a whole number, true or false; leave out all others"
+)]
 pub(super) enum Claim {
     Text(String),
     Texts(Vec<String>),
@@ -94,4 +97,19 @@ fn claims(sent: &BTreeMap<String, Claim>) -> Result<Vec<(String, String)>, Probl
 
 fn too_many(field: &'static str) -> Problem {
     body::bad(format!("`{field}`: more than {VALUES_MAX} values; send those that rules look at")).field(field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_rule_can_compare_is_said_in_words_of_the_question() {
+        let refused = |text: &str| serde_json::from_str::<Question>(text).expect_err("refused").to_string();
+        let claim = "a claim is a text, a list of texts, a whole number, true or false; leave out all others";
+        for value in ["-1", "1.5", "null", "{}", "[1]"] {
+            assert!(refused(&format!(r#"{{"claims":{{"a":{value}}}}}"#)).starts_with(claim), "{value}");
+        }
+        assert!(refused(r#"{"headers":{"a":1}}"#).starts_with("a header field is a text or a list of texts"));
+    }
 }
