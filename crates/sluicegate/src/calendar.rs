@@ -105,11 +105,28 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| ZONES.available().map(|na
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 /// Calendars by their zone and cycle.
-type Known = HashMap<(Zone, Cycle), Arc<Calendar>>;
+#[derive(Default)]
+struct Known {
+    calendars: HashMap<(Zone, Cycle), Arc<Calendar>>,
+    /// How many were in use when those were forgotten that nobody used.
+    in_use: usize,
+}
 
-/// How many are known before those are forgotten that nobody uses. One of months takes 27 KB; of those in use there are
-/// never more than limits.
-const KNOWN_MAX: usize = 64;
+/// How many more than twice those in use are known before those are forgotten that nobody uses. One of months takes 27 KB; of
+/// those in use there are never more than limits.
+const UNUSED_MAX: usize = 64;
+
+impl Known {
+    /// Keeps a calendar, and returns the one that is known: somebody else may have made it meanwhile.
+    fn keep(&mut self, key: (Zone, Cycle), calendar: Arc<Calendar>) -> Arc<Calendar> {
+        // Twice as many are gone through only after as many came, or many limits would be read slowly.
+        if self.calendars.len() >= 2 * self.in_use + UNUSED_MAX {
+            self.calendars.retain(|_, calendar| Arc::strong_count(calendar) > 1);
+            self.in_use = self.calendars.len();
+        }
+        Arc::clone(self.calendars.entry(key).or_insert(calendar))
+    }
+}
 
 impl Zone {
     /// The zone of this name, such as `Europe/Berlin`.
@@ -136,17 +153,12 @@ impl Zone {
     /// Never, for all that is known of time zones: it would take one with a window shorter than a second.
     pub fn calendar(&self, cycle: Cycle) -> Result<Arc<Calendar>, QuotaError> {
         let key = (self.clone(), cycle.clamped());
-        if let Some(calendar) = KNOWN.lock().get(&key) {
+        if let Some(calendar) = KNOWN.lock().calendars.get(&key) {
             return Ok(Arc::clone(calendar));
         }
         let name = format!("{}, {}", key.1, self.name);
         let calendar = Arc::new(Calendar::new(name, runs(&self.stretches(), key.1))?);
-        let mut known = KNOWN.lock();
-        if known.len() >= KNOWN_MAX {
-            known.retain(|_, calendar| Arc::strong_count(calendar) > 1);
-        }
-        // Somebody else may have made it meanwhile.
-        Ok(Arc::clone(known.entry(key).or_insert(calendar)))
+        Ok(KNOWN.lock().keep(key, calendar))
     }
 
     /// How its clocks are set, from the epoch on.

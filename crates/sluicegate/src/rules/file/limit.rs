@@ -133,7 +133,8 @@ fn fixed_window(section: &Section<'_>) -> Option<Quota> {
     let (limit, window) = limit_and_window(section, |window| window.window());
     if let Some(Window::Calendar(window)) = window {
         let calendar = window::calendar(section, window);
-        return built(section, FixedWindow::on_calendar(limit?, calendar?));
+        let (limit, calendar) = (limit?, calendar?);
+        return built(section, calendar.and_then(|calendar| FixedWindow::on_calendar(limit, calendar)));
     }
     let align = section.optional("align", Align::default(), |align| align.choice(ALIGNS));
     let Some(Window::Length(window)) = window else { return None };

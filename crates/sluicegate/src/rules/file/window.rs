@@ -7,7 +7,7 @@ use super::section::Section;
 use super::suggest::with_closest;
 use super::value;
 use crate::calendar::{Cycle, MONTH_DAY_MAX, WEEKDAYS, Weekday, Zone};
-use sluicegate_core::{Calendar, Micros};
+use sluicegate_core::{Calendar, Micros, QuotaError};
 use std::sync::Arc;
 
 /// The words for windows of a calendar.
@@ -81,7 +81,10 @@ pub(super) fn refuse_calendar(section: &Section<'_>) {
 }
 
 /// The calendar that `window` is of.
-pub(super) fn calendar(section: &Section<'_>, window: CalendarWindow) -> Option<Arc<Calendar>> {
+pub(super) fn calendar(
+    section: &Section<'_>,
+    window: CalendarWindow,
+) -> Option<Result<Arc<Calendar>, QuotaError>> {
     let align = section.optional("align", (), |align| {
         align.refuse(Wrong::new("a calendar says where its windows start", "leave align out"))
     });
@@ -89,7 +92,7 @@ pub(super) fn calendar(section: &Section<'_>, window: CalendarWindow) -> Option<
     let zone = section.optional("timezone", default, |zone| zone.text_as(timezone));
     let cycle = cycle(section, window);
     align?;
-    zone?.calendar(cycle?).ok()
+    Some(zone?.calendar(cycle?))
 }
 
 fn cycle(section: &Section<'_>, window: CalendarWindow) -> Option<Cycle> {
