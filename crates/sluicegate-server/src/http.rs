@@ -27,7 +27,7 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use axum::Router;
@@ -46,6 +46,7 @@ use crate::body::{self, LimitedBody, RequestBody, RequestLimits};
 use crate::grpc;
 use crate::problem::{self, Problem};
 use crate::traces::Door;
+pub(crate) use check::Plain;
 use gateway::{Gateway, demo};
 use health::Health;
 
@@ -146,6 +147,15 @@ impl Site {
     fn with_shortcut(router: Router, shortcut: Shortcut) -> Self {
         Self { shortcut: Some(shortcut), ..Self::from(router) }
     }
+
+    /// Who answers plain checks, if they may be answered before anybody else looks at them: a gateway answers everything,
+    /// and spans begin with the request.
+    pub(crate) fn express(&self) -> Option<&App> {
+        match &self.shortcut {
+            Some(Shortcut::Check(app)) if self.gateway.is_none() && self.traced.is_none() => Some(app),
+            _ => None,
+        }
+    }
 }
 
 impl From<Router> for Site {
@@ -234,7 +244,7 @@ async fn passed_on<B: RequestBody>(
     limits: &RequestLimits,
 ) -> Response {
     let path = request.uri().path_and_query().cloned();
-    let answered = catch_panic(async { Ok(gateway.answer(request, peer, limits).await) }).await;
+    let answered = catch_panic(pin!(async { Ok(gateway.answer(request, peer, limits).await) })).await;
     answered.unwrap_or_else(|panicked| panicked.answer(path.as_ref()))
 }
 
@@ -246,7 +256,7 @@ async fn cut_short<B: RequestBody>(
 ) -> Response {
     let (head, body) = request.into_parts();
     let mut body = LimitedBody::new(body, limits);
-    let answered = catch_panic(shortcut.answer(&head, &mut body, peer)).await;
+    let answered = catch_panic(pin!(shortcut.answer(&head, &mut body, peer))).await;
     match body.fault() {
         Some(fault) => closing(fault.into(), head.version).into_response(),
         None => answered.unwrap_or_else(|panicked| panicked.problem(head.uri.path()).into_response()),
@@ -263,7 +273,8 @@ async fn routed<B: RequestBody>(
     let path = request.uri().path_and_query().cloned();
     request.extensions_mut().insert(ConnectInfo(peer));
     let (request, watch) = body::watch(request, limits);
-    let answered = catch_panic(async move { router.call(request).await.map(without_impossible_length) }).await;
+    let answering = pin!(async move { router.call(request).await.map(without_impossible_length) });
+    let answered = catch_panic(answering).await;
     match watch.fault() {
         Some(fault) => closing(fault.into(), version).into_response(),
         None => answered.unwrap_or_else(|panicked| panicked.answer(path.as_ref())),
@@ -302,16 +313,12 @@ impl From<Box<dyn Any + Send>> for Panicked {
 }
 
 /// Turns a panic while `future` runs into an error, so that one bad request costs only its own
-/// answer.
-async fn catch_panic<F>(future: F) -> Result<Response, Panicked>
-where
-    F: Future<Output = Result<Response, Infallible>>,
-{
-    let mut future = pin!(future);
+/// answer. It is pinned by the caller: taken by value it would stand twice in the future of the request.
+async fn catch_panic<T>(mut future: Pin<&mut impl Future<Output = Result<T, Infallible>>>) -> Result<T, Panicked> {
     poll_fn(|cx| {
         // Unwind safety: after a panic the future is only dropped, never polled again.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(|Ok(response)| Ok(response)),
+            Ok(poll) => poll.map(|Ok(done)| Ok(done)),
             Err(payload) => std::task::Poll::Ready(Err(payload.into())),
         }
     })

@@ -18,6 +18,7 @@ mod activity;
 mod connection;
 mod crowd;
 mod door;
+mod express;
 mod frames;
 mod framing;
 mod head;
@@ -50,6 +51,8 @@ use accept::Acceptor;
 use connection::Connections;
 use crowd::Place;
 pub(crate) use door::{Door, Transport};
+pub(crate) use express::reply::Outbox;
+pub(crate) use head::is_host;
 use notice::Notice;
 pub(crate) use options::{ListenerOptions, connections_per_address_max};
 

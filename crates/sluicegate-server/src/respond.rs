@@ -18,12 +18,16 @@ use axum::http::header::{self, HeaderMap, HeaderValue};
 use axum::response::Response;
 use sluicegate::answer::{NO_STORE, STORE_FAILED_RETRY_AFTER_SECS, degraded_header};
 pub(crate) use sluicegate::answer::{denied, rate_limit_headers, refused};
-use sluicegate::headers::HeaderOptions;
+use sluicegate::headers::{HeaderOptions, write_headers};
 use sluicegate::{CheckError, Decision};
 
+use crate::net::Outbox;
 use crate::problem::Problem;
 use crate::wire::answer::{Answer, Checked, Results};
 use crate::wire::request::Malformed;
+
+/// The media type of decisions.
+const JSON: &str = "application/json";
 
 /// Room for the headers of an answer, so that they are put where they stay.
 const HEADERS_USUAL: usize = 10;
@@ -41,6 +45,15 @@ pub(crate) fn decided(outcome: Result<Decision, CheckError>, options: HeaderOpti
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// What [`decided`] answers to a decision, written as it is sent.
+pub(crate) fn write_decided(decision: &Decision, options: HeaderOptions, outbox: &mut Outbox) {
+    outbox.begin(status(decision), decision.now());
+    outbox.field(header::CONTENT_TYPE.as_str(), JSON);
+    outbox.field(NO_STORE.0.as_str(), NO_STORE.1);
+    write_headers(decision, options, |field, value| outbox.field(field.name(), value));
+    Answer::from(decision).write_json(outbox.body());
 }
 
 /// How things stand after a refund or a reset. That they were done is not in doubt, so it is always 200.
@@ -111,7 +124,7 @@ fn answer(status: StatusCode, decision: &Decision, options: HeaderOptions) -> Re
 /// An answer of this JSON that nobody may keep.
 fn json(status: StatusCode, body: Vec<u8>) -> Response {
     let mut headers = HeaderMap::with_capacity(HEADERS_USUAL);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
     headers.insert(NO_STORE.0, NO_STORE.1);
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;

@@ -3,6 +3,8 @@
 //! Every handler goes the same way: may the caller do this, what does the body say, what does the limiter say,
 //! how is that answered. Who may not change things is told so before a byte of the body is read.
 
+mod plain;
+
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
@@ -14,6 +16,7 @@ use super::{admin_token, json_body};
 use crate::app::App;
 use crate::problem::Problem;
 use crate::{respond, wire};
+pub(crate) use plain::Plain;
 
 /// Where a check is asked for.
 pub(super) const PATH: &str = "/v1/check";

@@ -31,8 +31,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     let mut values = headers.get_all(header::CONTENT_TYPE).iter();
     let sent = match (values.next(), values.next()) {
         (Some(only), None) => {
-            let essence = only.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-            if essence.trim_ascii().eq_ignore_ascii_case(b"application/json") {
+            if is_json(only.as_bytes()) {
                 return Ok(());
             }
             let text = String::from_utf8_lossy(only.as_bytes());
@@ -44,6 +43,12 @@ fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     };
     let detail = format!("the content type {sent}; send the body as JSON with `content-type: application/json`");
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+}
+
+/// Whether this content type is JSON, with any parameters.
+pub(super) fn is_json(content_type: &[u8]) -> bool {
+    let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 
 #[cfg(test)]

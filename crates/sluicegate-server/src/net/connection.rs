@@ -3,25 +3,28 @@
 //! hyper speaks the protocol; this decides how long it may. hyper's own header timeout is not used:
 //! it starts with the wait for the next request, so it cannot tell a client that is merely idle
 //! from one that never finishes a head, and it does not exist before the first bytes at all.
-//! [`Activity`] can tell.
+//! [`Activity`] can tell. Before hyper there is the [express lane](super::express), where there is one.
 //!
 //! The task keeps one timer, which is moved only when it would be late or when it fires, so that a
 //! busy connection does not touch the timer wheel for every request.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::ops::ControlFlow;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::either::Either;
 
 use super::activity::{Activity, Due};
+use super::express::{Express, Left};
 use super::io::WatchedIo;
+use super::notice::Given;
 use super::options::ListenerOptions;
 use super::service::Served;
 use super::{Notices, Protocol, Slot, Transport};
@@ -37,6 +40,8 @@ pub(super) struct Connections {
     notices: Notices,
     /// Whether the bytes come out of TLS.
     is_over_tls: bool,
+    /// Whether plain checks may be answered without hyper.
+    has_express: bool,
 }
 
 impl Connections {
@@ -44,7 +49,13 @@ impl Connections {
     pub(super) fn new(site: impl Into<Site>, options: ListenerOptions, notices: Notices) -> Self {
         let protocol = Arc::new(protocol(&options));
         let (site, options) = (Arc::new(site.into()), Arc::new(options));
-        Self { site, options, protocol, notices, is_over_tls: false }
+        Self { site, options, protocol, notices, is_over_tls: false, has_express: true }
+    }
+
+    /// The same, all of whose requests hyper has.
+    #[cfg(test)]
+    pub(super) fn without_express(self) -> Self {
+        Self { has_express: false, ..self }
     }
 
     /// Serves one connection until it is closed. `slot` is dropped together with `io`.
@@ -53,52 +64,104 @@ impl Connections {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Send + Unpin + 'static,
     {
-        let Self { site, options, protocol, notices, is_over_tls } = self;
+        let Self { site, options, protocol, notices, is_over_tls, has_express } = self;
         let activity = Activity::new(Arc::clone(&options));
-        let io = TokioIo::new(WatchedIo::new(io, Arc::clone(&activity), &options, slot));
+        let mut io = WatchedIo::new(io, Arc::clone(&activity), &options, slot);
+        let mut watch = Watch {
+            peer,
+            activity: &activity,
+            timer: pin!(sleep_until(Instant::now() + options.first_byte)),
+            drained: notices.drain.given(),
+            cut: notices.cut.given(),
+            is_draining: false,
+        };
+        if let Some(app) = site.express().filter(|_| has_express) {
+            let left = {
+                let lane = pin!(Express::new(app, &activity).serve(&mut io));
+                // Whoever is told to finish is waiting for a request.
+                watch.over(lane, |_| ControlFlow::Break(())).await
+            };
+            match left {
+                Some(Ok(Left::Rest(rest))) => io.put_back(rest),
+                Some(Ok(Left::Closed)) | None => return,
+                Some(Err(error)) => return log_end(peer, &error),
+            }
+        }
         let served = Arc::new(Served { site, peer, activity: Arc::clone(&activity), is_over_tls });
         let service = service_fn(|request| Arc::clone(&served).answer(request));
-        let mut connection = pin!(protocol.serve_connection_with_upgrades(io, service));
-        let mut timer = pin!(sleep_until(Instant::now() + options.first_byte));
-        let (mut drained, mut cut) = (notices.drain.given(), notices.cut.given());
-        let mut is_draining = false;
+        let connection = pin!(protocol.serve_connection_with_upgrades(TokioIo::new(io), service));
+        let finish = |connection: Pin<&mut _>| {
+            auto::UpgradeableConnection::graceful_shutdown(connection);
+            ControlFlow::Continue(())
+        };
+        if let Some(Err(error)) = watch.over(connection, finish).await {
+            log_end(peer, &*error);
+        }
+    }
+}
 
+fn log_end(peer: SocketAddr, error: &(dyn std::error::Error + 'static)) {
+    tracing::debug!(%peer, error, "a connection ended early");
+}
+
+/// Sees to it that nobody serves a connection for longer than it may be served.
+struct Watch<'c> {
+    peer: SocketAddr,
+    activity: &'c Activity,
+    timer: Pin<&'c mut Sleep>,
+    drained: Given,
+    cut: Given,
+    is_draining: bool,
+}
+
+impl Watch<'_> {
+    /// Waits for whoever serves the connection, or else says that it is to be dropped. `finish` tells it to answer what it
+    /// has begun to and end; it breaks if there is nothing to wait for then.
+    async fn over<F: Future>(
+        &mut self,
+        mut serving: Pin<&mut F>,
+        finish: impl Fn(Pin<&mut F>) -> ControlFlow<()>,
+    ) -> Option<F::Output> {
+        let Self { peer, activity, timer, drained, cut, is_draining } = self;
         loop {
             let armed = timer.deadline();
-            tokio::select! {
+            let finished = tokio::select! {
                 biased;
-                ended = connection.as_mut() => {
-                    if let Err(error) = ended {
-                        tracing::debug!(%peer, error, "a connection ended early");
-                    }
-                    return;
-                }
-                () = &mut cut => return,
-                () = &mut drained, if !is_draining => {
-                    is_draining = true;
+                ended = serving.as_mut() => return Some(ended),
+                () = &mut *cut => return None,
+                () = &mut *drained, if !*is_draining => {
+                    *is_draining = true;
                     activity.drain();
                     // On HTTP/2 the peer can be told at once without losing a request; on HTTP/1 it
                     // is told by the next answer, or by closing after a quiet moment.
-                    if activity.is_http2() {
-                        activity.closing();
-                        connection.as_mut().graceful_shutdown();
+                    if !activity.is_http2() {
+                        continue;
                     }
+                    activity.closing();
+                    finish(serving.as_mut())
                 }
                 // The connection has just been polled: what it does now may be due earlier.
                 deadline = poll_fn(|_| activity.due_before(armed)) => {
                     timer.as_mut().reset(deadline);
+                    continue;
                 }
                 () = timer.as_mut() => match activity.due(Instant::now()) {
-                    Due::Wait(deadline) => timer.as_mut().reset(deadline),
+                    Due::Wait(deadline) => {
+                        timer.as_mut().reset(deadline);
+                        continue;
+                    }
                     Due::Close => {
                         activity.closing();
-                        connection.as_mut().graceful_shutdown();
+                        finish(serving.as_mut())
                     }
                     Due::Cut(reason) => {
                         tracing::debug!(%peer, reason, "a connection was cut");
-                        return;
+                        return None;
                     }
                 },
+            };
+            if finished.is_break() {
+                return None;
             }
         }
     }

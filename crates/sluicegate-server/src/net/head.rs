@@ -60,7 +60,7 @@ fn host(headers: &HeaderMap) -> Result<Option<&HeaderValue>, Problem> {
 }
 
 /// `HOST` or `HOST:PORT`, as RFC 9110 §7.2 has it, without the user that a URI may have.
-fn is_host(value: &[u8]) -> bool {
+pub(crate) fn is_host(value: &[u8]) -> bool {
     let is_port = |rest: &[u8]| match rest.split_first() {
         None => true,
         Some((colon, port)) => *colon == b':' && port.len() <= 5 && port.iter().all(u8::is_ascii_digit),

@@ -1,9 +1,9 @@
 //! The socket of one connection, watched.
 //!
-//! It tells [`Activity`] when bytes arrive and whether they are HTTP/2, has [`Framing`] look at those
-//! that are not and [`Frames`] at those that are, gives up on a peer that does not read, lingers where closing at once would lose an answer, and holds the connection's
-//! slot: the slot is free again exactly when the socket is closed, also after an upgrade has taken
-//! it away from hyper.
+//! It tells [`Activity`] when bytes arrive and whether they are HTTP/2, has [`Framing`] look at those that are not and
+//! [`Frames`] at those that are, gives up on a peer that does not read, lingers where closing at once would lose an answer,
+//! and takes bytes back that the [express lane](super::express) has no use for. It holds the connection's slot: the slot
+//! is free again exactly when the socket is closed, also after an upgrade has taken it away from hyper.
 
 use std::future::Future as _;
 use std::io;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -34,6 +35,8 @@ pub(super) struct WatchedIo<T, S> {
     write_timer: Option<Pin<Box<Sleep>>>,
     linger: Duration,
     linger_timer: Option<Pin<Box<Sleep>>>,
+    /// Bytes that somebody read who had no use for them.
+    put_back: BytesMut,
     _slot: S,
 }
 
@@ -57,8 +60,14 @@ impl<T, S> WatchedIo<T, S> {
             write_timer: None,
             linger: options.linger,
             linger_timer: None,
+            put_back: BytesMut::new(),
             _slot: slot,
         }
+    }
+
+    /// Takes back what was read last: it is read again before anything else.
+    pub(super) fn put_back(&mut self, bytes: BytesMut) {
+        self.put_back = bytes;
     }
 
     fn arrived(&mut self, bytes: &mut [u8]) {
@@ -135,6 +144,11 @@ impl<T: AsyncRead + Unpin, S: Unpin> AsyncRead for WatchedIo<T, S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.put_back.is_empty() {
+            let count = self.put_back.len().min(buffer.remaining());
+            buffer.put_slice(&self.put_back.split_to(count));
+            return Poll::Ready(Ok(()));
+        }
         let filled_before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let bytes = &mut buffer.filled_mut()[filled_before..];

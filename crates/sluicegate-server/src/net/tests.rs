@@ -3,6 +3,7 @@
 //! With paused time the clock jumps to the next timer whenever nothing else can run, so a test that
 //! waits for an hour takes no time, and elapsed times are exact.
 
+mod express;
 mod http1;
 mod http2;
 mod listener;

@@ -74,12 +74,18 @@ pub(crate) struct Results<'d>(pub(crate) &'d [Checked]);
 impl Answer<'_> {
     /// The body of an answer.
     pub(crate) fn to_json(&self) -> Vec<u8> {
-        let mut json = Json(Vec::with_capacity(ANSWER_BYTES_USUAL));
-        self.write(&mut json);
-        json.0
+        let mut body = Vec::new();
+        self.write_json(&mut body);
+        body
     }
 
-    fn write(&self, json: &mut Json) {
+    /// Adds the body of an answer to `body`.
+    pub(crate) fn write_json(&self, body: &mut Vec<u8>) {
+        body.reserve(ANSWER_BYTES_USUAL);
+        self.write(&mut Json(body));
+    }
+
+    fn write(&self, json: &mut Json<'_>) {
         json.raw(r#"{"allowed":"#).boolean(self.allowed);
         json.raw(r#","limit":"#).number(self.limit);
         json.raw(r#","remaining":"#).number(self.remaining);
@@ -99,18 +105,19 @@ impl Answer<'_> {
 impl Results<'_> {
     /// The body of an answer.
     pub(crate) fn to_json(&self) -> Vec<u8> {
-        let mut json = Json(Vec::with_capacity(ANSWER_BYTES_USUAL.saturating_mul(self.0.len())));
+        let mut body = Vec::with_capacity(ANSWER_BYTES_USUAL.saturating_mul(self.0.len()));
+        let mut json = Json(&mut body);
         json.raw(r#"{"results":["#);
         json.list(self.0, |json, checked| match checked {
             Ok(decision) => Answer::from(decision).write(json),
             Err(retry_after) => Answer::undecided(*retry_after).write(json),
         });
         json.raw("]}");
-        json.0
+        body
     }
 }
 
-fn write_limit(json: &mut Json, report: &LimitReport<'_>, now: Timestamp) {
+fn write_limit(json: &mut Json<'_>, report: &LimitReport<'_>, now: Timestamp) {
     let retry_after_ms = match report.verdict.outcome {
         Outcome::Allowed => Some(0),
         Outcome::Denied { retry_after } => Some(retry_after.ceil_millis()),
@@ -128,9 +135,9 @@ fn write_limit(json: &mut Json, report: &LimitReport<'_>, now: Timestamp) {
 
 /// JSON in the making. The form is always the same, so names and marks are fixed texts; only rules' names have to be
 /// escaped.
-struct Json(Vec<u8>);
+struct Json<'b>(&'b mut Vec<u8>);
 
-impl Json {
+impl Json<'_> {
     /// Text that is JSON already.
     fn raw(&mut self, text: &str) -> &mut Self {
         self.0.extend_from_slice(text.as_bytes());
@@ -150,7 +157,7 @@ impl Json {
 
     fn string(&mut self, value: Option<&str>) -> &mut Self {
         // Writing a text to memory cannot fail.
-        let _ = serde_json::to_writer(&mut self.0, &value);
+        let _ = serde_json::to_writer(&mut *self.0, &value);
         self
     }
 
