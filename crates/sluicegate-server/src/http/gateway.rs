@@ -107,14 +107,14 @@ impl Gateway {
         limits: &RequestLimits,
     ) -> Response {
         let shared = &*self.0;
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let is_grpc = is_grpc(&head.headers);
         let origin = shared.cors.as_ref().and_then(|cors| cors.origin(&head.headers));
         let is_trusted = shared.app.gate().identify().proxies().contains(peer.ip());
         let sender = if is_trusted { Sender::TrustedProxy } else { Sender::Anybody };
         let id = shared.request_id(&head.headers, sender);
-        let client = Client { peer, sender, id: id.clone(), caller: None };
-        let mut response = match shared.pass(head, body, client, limits).await {
+        let mut client = Client { peer, sender, id, caller: None };
+        let mut response = match shared.pass(&mut head, body, &mut client, limits).await {
             Ok(response) => response,
             Err(problem) => {
                 let mut response = problem.answer(is_grpc);
@@ -124,7 +124,7 @@ impl Gateway {
                 response
             }
         };
-        response.headers_mut().insert(REQUEST_ID, id);
+        response.headers_mut().insert(REQUEST_ID, client.id);
         response
     }
 }
@@ -151,13 +151,13 @@ impl Shared {
     /// Decides on a request and sends it on.
     async fn pass<B: RequestBody>(
         &self,
-        head: Parts,
+        head: &mut Parts,
         body: B,
-        client: Client,
+        client: &mut Client,
         limits: &RequestLimits,
     ) -> Result<Response, Problem> {
         self.mark.check(&head.headers)?;
-        let target = Target::of(&head)?;
+        let target = Target::of(head)?;
         let path = target.path()?;
         let (method, authority) = (head.method.as_str(), target.host());
         let asked = Head { method, path: &path, authority, headers: &head.headers };
@@ -165,7 +165,7 @@ impl Shared {
         let Some(Admission { caller, decision }) = admitted else {
             return self.forward(head, body, &target, &path, client, limits).await;
         };
-        let client = Client { caller: self.identity_headers.then_some(caller), ..client };
+        client.caller = self.identity_headers.then_some(caller);
         let options = self.app.headers();
         match self.forward(head, body, &target, &path, client, limits).await {
             Ok(mut response) => {
@@ -184,11 +184,11 @@ impl Shared {
     /// Sends a request on, and returns the upstream's answer as it may be passed on.
     async fn forward<B: RequestBody>(
         &self,
-        mut head: Parts,
+        head: &mut Parts,
         body: B,
         target: &Target,
         path: &Path<'_>,
-        client: Client,
+        client: &Client,
         limits: &RequestLimits,
     ) -> Result<Response, Problem> {
         let route = self.routes.find(target.host(), path.matched()).ok_or_else(|| not_found(path.sent()))?;
@@ -207,8 +207,8 @@ impl Shared {
         let (body, watch) = body::watch_body(body, &limits);
         let upgrade = head.extensions.remove::<OnUpgrade>().zip(head.extensions.remove::<Handover>());
         let outgoing = Outgoing {
-            method: head.method,
-            headers: head.headers,
+            method: head.method.clone(),
+            headers: std::mem::take(&mut head.headers),
             path_and_query: target.sent(path, route.strip_prefix.as_deref())?,
             host: target.host.clone().filter(|_| route.preserve_host),
             wants_trailers: wishes.trailers,
@@ -217,7 +217,7 @@ impl Shared {
         };
         let sent = match upgrade {
             Some(client) if is_upgrade(wishes, head.version) && route.may_tunnel() => {
-                route.tunnel(outgoing, client).await
+                Box::pin(route.tunnel(outgoing, client)).await
             }
             _ => route.send(outgoing).await,
         };
@@ -256,10 +256,10 @@ fn is_upgrade(wishes: Wishes, version: Version) -> bool {
 }
 
 /// Adds what only the gateway says to the upstream. What the client sent under these names is gone already.
-fn tell(headers: &mut HeaderMap, target: &Target, client: Client, is_tls: bool) {
+fn tell(headers: &mut HeaderMap, target: &Target, client: &Client, is_tls: bool) {
     let scheme = if is_tls { "https" } else { "http" };
     forwarded::add(headers, Hop { peer: client.peer.ip(), host: target.host.as_ref(), scheme });
-    headers.insert(REQUEST_ID, client.id);
+    headers.insert(REQUEST_ID, client.id.clone());
     if client.caller.is_some() {
         headers.extend(admit::told(client.caller.as_ref()).into_iter().filter(|(_, value)| !value.is_empty()));
     }

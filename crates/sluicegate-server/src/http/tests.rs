@@ -145,3 +145,17 @@ async fn a_shortcut_answers_as_the_router_does() {
         assert_eq!(answers_to(&short, &requests).await, answers_to(&long, &requests).await);
     }
 }
+
+/// Every request carries its whole future along, from where it is made to where it is kept; what is rarely needed is
+/// boxed.
+#[test]
+fn the_futures_of_requests_are_small() {
+    fn bytes<A, B, C, D, F>(_: fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+    let gateway: fn(&'static Gateway, Request<Body>, SocketAddr, &'static RequestLimits) -> _ = passed_on;
+    let check: fn(&'static Shortcut, Request<Body>, SocketAddr, &'static RequestLimits) -> _ = cut_short;
+    for (what, bytes, bytes_max) in [("gateway", bytes(gateway), 5_120), ("check", bytes(check), 3_072)] {
+        assert!(bytes <= bytes_max, "{what}: {bytes} bytes");
+    }
+}

@@ -3,11 +3,12 @@
 //! What a client says about it has been taken out before ([`super::names`]). What is still there comes from a proxy
 //! that is trusted: it is kept, and we add the address that the request came from.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 use std::net::IpAddr;
 
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use bytes::{BufMut as _, BytesMut};
+use smallvec::SmallVec;
 
 const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -15,6 +16,9 @@ const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Room for one address, a host and a scheme, with their names.
 const BYTES_USUAL: usize = 160;
+
+/// Bytes of the longest address, an IPv6 one.
+const ADDRESS_BYTES_MAX: usize = 39;
 
 /// How a client reached us.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +35,15 @@ pub(super) struct Hop<'a> {
 pub(super) fn add(headers: &mut HeaderMap, hop: Hop<'_>) {
     let mut room = BytesMut::with_capacity(BYTES_USUAL);
     let peer = hop.peer.to_canonical();
-    append(headers, FOR, &mut room, |text| write!(text, "{peer}"));
-    append(headers, header::FORWARDED, &mut room, |text| write_forwarded(text, peer, &hop));
+    // Written once for both fields, which does not fail.
+    let mut address = SmallVec::<[u8; ADDRESS_BYTES_MAX]>::new();
+    let _ = write!(address, "{peer}");
+    append(headers, FOR, &mut room, &[&address]);
+    let (open, close) = if peer.is_ipv6() { ("for=\"[", "]\"") } else { ("for=", "") };
+    // A host that was checked holds neither quotes nor backslashes.
+    let (name, host, end) = hop.host.map_or(("", &b""[..], ""), |host| (";host=\"", host.as_bytes(), "\""));
+    let [open, close, name, end, scheme] = [open, close, name, end, hop.scheme].map(str::as_bytes);
+    append(headers, header::FORWARDED, &mut room, &[open, &address, close, name, host, end, b";proto=", scheme]);
     if !headers.contains_key(PROTO) {
         headers.insert(PROTO, HeaderValue::from_static(hop.scheme));
     }
@@ -43,33 +54,15 @@ pub(super) fn add(headers: &mut HeaderMap, hop: Hop<'_>) {
     }
 }
 
-fn write_forwarded(text: &mut BytesMut, peer: IpAddr, hop: &Hop<'_>) -> std::fmt::Result {
-    match peer {
-        IpAddr::V4(address) => write!(text, "for={address}")?,
-        IpAddr::V6(address) => write!(text, "for=\"[{address}]\"")?,
-    }
-    // A host that was checked holds neither quotes nor backslashes.
-    if let Some(host) = hop.host.and_then(|host| host.to_str().ok()) {
-        write!(text, ";host=\"{host}\"")?;
-    }
-    write!(text, ";proto={}", hop.scheme)
-}
-
-/// Sets a field to what it holds, all its lines in order, and then what `write` writes.
-fn append(
-    headers: &mut HeaderMap,
-    name: HeaderName,
-    room: &mut BytesMut,
-    write: impl FnOnce(&mut BytesMut) -> std::fmt::Result,
-) {
+/// Sets a field to what it holds, all its lines in order, and then these parts of one more.
+fn append(headers: &mut HeaderMap, name: HeaderName, room: &mut BytesMut, parts: &[&[u8]]) {
     for line in headers.get_all(&name) {
         room.put_slice(line.as_bytes());
         room.put_slice(b", ");
     }
-    // Writing to memory does not fail, and everything that is written is visible ASCII.
-    if write(room).is_ok()
-        && let Ok(value) = HeaderValue::from_maybe_shared(room.split().freeze())
-    {
+    parts.iter().for_each(|part| room.put_slice(part));
+    // Everything that is put there is visible ASCII.
+    if let Ok(value) = HeaderValue::from_maybe_shared(room.split().freeze()) {
         headers.insert(name, value);
     }
 }

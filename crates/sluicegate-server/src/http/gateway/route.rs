@@ -6,6 +6,8 @@
 //! the head of the answer was there, which is what happens when an upstream closes at that very moment. Then a new
 //! connection is opened for it, so that happens once.
 
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -106,38 +108,16 @@ impl Route {
 
     /// Sends a request on, and returns the answer as soon as its head is there.
     pub(super) async fn send(&self, outgoing: Outgoing) -> Result<Response<Body>, Failure> {
-        let mut failure = Failure::Unreachable;
-        for upstream in self.turns() {
-            match self.permitted_link(upstream).await {
-                Ok((permit, link)) => return self.exchange(upstream, permit, link, outgoing).await,
-                Err(none) => failure = none.into(),
-            }
-        }
-        Err(failure)
-    }
-
-    async fn permitted_link(&self, upstream: &Upstream) -> Result<(Permit, Link), NoLink> {
-        let permit = upstream.permit().await?;
-        Ok((permit, upstream.link().await?))
-    }
-
-    async fn exchange(
-        &self,
-        upstream: &Arc<Upstream>,
-        permit: Permit,
-        link: Link,
-        outgoing: Outgoing,
-    ) -> Result<Response<Body>, Failure> {
+        let (upstream, permit, link) = self.linked().await?;
         let is_reused = match &link {
             Link::Http1(http1) => http1.is_reused(),
             Link::Http2(_) => true,
         };
         let spare = if self.retry && is_reused { outgoing.copy() } else { None };
-        let attempt = self.attempt(upstream, link, outgoing).await;
-        let (response, mover) = match (attempt, spare) {
+        let (response, mover) = match (self.attempt(upstream, link, outgoing).await, spare) {
             (Err(Failure::Broken(error)), Some(spare)) if !error.is_parse() => {
                 let link = upstream.new_link().await?;
-                self.attempt(upstream, link, spare).await?
+                Box::pin(self.attempt(upstream, link, spare)).await?
             }
             (attempt, _) => attempt?,
         };
@@ -146,6 +126,19 @@ impl Route {
         }
         let hold = Hold { upstream: Arc::clone(upstream), mover, _permit: permit };
         Ok(response.map(|incoming| download::body(incoming, hold, self.idle_timeout)))
+    }
+
+    /// The first upstream that a request can be sent to, and the way there.
+    async fn linked(&self) -> Result<(&Arc<Upstream>, Permit, Link), Failure> {
+        let mut failure = Failure::Unreachable;
+        for upstream in self.turns() {
+            let linked = async { Ok::<_, NoLink>((upstream, upstream.permit().await?, upstream.link().await?)) };
+            match linked.await {
+                Ok(linked) => return Ok(linked),
+                Err(none) => failure = none.into(),
+            }
+        }
+        Err(failure)
     }
 
     async fn attempt(
@@ -158,15 +151,18 @@ impl Route {
         let watch = watch.as_ref();
         match link {
             Link::Http1(mut http1) => {
-                let request = outgoing.into_http1(upstream);
-                let response = self.in_time(http1.exchange(request), watch).await?;
+                let response = {
+                    let answer = pin!(http1.exchange(outgoing.into_http1(upstream)));
+                    self.in_time(answer, watch).await?
+                };
                 let is_sent = watch.is_none_or(BodyWatch::is_gone);
                 let mover = if is_sent { Mover::Own(http1) } else { Mover::Task(http1.onto_task()) };
                 Ok((response, mover))
             }
             Link::Http2(mut sender) => {
                 let request = outgoing.into_http2(upstream).ok_or(Failure::Unreachable)?;
-                Ok((self.in_time(sender.send_request(request), watch).await?, Mover::Shared))
+                let answer = pin!(sender.send_request(request));
+                Ok((self.in_time(answer, watch).await?, Mover::Shared))
             }
         }
     }
@@ -190,7 +186,8 @@ impl Route {
             };
             let watch = outgoing.watch.clone();
             let request = outgoing.into_upgrade(upstream);
-            let mut response = self.in_time(sender.send_request(request), watch.as_ref()).await?;
+            let answer = pin!(sender.send_request(request));
+            let mut response = self.in_time(answer, watch.as_ref()).await?;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 let hold = Hold { upstream: Arc::clone(upstream), mover: Mover::Task(task), _permit: permit };
                 return Ok(response.map(|incoming| download::body(incoming, hold, self.idle_timeout)));
@@ -229,10 +226,9 @@ impl Route {
     /// the client is the one who is waited for.
     async fn in_time<T>(
         &self,
-        answer: impl Future<Output = hyper::Result<T>>,
+        mut answer: Pin<&mut impl Future<Output = hyper::Result<T>>>,
         watch: Option<&BodyWatch>,
     ) -> Result<T, Failure> {
-        let mut answer = std::pin::pin!(answer);
         loop {
             let pieces = watch.map(BodyWatch::pieces);
             if let Ok(answer) = timeout(self.timeout, answer.as_mut()).await {

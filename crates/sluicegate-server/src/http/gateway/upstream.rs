@@ -9,6 +9,8 @@ mod pool;
 mod stream;
 mod tls;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -131,7 +133,7 @@ impl Upstream {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             return Ok(permit);
         }
-        match timeout(self.wait, Arc::clone(&self.permits).acquire_owned()).await {
+        match Box::pin(timeout(self.wait, Arc::clone(&self.permits).acquire_owned())).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(NoLink::Busy),
         }
@@ -148,8 +150,13 @@ impl Upstream {
         }
     }
 
-    /// A way to send a request on a connection that is no older than this call, or that everybody shares.
-    pub(super) async fn new_link(&self) -> Result<Link, NoLink> {
+    /// A way to send a request on a connection that is no older than this call, or that everybody shares. Boxed, because
+    /// opening one takes a large future, which nearly no request needs, and all would carry it along.
+    pub(super) fn new_link(&self) -> Pin<Box<dyn Future<Output = Result<Link, NoLink>> + Send + '_>> {
+        Box::pin(self.opened_link())
+    }
+
+    async fn opened_link(&self) -> Result<Link, NoLink> {
         if !self.may_speak_http2() || self.prefers_http1.load(Ordering::Relaxed) {
             return self.open().await;
         }

@@ -6,7 +6,7 @@
 //! ([`super::super::download`]). Nothing else can happen on such a connection meanwhile, and between two requests nobody
 //! needs to look at it: what happened to it shows when it is used again ([`Http1::is_usable`]).
 
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
@@ -61,20 +61,25 @@ impl Http1 {
     }
 
     /// Sends a request, and waits for the head of its answer.
-    pub(crate) async fn exchange(&mut self, request: Request<Body>) -> hyper::Result<Response<Incoming>> {
+    pub(crate) fn exchange(
+        &mut self,
+        request: Request<Body>,
+    ) -> impl Future<Output = hyper::Result<Response<Incoming>>> {
         self.is_reused = true;
-        let mut answer = pin!(self.sender.send_request(request));
+        let answer = self.sender.send_request(request);
         let connection = &mut self.connection;
-        let mut is_over = false;
-        poll_fn(|cx| {
-            if !is_over {
-                // What ended the connection is what the answer is, if it is none yet.
-                is_over = Pin::new(&mut *connection).poll(cx).is_ready();
-            }
-            // The answer comes from the connection, which has just been moved: nobody needs to be woken for it.
-            answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-        })
-        .await
+        async move {
+            let (mut answer, mut is_over) = (pin!(answer), false);
+            poll_fn(|cx| {
+                if !is_over {
+                    // What ended the connection is what the answer is, if it is none yet.
+                    is_over = Pin::new(&mut *connection).poll(cx).is_ready();
+                }
+                // The answer comes from the connection, which has just been moved: nobody needs to be woken for it.
+                answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            })
+            .await
+        }
     }
 
     /// Moves the connection. Ready when it is over.
