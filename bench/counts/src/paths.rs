@@ -25,9 +25,9 @@ pub(crate) const NOW: Timestamp = Timestamp::now(1_705_312_800_000_500);
 const PLENTY: u64 = 1_000_000;
 
 /// Who asks for what, and how often does not matter.
-const REQUEST: Request<'_> = Request::new("api.payments.create", "customer-0123456789");
+pub(crate) const REQUEST: Request<'_> = Request::new("api.payments.create", "customer-0123456789");
 
-type ManualLimiter = Limiter<MemoryStore, ManualClock>;
+pub(crate) type ManualLimiter = Limiter<MemoryStore, ManualClock>;
 
 pub(crate) fn all() -> Result<Vec<Path>, Box<dyn Error>> {
     let minute = Micros::from_secs(60);
@@ -86,6 +86,11 @@ fn write(quotas: Vec<(&str, Quota)>) -> Result<Box<dyn FnMut()>, Box<dyn Error>>
             black_box((name, value));
         });
     }))
+}
+
+/// A limiter of one rule that has room for everything.
+pub(crate) fn ample() -> Result<ManualLimiter, Box<dyn Error>> {
+    limiter(vec![("one", TokenBucket::new(PLENTY, Rate::new(PLENTY, Micros::from_secs(60))?)?.into())])
 }
 
 fn decided(limiter: &ManualLimiter) -> Option<Decision> {

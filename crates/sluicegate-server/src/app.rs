@@ -193,7 +193,7 @@ impl App {
 
     /// What was decided so far.
     pub(crate) fn totals(&self) -> Totals {
-        self.limiter().observer().tally().totals()
+        self.limiter().observer().totals()
     }
 
     /// The busiest identities.

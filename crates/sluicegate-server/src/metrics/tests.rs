@@ -6,7 +6,7 @@ use sluicegate::clock::ManualClock;
 use sluicegate::core::{Cost, FixedWindow, Timestamp};
 use sluicegate::rules::pattern::Pattern;
 use sluicegate::rules::{LeaseBounds, Limits, Mode, OnStoreFailure, Unmatched};
-use sluicegate::store::Savings;
+use sluicegate::store::{ErrorClass, Savings};
 use sluicegate::{Limiter, MemoryStore, Request};
 use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
 

@@ -7,8 +7,7 @@ use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, Me
 use sluicegate::core::Quota;
 use sluicegate::observe::{LimitOutcome, Operation};
 use sluicegate::rules::LeaseBounds;
-use sluicegate::store::{ErrorClass, Savings};
-use std::sync::atomic::Ordering;
+use sluicegate::store::Savings;
 
 use super::cells::RuleTotals;
 use super::histogram::{Counted, DURATION_MICROS, RATIO_MILLIONTHS};
@@ -99,13 +98,13 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
 }
 
 fn counts(metrics: &Metrics) -> Vec<MetricFamily> {
-    let totals = metrics.totals();
+    let totals = metrics.counters.totals();
     let rules = metrics.rules.read();
     let brought = metrics.brought.iter().map(|rule| (rule, totals.brought.clone()));
     let rules: Vec<(&RuleLabels, RuleTotals)> =
         rules.iter().map(|rule| (rule, metrics.of_rule(rule))).chain(brought).collect();
     let store = Operation::ALL.iter().zip(&totals.store);
-    let errors = ErrorClass::ALL.iter().zip(&metrics.store_errors);
+    let errors = metrics.counters.store_errors();
     let remaining = rules.iter().filter(|(rule, _)| !rule.algorithms.is_empty());
     vec![
         family(
@@ -130,9 +129,7 @@ fn counts(metrics: &Metrics) -> Vec<MetricFamily> {
             "sluicegate_store_errors_total",
             "Calls that the store could not answer.",
             MetricType::COUNTER,
-            errors
-                .map(|(class, count)| counter(&[("class", class.name())], count.load(Ordering::Relaxed)))
-                .collect(),
+            errors.map(|(class, count)| counter(&[("class", class.name())], count)).collect(),
         ),
         family(
             "sluicegate_remaining_ratio",
