@@ -24,6 +24,7 @@ const GAUGES: Gauges = Gauges {
     leases: Vec::new(),
     spans: None,
     left_out: 3,
+    lost_lines: 4,
     reload: Status { successful: true, succeeded_at: 7_999, problems: Vec::new(), needs_restart: Vec::new() },
     unauthorized: Vec::new(),
 };

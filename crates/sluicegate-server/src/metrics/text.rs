@@ -34,6 +34,8 @@ pub(crate) struct Gauges {
     pub(crate) spans: Option<[(&'static str, u64); 3]>,
     /// Decisions that were left out of the decision log.
     pub(crate) left_out: u64,
+    /// Lines of the log that were lost because nobody read it.
+    pub(crate) lost_lines: u64,
     /// Requests whose sender is not known, by the reason.
     pub(crate) unauthorized: Vec<(&'static str, u64)>,
 }
@@ -71,6 +73,12 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
             "Decisions that the decision log left out because there were too many.",
             MetricType::COUNTER,
             vec![counter(&[], gauges.left_out)],
+        ),
+        family(
+            "sluicegate_log_lines_lost_total",
+            "Lines of the log that were lost because nobody read it.",
+            MetricType::COUNTER,
+            vec![counter(&[], gauges.lost_lines)],
         ),
         family(
             "sluicegate_trace_spans_total",
