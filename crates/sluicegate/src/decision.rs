@@ -71,7 +71,7 @@ impl Decision {
         let tightest = match (&*applied, &*verdicts) {
             // One limit, as nearly always: it speaks, if it decides.
             ([one], [_]) => (rules.rules()[one.rule].mode == Mode::Enforce).then_some(0),
-            _ => tightest(groups(&rules, &applied).zip(&verdicts)),
+            _ => tightest(groups(&rules, &applied).into_iter().zip(&verdicts)),
         };
         // A limit that denies is tighter than all that do not.
         let is_denied = tightest.is_some_and(|index| !verdicts[index].outcome.is_allowed());
@@ -192,16 +192,19 @@ impl Decision {
 }
 
 /// Whether each limit decides, in the order of the verdicts.
-fn groups(rules: &RuleSet, applied: &[Applied]) -> impl Iterator<Item = Group> {
-    applied.iter().flat_map(|applied| {
+fn groups(rules: &RuleSet, applied: &[Applied]) -> SmallVec<[Group; 4]> {
+    let mut groups = SmallVec::new();
+    for applied in applied {
         let rule = &rules.rules()[applied.rule];
         let group = match rule.mode {
             Mode::Enforce => Group::Enforced,
             // Which shadow rule it is matters only while charging.
             Mode::Shadow | Mode::Off => Group::Shadow(0),
         };
-        std::iter::repeat_n(group, rule.limits_of(applied.source).quotas().len())
-    })
+        let limits = rule.limits_of(applied.source).quotas().len();
+        groups.resize(groups.len() + limits, group);
+    }
+    groups
 }
 
 impl LimitReport<'_> {
