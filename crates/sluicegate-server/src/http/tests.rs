@@ -125,6 +125,8 @@ async fn a_shortcut_answers_as_the_router_does() {
         if shortcut_is_on { site } else { Site::from(site.router) }
     };
     let check = r#"{"resource":"r","identifier":"a"}"#;
+    // Domain `a`, one descriptor of one entry: `k`, `v`.
+    let question = "\0\0\0\0\x0d\n\x01a\x12\x08\n\x06\n\x01k\x12\x01v";
     let requests = [
         ("POST", "/v1/check", "application/json", check),
         ("POST", "/v1/check", "application/json", check),
@@ -133,6 +135,9 @@ async fn a_shortcut_answers_as_the_router_does() {
         ("POST", "/v1/check", "text/plain", check),
         ("GET", "/v1/check", "application/json", ""),
         ("POST", "/v1/check/", "application/json", check),
+        ("POST", grpc::PATH, "application/grpc", question),
+        ("POST", grpc::PATH, "application/grpc", ""),
+        ("GET", grpc::PATH, "application/grpc", ""),
         ("GET", "/api/ping", "", ""),
         ("GET", "/api/ping", "", ""),
         ("HEAD", "/api/ping", "", ""),
@@ -141,7 +146,7 @@ async fn a_shortcut_answers_as_the_router_does() {
     let listeners: [fn(Routers) -> Site; 2] = [|routers| routers.api, |routers| routers.gateway];
     for of in listeners {
         let (short, long) = (site(true, of), site(false, of));
-        assert!(short.shortcut.is_some());
+        assert!(short.shortcuts.is_some());
         assert_eq!(answers_to(&short, &requests).await, answers_to(&long, &requests).await);
     }
 }

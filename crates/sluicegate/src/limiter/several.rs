@@ -44,6 +44,12 @@ impl Decisions {
     pub fn each(&self) -> &[Decision] {
         &self.each
     }
+
+    /// The decision about all of them, and what the limits of each said.
+    #[must_use]
+    pub fn into_parts(self) -> (Decision, Vec<Decision>) {
+        (self.joint, self.each)
+    }
 }
 
 impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
