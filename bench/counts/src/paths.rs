@@ -22,12 +22,12 @@ pub(crate) type Path = (&'static str, Box<dyn FnMut()>);
 pub(crate) const NOW: Timestamp = Timestamp::now(1_705_312_800_000_500);
 
 /// More than all calls together ask for.
-const PLENTY: u64 = 1_000_000;
+pub(crate) const PLENTY: u64 = 1_000_000;
 
 /// Who asks for what, and how often does not matter.
 pub(crate) const REQUEST: Request<'_> = Request::new("api.payments.create", "customer-0123456789");
 
-pub(crate) type ManualLimiter = Limiter<MemoryStore, ManualClock>;
+type ManualLimiter = Limiter<MemoryStore, ManualClock>;
 
 pub(crate) fn all() -> Result<Vec<Path>, Box<dyn Error>> {
     let minute = Micros::from_secs(60);
@@ -88,16 +88,11 @@ fn write(quotas: Vec<(&str, Quota)>) -> Result<Box<dyn FnMut()>, Box<dyn Error>>
     }))
 }
 
-/// A limiter of one rule that has room for everything.
-pub(crate) fn ample() -> Result<ManualLimiter, Box<dyn Error>> {
-    limiter(vec![("one", TokenBucket::new(PLENTY, Rate::new(PLENTY, Micros::from_secs(60))?)?.into())])
-}
-
 fn decided(limiter: &ManualLimiter) -> Option<Decision> {
     ready(limiter.check(black_box(&REQUEST))).and_then(Result::ok)
 }
 
-fn limiter(quotas: Vec<(&str, Quota)>) -> Result<ManualLimiter, Box<dyn Error>> {
+pub(crate) fn limiter(quotas: Vec<(&str, Quota)>) -> Result<ManualLimiter, Box<dyn Error>> {
     Ok(Limiter::new(rules(quotas)?, store(), ManualClock::at(NOW)))
 }
 
