@@ -1,9 +1,10 @@
-//! `core`: nanoseconds per decision and bytes per key.
+//! `core`: nanoseconds per decision, what it costs to count them, and bytes per key.
 //!
 //! Rounds are interleaved: every round measures every contender on every workload once, so that a noisy
 //! minute hits all of them. The median of the rounds counts, and the spread is shown.
 
 use crate::contender::{self, Contender, NAMES};
+use crate::counting;
 use crate::expiry::{self, Expiry};
 use crate::goal::Goal;
 use crate::run::Run;
@@ -17,11 +18,11 @@ use std::time::Instant;
 
 /// Decisions per measurement and thread.
 const DECISIONS: usize = 4_000_000;
-const THREADS: [usize; 2] = [1, 2];
+pub(crate) const THREADS: [usize; 2] = [1, 2];
 const BYTES_KEYS: usize = 1_000_000;
 
 /// The columns of its tables.
-const NANOS: &str = "ns per decision";
+pub(crate) const NANOS: &str = "ns per decision";
 const BYTES: &str = "bytes per key";
 const IDLE: &str = "p99.9 idle, ns";
 const EXPIRING: &str = "p99.9 expiring, ns";
@@ -32,6 +33,7 @@ const GOVERNOR_GOALS: [f64; 3] = [3.0, 5.0, 2.5];
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let mut run = Run::new("core", options);
     measure_decisions(options, &mut run)?;
+    counting::measure(options, &mut run)?;
     run.sheets.push(measure_bytes(&mut run.goals)?);
     run.sheets.push(measure_expiry(options, &mut run.goals)?);
     run.finish(options)
@@ -57,7 +59,7 @@ fn measure_decisions(options: &Options, run: &mut Run) -> Result<(), String> {
     Ok(())
 }
 
-fn threads_text(threads: usize) -> String {
+pub(crate) fn threads_text(threads: usize) -> String {
     if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
 }
 

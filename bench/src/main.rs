@@ -8,6 +8,7 @@ mod bare_http;
 mod contender;
 mod core_bench;
 mod cores;
+mod counting;
 mod dashboard_bench;
 mod expiry;
 mod gateway_bench;
@@ -29,7 +30,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: sluicegate-bench NAME [options]
 
-  core       decisions of our embedded store beside governor and throttlecrab, and bytes per key
+  core       decisions of our embedded store beside governor and throttlecrab, bytes per key, and
+             what the server's metrics add
   redis      decisions through Redis, what they cost and how long they take: our store and the usual scripts
   protocols  our whole server beside bare ones of hyper and tonic, Redis' own GET, and throttlecrab's server
   gateway    our gateway beside nginx with and without `limit_req`, and beside no proxy

@@ -22,6 +22,20 @@ mod resp {
     mod throttle;
 }
 
+/// The same for those that count a decision.
+#[cfg(not(test))]
+#[path = "../../../crates/sluicegate-server/src/metrics"]
+mod metrics {
+    #[expect(dead_code, reason = "the server reads what is counted")]
+    mod cells;
+    #[path = "../../../../bench/counts/src/counted.rs"]
+    pub(crate) mod counted;
+    #[expect(dead_code, reason = "the server counts more than decisions")]
+    mod counters;
+    mod histogram;
+    mod place;
+}
+
 use std::error::Error;
 use std::hint::black_box;
 
@@ -44,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 #[cfg(not(test))]
 fn of_the_server() -> Result<Vec<paths::Path>, Box<dyn Error>> {
-    resp::answer::all()
+    Ok(resp::answer::all()?.into_iter().chain(metrics::counted::all()?).collect())
 }
 
 #[cfg(test)]

@@ -22,10 +22,10 @@ pub(crate) type Path = (&'static str, Box<dyn FnMut()>);
 pub(crate) const NOW: Timestamp = Timestamp::now(1_705_312_800_000_500);
 
 /// More than all calls together ask for.
-const PLENTY: u64 = 1_000_000;
+pub(crate) const PLENTY: u64 = 1_000_000;
 
 /// Who asks for what, and how often does not matter.
-const REQUEST: Request<'_> = Request::new("api.payments.create", "customer-0123456789");
+pub(crate) const REQUEST: Request<'_> = Request::new("api.payments.create", "customer-0123456789");
 
 type ManualLimiter = Limiter<MemoryStore, ManualClock>;
 
@@ -92,7 +92,7 @@ fn decided(limiter: &ManualLimiter) -> Option<Decision> {
     ready(limiter.check(black_box(&REQUEST))).and_then(Result::ok)
 }
 
-fn limiter(quotas: Vec<(&str, Quota)>) -> Result<ManualLimiter, Box<dyn Error>> {
+pub(crate) fn limiter(quotas: Vec<(&str, Quota)>) -> Result<ManualLimiter, Box<dyn Error>> {
     Ok(Limiter::new(rules(quotas)?, store(), ManualClock::at(NOW)))
 }
 

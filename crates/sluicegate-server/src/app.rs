@@ -25,6 +25,7 @@ use crate::resp;
 use crate::rule_source::RuleSource;
 use crate::secret::Secret;
 use crate::store::ServerStore;
+use crate::telemetry;
 use crate::telemetry::decision_log::DecisionLog;
 use crate::telemetry::history::{self, History};
 use crate::telemetry::tally::Totals;
@@ -193,7 +194,7 @@ impl App {
 
     /// What was decided so far.
     pub(crate) fn totals(&self) -> Totals {
-        self.limiter().observer().tally().totals()
+        self.limiter().observer().totals()
     }
 
     /// The busiest identities.
@@ -220,9 +221,10 @@ impl App {
         }
     }
 
-    /// Tells of decisions that were left out of the decision log.
+    /// Tells of decisions that were left out of the decision log, and of lines that the log lost.
     pub(crate) fn tell_left_out(&self) {
         self.limiter().observer().decision_log().into_iter().for_each(DecisionLog::tell_left_out);
+        telemetry::tell_lost_lines();
     }
 
     /// How many keys have their state in this process.
@@ -243,6 +245,7 @@ impl App {
             reload: self.reload().status(),
             spans: self.traces().map(Traces::counts),
             left_out: limiter.observer().decision_log().map_or(0, DecisionLog::left_out_total),
+            lost_lines: telemetry::lost_lines(),
             unauthorized: limiter.observer().callers().counts().collect(),
         };
         limiter.observer().metrics().text(&gauges)

@@ -2,8 +2,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`messages`], [`server`] | the messages and the service, as the .proto files have them |
-//! | [`codec`] | protobuf in and out, and what is said of bytes that are none |
+//! | [`messages`] | the messages, as the .proto files have them |
+//! | [`unary`] | one message in, one message out, and what is said of bytes that are none |
 //! | [`question`] | what a request asks, checked against every bound |
 //! | [`lines`], [`terms`] | what decides about each descriptor, and the rules of the call |
 //! | [`decide`] | from a question to decisions: one for all descriptors |
@@ -15,7 +15,6 @@
 //!
 //! The router below serves beside those of HTTP: who asks for another service in gRPC's terms is told so in them.
 
-pub(crate) mod codec;
 mod decide;
 mod health;
 mod json;
@@ -25,12 +24,10 @@ mod lines;
 mod messages;
 mod metadata;
 mod question;
-#[rustfmt::skip]
-#[allow(missing_docs, unreachable_pub, unused_qualifications, dead_code, clippy::all, clippy::too_many_lines, reason = "written by a program")]
-mod server;
 mod service;
 mod status;
 mod terms;
+mod unary;
 
 use axum::Router;
 use axum::extract::Request;
@@ -41,6 +38,7 @@ use tonic_reflection::server::Builder;
 
 use crate::app::App;
 use crate::http::health::Health;
+pub(crate) use service::{PATH, should_rate_limit};
 
 /// What the .proto files say, for those who ask at run time.
 const DESCRIPTORS: &[u8] = include_bytes!("grpc/descriptors.bin");

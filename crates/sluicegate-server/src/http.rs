@@ -2,7 +2,7 @@
 //! them.
 //!
 //! [`answer`] is that way: bounds first, then the [`gateway`] if the site has one, else the router, then the last word
-//! on the answer. The request that nearly all of a listener's are goes past the router, to the very handler that the
+//! on the answer. What nearly all requests of a listener ask for goes past the router, to the very handler that the
 //! router would find: see [`Shortcut`]. It promises that every request that reaches it gets exactly one answer, also
 //! when its handler panics or its body breaks a bound, and it needs no socket, so tests can call it directly.
 //!
@@ -65,16 +65,12 @@ impl Routers {
     /// The routers of this build.
     pub(crate) fn new(app: &App, health: &Health) -> Self {
         Self {
-            gateway: Site::with_shortcut(
-                problem::with_fallbacks(demo::router(app.clone())),
-                Shortcut::Ping(app.clone()),
-            )
-            .traced(app, Door::Gateway),
-            api: Site::with_shortcut(
-                problem::with_fallbacks(api::router(app.clone()).merge(grpc::router(app, health))),
-                Shortcut::Check(app.clone()),
-            )
-            .traced(app, Door::Api),
+            gateway: Site::from(problem::with_fallbacks(demo::router(app.clone())))
+                .with_shortcuts(app, &[Shortcut::Ping])
+                .traced(app, Door::Gateway),
+            api: Site::from(problem::with_fallbacks(api::router(app.clone()).merge(grpc::router(app, health))))
+                .with_shortcuts(app, Shortcut::OF_API)
+                .traced(app, Door::Api),
             admin: problem::with_fallbacks(
                 Router::new()
                     .merge(health::router(health.clone(), app.clone()))
@@ -100,7 +96,7 @@ impl Routers {
         let api = api::router(app.clone()).merge(grpc::router(app, health));
         let router = api.merge(health::healthcheck(health.clone()));
         self.gateway.router = problem::with_fallbacks(router);
-        self.gateway.shortcut = Some(Shortcut::Check(app.clone()));
+        self.gateway.shortcuts = Some((app.clone(), Shortcut::OF_API));
         self
     }
 }
@@ -129,7 +125,8 @@ impl Handover {
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     router: Router,
-    shortcut: Option<Shortcut>,
+    /// Which ways past the router there are, and to whom.
+    shortcuts: Option<(App, &'static [Shortcut])>,
     /// Answers everything, if it is there.
     gateway: Option<Gateway>,
     limits: RequestLimits,
@@ -143,54 +140,65 @@ impl Site {
         Self { traced: app.traces().map(|_| (app.clone(), door)), ..self }
     }
 
-    /// What `router` serves, with `shortcut` past it.
-    fn with_shortcut(router: Router, shortcut: Shortcut) -> Self {
-        Self { shortcut: Some(shortcut), ..Self::from(router) }
+    /// The same with these ways past its router.
+    fn with_shortcuts(self, app: &App, shortcuts: &'static [Shortcut]) -> Self {
+        Self { shortcuts: Some((app.clone(), shortcuts)), ..self }
+    }
+
+    /// The way past the router that `request` takes, if any.
+    fn shortcut<B>(&self, request: &Request<B>) -> Option<(&App, Shortcut)> {
+        let (app, shortcuts) = self.shortcuts.as_ref()?;
+        shortcuts.iter().find(|shortcut| shortcut.takes(request)).map(|shortcut| (app, *shortcut))
     }
 
     /// Who answers plain checks, if they may be answered before anybody else looks at them: a gateway answers everything,
     /// and spans begin with the request.
     pub(crate) fn express(&self) -> Option<&App> {
-        match &self.shortcut {
-            Some(Shortcut::Check(app)) if self.gateway.is_none() && self.traced.is_none() => Some(app),
-            _ => None,
-        }
+        let (app, shortcuts) = self.shortcuts.as_ref()?;
+        let is_first = self.gateway.is_none() && self.traced.is_none();
+        (is_first && shortcuts.contains(&Shortcut::Check)).then_some(app)
     }
 }
 
 impl From<Router> for Site {
     fn from(router: Router) -> Self {
-        Self { router, shortcut: None, gateway: None, limits: RequestLimits::default(), traced: None }
+        Self { router, shortcuts: None, gateway: None, limits: RequestLimits::default(), traced: None }
     }
 }
 
-/// The one request that is answered without asking the router who answers it.
-#[derive(Clone, Debug)]
+/// A request that is answered without asking the router who answers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shortcut {
-    Check(App),
-    Ping(App),
+    Check,
+    RateLimit,
+    Ping,
 }
 
 impl Shortcut {
-    fn takes<B>(&self, request: &Request<B>) -> bool {
+    const OF_API: &[Self] = &[Self::Check, Self::RateLimit];
+
+    fn takes<B>(self, request: &Request<B>) -> bool {
         let (method, path) = match self {
-            Self::Check(_) => (Method::POST, check::PATH),
-            Self::Ping(_) => (Method::GET, demo::PING),
+            Self::Check => (Method::POST, check::PATH),
+            Self::RateLimit => (Method::POST, grpc::PATH),
+            Self::Ping => (Method::GET, demo::PING),
         };
         *request.method() == method && request.uri().path() == path
     }
 
+    /// All but the commonest are boxed, so that its future is not as large as theirs: hyper moves that of every request.
     async fn answer<B: RequestBody>(
-        &self,
+        self,
+        app: &App,
         head: &Parts,
         body: &mut LimitedBody<B>,
         peer: SocketAddr,
     ) -> Result<Response, Infallible> {
-        let answered = match self {
-            Self::Check(app) => check::decide(app, &head.headers, body).await,
-            Self::Ping(app) => demo::pong(app, &head.uri, &head.headers, peer).await,
-        };
-        Ok(answered.into_response())
+        Ok(match self {
+            Self::Check => check::decide(app, &head.headers, body).await.into_response(),
+            Self::RateLimit => Box::pin(grpc::should_rate_limit(app, &head.headers, body)).await,
+            Self::Ping => Box::pin(demo::pong(app, &head.uri, &head.headers, peer)).await.into_response(),
+        })
     }
 }
 
@@ -230,8 +238,8 @@ async fn answer_untraced<B: RequestBody>(site: &Site, request: Request<B>, peer:
     if let Err(problem) = body::check_length(request.headers(), limits) {
         return closing(problem, request.version()).into_response();
     }
-    match site.shortcut.as_ref().filter(|shortcut| shortcut.takes(&request)) {
-        Some(shortcut) => cut_short(shortcut, request, peer, limits).await,
+    match site.shortcut(&request) {
+        Some((app, shortcut)) => cut_short(app, shortcut, request, peer, limits).await,
         // Boxed, because this is a large future, and hyper moves that of every request.
         None => Box::pin(routed(site.router.clone(), request, peer, limits)).await,
     }
@@ -249,14 +257,15 @@ async fn passed_on<B: RequestBody>(
 }
 
 async fn cut_short<B: RequestBody>(
-    shortcut: &Shortcut,
+    app: &App,
+    shortcut: Shortcut,
     request: Request<B>,
     peer: SocketAddr,
     limits: &RequestLimits,
 ) -> Response {
     let (head, body) = request.into_parts();
     let mut body = LimitedBody::new(body, limits);
-    let answered = catch_panic(pin!(shortcut.answer(&head, &mut body, peer))).await;
+    let answered = catch_panic(pin!(shortcut.answer(app, &head, &mut body, peer))).await;
     match body.fault() {
         Some(fault) => closing(fault.into(), head.version).into_response(),
         None => answered.unwrap_or_else(|panicked| panicked.problem(head.uri.path()).into_response()),
@@ -313,16 +322,18 @@ impl From<Box<dyn Any + Send>> for Panicked {
 }
 
 /// Turns a panic while `future` runs into an error, so that one bad request costs only its own
-/// answer. It is pinned by the caller: taken by value it would stand twice in the future of the request.
-async fn catch_panic<T>(mut future: Pin<&mut impl Future<Output = Result<T, Infallible>>>) -> Result<T, Panicked> {
-    poll_fn(|cx| {
+/// answer. It takes the future where it is: in a future of its own it would be held twice.
+fn catch_panic<T, F>(mut future: Pin<&mut F>) -> impl Future<Output = Result<T, Panicked>>
+where
+    F: Future<Output = Result<T, Infallible>>,
+{
+    poll_fn(move |cx| {
         // Unwind safety: after a panic the future is only dropped, never polled again.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(poll) => poll.map(|Ok(done)| Ok(done)),
             Err(payload) => std::task::Poll::Ready(Err(payload.into())),
         }
     })
-    .await
 }
 
 /// An answer after which the connection is of no use, because the rest of the request is still on

@@ -10,21 +10,21 @@
 //! and those that go take their series with them.
 
 mod cells;
+mod counters;
 mod histogram;
 mod place;
 mod snapshot;
 mod text;
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate::core::{Algorithm as _, Micros, Quota, TokenBucket};
-use sluicegate::observe::{Decided, LimitOutcome, Observed, Operation, Undecided};
+use sluicegate::observe::{Decided, LimitOutcome, Operation, Undecided};
 use sluicegate::rules::{Rule, RuleSet};
-use sluicegate::store::{ErrorClass, StoreError};
+use sluicegate::store::StoreError;
 
-use cells::{Cells, RuleTotals, Totals};
+use cells::RuleTotals;
+use counters::Counters;
 pub(crate) use histogram::{DURATION_MICROS, RATIO_MILLIONTHS};
 use parking_lot::RwLock;
 pub(crate) use snapshot::{Outcomes, RuleCounts, Snapshot};
@@ -37,10 +37,7 @@ pub(crate) struct Metrics {
     rules: RwLock<Box<[RuleLabels]>>,
     /// What limits that requests bring themselves are counted under.
     brought: Option<RuleLabels>,
-    /// The cells of each place, made when a thread first counts there.
-    cells: [OnceLock<Box<Cells>>; place::PLACES],
-    /// Rare enough to share.
-    store_errors: [AtomicU64; ErrorClass::ALL.len()],
+    counters: Counters,
 }
 
 /// The labels of a rule's counts.
@@ -60,8 +57,7 @@ impl Metrics {
         Self {
             rules: RwLock::new(labels(rules).collect()),
             brought: brought.map(RuleLabels::brought),
-            cells: std::array::from_fn(|_| OnceLock::new()),
-            store_errors: std::array::from_fn(|_| AtomicU64::new(0)),
+            counters: Counters::default(),
         }
     }
 
@@ -74,48 +70,45 @@ impl Metrics {
         *known = labels(rules)
             .map(|rule| {
                 let stays = before.remove(&(rule.name.clone(), rule.slot));
-                RuleLabels { before: stays.unwrap_or_else(|| Some(Box::new(self.in_slot(rule.slot)))), ..rule }
+                RuleLabels {
+                    before: stays.unwrap_or_else(|| Some(Box::new(self.counters.in_slot(rule.slot)))),
+                    ..rule
+                }
             })
             .collect();
     }
 
     /// Counts a decision.
+    #[inline]
     pub(crate) fn decided(&self, decided: &Decided<'_>) {
-        let cells = self.cells();
-        cells.took(decided.took);
-        let mut request = cells.request();
-        decided.decision.for_each_outcome(|observed| request.limit(&observed));
-        request.end();
+        self.counters.decided(decided);
     }
 
     /// Counts a request that was refused undecided.
     pub(crate) fn undecided(&self, undecided: &Undecided<'_>) {
-        let cells = self.cells();
-        cells.took(undecided.took);
-        let mut request = cells.request();
-        undecided.outcomes().for_each(|observed| request.limit(&observed));
-        request.end();
+        self.counters.undecided(undecided);
     }
 
     /// Counts what came of a limit that a request brought itself.
     pub(crate) fn brought(&self, quota: &Quota, outcome: LimitOutcome) {
-        let observed = Observed { rule: "", slot: None, quota, outcome, verdict: None };
-        let mut request = self.cells().request();
-        request.limit(&observed);
-        request.end();
+        self.counters.brought(quota, outcome);
     }
 
     /// Counts a failure of the store.
     pub(crate) fn store_failed(&self, error: &StoreError) {
-        let classes = ErrorClass::ALL.iter().zip(&self.store_errors);
-        if let Some((_, count)) = classes.into_iter().find(|(class, _)| **class == error.class) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.counters.store_failed(error);
     }
 
     /// Counts a call to the store.
+    #[inline]
     pub(crate) fn store_took(&self, operation: Operation, took: Micros) {
-        self.cells().store_took(operation, took);
+        self.counters.store_took(operation, took);
+    }
+
+    /// How many requests were allowed, and how many denied.
+    pub(crate) fn answers(&self) -> (u64, u64) {
+        let totals = self.counters.totals();
+        (totals.allowed, totals.denied)
     }
 
     /// Everything in Prometheus' text format.
@@ -123,30 +116,9 @@ impl Metrics {
         text::write(self, gauges)
     }
 
-    /// The cells of this thread.
-    #[inline]
-    fn cells(&self) -> &Cells {
-        let place = place::current();
-        self.cells[place].get_or_init(|| Box::new(Cells::new(place::is_shared(place))))
-    }
-
-    /// The sums over all threads.
-    fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        self.cells.iter().filter_map(OnceLock::get).for_each(|cells| totals.add(cells));
-        totals
-    }
-
-    /// All that was ever counted in this slot.
-    fn in_slot(&self, slot: u32) -> RuleTotals {
-        let mut totals = RuleTotals::default();
-        self.cells.iter().filter_map(OnceLock::get).for_each(|cells| totals.add_slot(cells, slot));
-        totals
-    }
-
     /// What was counted for this rule.
     fn of_rule(&self, rule: &RuleLabels) -> RuleTotals {
-        let counted = self.in_slot(rule.slot);
+        let counted = self.counters.in_slot(rule.slot);
         rule.before.as_ref().map_or_else(|| counted.clone(), |before| counted.since(before))
     }
 }

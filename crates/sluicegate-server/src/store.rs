@@ -147,6 +147,10 @@ impl Store for ServerStore {
         }
     }
 
+    fn at_once(&self) -> Option<&MemoryStore> {
+        self.memory()
+    }
+
     fn tracked_keys(&self) -> Option<u64> {
         match self {
             Self::Memory(store) => store.tracked_keys(),

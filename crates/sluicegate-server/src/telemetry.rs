@@ -1,7 +1,8 @@
 //! The log: where it goes, in which form, and what may be in it.
 //!
 //! Events go to stderr, for people when that is a terminal and as one JSON object per line
-//! otherwise, unless `SLUICEGATE_LOG_FORMAT` says which. No byte of a logged value can act on the reader's terminal or forge a line:
+//! otherwise, unless `SLUICEGATE_LOG_FORMAT` says which. A thread of its own [writes them](lines): nobody waits for whoever
+//! reads the log. No byte of a logged value can act on the reader's terminal or forge a line:
 //! [`escape`] sees every event on its way out. A panic anywhere becomes an ordinary event with its
 //! place.
 
@@ -46,10 +47,8 @@ pub(crate) enum TelemetryError {
     /// `SLUICEGATE_LOG_FORMAT` is not a form of the log.
     #[error("SLUICEGATE_LOG_FORMAT: `{}` is not a form of the log; give `text` or `json`", .0.escape_debug())]
     Format(String),
-    /// No thread for the decision log.
-    #[error(
-        "the thread that writes the decision log cannot be started: {0}; raise the limit of threads, or free some"
-    )]
+    /// No thread for the log.
+    #[error("the thread that writes the log cannot be started: {0}; raise the limit of threads, or free some")]
     Thread(#[from] std::io::Error),
     /// There is a logger already.
     #[error("logging is set up already: {0}")]
@@ -81,9 +80,21 @@ pub(crate) fn init(filter: Option<&str>, format: Option<&str>) -> Result<(), Tel
     Ok(lines::start()?)
 }
 
-/// Waits a moment until lines that nobody waits for are written.
+/// Waits a moment until all lines are written.
 pub(crate) fn flush() {
     lines::LINES.flush();
+}
+
+/// How many lines of the log were lost because nobody read it.
+pub(crate) fn lost_lines() -> u64 {
+    lines::LINES.lost_total()
+}
+
+/// Tells of lines that were lost, if any were since this was last told.
+pub(crate) fn tell_lost_lines() {
+    if let Some(lost) = lines::LINES.take_lost() {
+        tracing::warn!(lost, "lines of the log were lost, because nobody read it");
+    }
 }
 
 fn log_panic(panic: &PanicHookInfo<'_>) {
@@ -95,4 +106,6 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
         _ => None,
     };
     tracing::error!(panic = message, place, backtrace, "panicked");
+    // It may have been the thread that everything ends with.
+    flush();
 }

@@ -75,7 +75,8 @@ impl Reply {
 pub(crate) async fn reply(response: Response) -> Reply {
     let (head, body) = response.into_parts();
     let body = to_bytes(body, usize::MAX).await.expect("a buffered body");
-    let body = String::from_utf8(body.to_vec()).expect("text");
+    // Messages of gRPC are no text.
+    let body = String::from_utf8_lossy(&body).into_owned();
     Reply { status: head.status.as_u16(), headers: head.headers, body }
 }
 

@@ -60,6 +60,7 @@ pub enum Retry {
 }
 
 impl Decision {
+    #[inline]
     pub(crate) fn new(
         rules: Arc<RuleSet>,
         applied: SmallVec<[Applied; 2]>,
@@ -67,26 +68,15 @@ impl Decision {
         now: Timestamp,
         matched: bool,
     ) -> Self {
-        let mut decision =
-            Self { rules, applied, verdicts, now, allowed: false, tightest: None, degradation: None };
-        decision.tightest = tightest(decision.groups().zip(&decision.verdicts));
+        let tightest = match (&*applied, &*verdicts) {
+            // One limit, as nearly always: it speaks, if it decides.
+            ([one], [_]) => (rules.rules()[one.rule].mode == Mode::Enforce).then_some(0),
+            _ => tightest(groups(&rules, &applied).into_iter().zip(&verdicts)),
+        };
         // A limit that denies is tighter than all that do not.
-        let is_denied = decision.tightest.is_some_and(|index| !decision.verdicts[index].outcome.is_allowed());
-        decision.allowed = !is_denied && (matched || decision.rules.unmatched() == Unmatched::Allow);
-        decision
-    }
-
-    /// Whether each limit decides, in the order of the verdicts.
-    fn groups(&self) -> impl Iterator<Item = Group> {
-        self.applied.iter().flat_map(|applied| {
-            let rule = &self.rules.rules()[applied.rule];
-            let group = match rule.mode {
-                Mode::Enforce => Group::Enforced,
-                // Which shadow rule it is matters only while charging.
-                Mode::Shadow | Mode::Off => Group::Shadow(0),
-            };
-            std::iter::repeat_n(group, rule.limits_of(applied.source).quotas().len())
-        })
+        let is_denied = tightest.is_some_and(|index| !verdicts[index].outcome.is_allowed());
+        let allowed = !is_denied && (matched || rules.unmatched() == Unmatched::Allow);
+        Self { rules, applied, verdicts, now, allowed, tightest, degradation: None }
     }
 
     /// The same decision, made without the store.
@@ -199,6 +189,22 @@ impl Decision {
             _ => Some(Retry::Never),
         }
     }
+}
+
+/// Whether each limit decides, in the order of the verdicts.
+fn groups(rules: &RuleSet, applied: &[Applied]) -> SmallVec<[Group; 4]> {
+    let mut groups = SmallVec::new();
+    for applied in applied {
+        let rule = &rules.rules()[applied.rule];
+        let group = match rule.mode {
+            Mode::Enforce => Group::Enforced,
+            // Which shadow rule it is matters only while charging.
+            Mode::Shadow | Mode::Off => Group::Shadow(0),
+        };
+        let limits = rule.limits_of(applied.source).quotas().len();
+        groups.resize(groups.len() + limits, group);
+    }
+    groups
 }
 
 impl LimitReport<'_> {

@@ -8,6 +8,7 @@
 //! keeps this instance's share of the limits of those that are `local`. Refunds and resets have no such way: one
 //! that failed is an error.
 
+mod at_once;
 mod error;
 mod failure;
 mod fallback;
@@ -118,7 +119,11 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// # Errors
     /// If the request is malformed, or the store could not decide and a rule is closed then.
     pub async fn check(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
-        self.act_by(self.rules.get(), request, Action::Charge).await
+        let rules = self.rules.get();
+        match self.store.at_once() {
+            Some(store) => self.check_at_once(store, rules, request),
+            None => self.act_by(rules, request, Action::Charge).await,
+        }
     }
 
     /// What [`Limiter::check`] would decide, without charging anything: what remains is what is left now.
@@ -161,7 +166,11 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// # Errors
     /// As [`Limiter::check`].
     pub async fn check_by(&self, rules: &Arc<RuleSet>, request: &Request<'_>) -> Result<Decision, CheckError> {
-        self.act_by(Arc::clone(rules), request, Action::Charge).await
+        let rules = Arc::clone(rules);
+        match self.store.at_once() {
+            Some(store) => self.check_at_once(store, rules, request),
+            None => self.act_by(rules, request, Action::Charge).await,
+        }
     }
 
     /// The rules in force.
@@ -250,10 +259,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let took = self.answered(action, charges, now, began);
         let (requests, operation) = (std::slice::from_ref(request), action.into());
         let question = Question { requests, operation, began, asked_at: now, asked_store, took };
-        // A cost of nothing is always allowed, even where no rule matches.
-        // So is looking at a credential: what it asks for is decided afterwards.
-        let is_free = request.cost.is_some_and(Cost::is_zero) || request.stage == Stage::Credential;
-        let is_covered = matched.any || is_free;
+        let is_covered = matched.any || is_free(request);
         let decision = match asked {
             Ok(reply) => {
                 let is_followed = matched.any_local && self.store.can_fail();
@@ -375,6 +381,13 @@ fn for_store(rules: RuleSet, store: &impl Store) -> RuleSet {
 fn validate(rules: &RuleSet, request: &Request<'_>) -> Result<(), CheckError> {
     request.validate()?;
     Ok(rules.check_tier(request.tier)?)
+}
+
+/// True if nobody needs a rule for this. A cost of nothing is always allowed, and so is looking at a credential: what it asks
+/// for is decided afterwards.
+#[inline]
+fn is_free(request: &Request<'_>) -> bool {
+    request.cost.is_some_and(Cost::is_zero) || request.stage == Stage::Credential
 }
 
 /// True if the state is the identity's alone.

@@ -99,6 +99,11 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The store in this process that this one is, if it is one: it answers at once, so nobody has to wait for it.
+    fn at_once(&self) -> Option<&MemoryStore> {
+        None
+    }
+
     /// True if the store can be out of reach, so that it is worth keeping what it takes to do without it. A store
     /// in this process cannot.
     fn can_fail(&self) -> bool {

@@ -20,14 +20,11 @@ const SOURCES: &str = "proto";
 const SERVICE: &str = "ratelimit.proto";
 /// Where the code of the messages goes, which needs nothing around it.
 const MESSAGES: &str = "crates/sluicegate-server/src/grpc/messages.rs";
-/// Where the code of the service goes.
-const SERVER: &str = "crates/sluicegate-server/src/grpc/server.rs";
 /// Where the description goes.
 const DESCRIPTION: &str = "crates/sluicegate-server/src/grpc/descriptors.bin";
 /// What the code starts with.
 const MESSAGES_HEAD: &str =
     "//! The messages of Envoy's rate limit protocol, as `cargo xtask proto` writes them.\n\n";
-const SERVER_HEAD: &str = "//! Envoy's rate limit service, as `cargo xtask proto` writes it.\n\n";
 
 /// What is written: a path below the root, and its content.
 type Written = (&'static str, Vec<u8>);
@@ -53,18 +50,11 @@ fn write(root: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn generate(root: &Path) -> Result<[Written; 3], Box<dyn Error>> {
+fn generate(root: &Path) -> Result<[Written; 2], Box<dyn Error>> {
     let described = protox::compile([SERVICE], [root.join(SOURCES)])?;
-    let base = || tonic_prost_build::configure().build_client(false).build_transport(false);
-    let messages = code(base().build_server(false), &described)?;
-    let server =
-        base().codec_path("crate::grpc::codec::Codec").extern_path(".envoy", "crate::grpc::messages::envoy");
-    let server = code(server, &described)?;
-    Ok([
-        (MESSAGES, format!("{MESSAGES_HEAD}{messages}").into_bytes()),
-        (SERVER, format!("{SERVER_HEAD}{server}").into_bytes()),
-        (DESCRIPTION, described.encode_to_vec()),
-    ])
+    let builder = tonic_prost_build::configure().build_client(false).build_server(false);
+    let messages = code(builder, &described)?;
+    Ok([(MESSAGES, format!("{MESSAGES_HEAD}{messages}").into_bytes()), (DESCRIPTION, described.encode_to_vec())])
 }
 
 /// The code that `builder` makes, all in one.

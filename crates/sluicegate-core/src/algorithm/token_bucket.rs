@@ -25,13 +25,14 @@ use crate::quota::{Cost, QuotaError, Rate, UNITS_MAX, length_between, units_betw
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing, Verdict};
 use span::{Span, gcd};
+use std::hash::{Hash, Hasher};
 use std::num::NonZeroU32;
 
 /// How long earned credits are remembered unless the limit says otherwise.
 pub const CREDIT_TTL_DEFAULT: Micros = Micros::from_secs(86_400);
 
 /// A token bucket. All derived numbers are computed once, here.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     capacity: u64,
     credits: u64,
@@ -48,6 +49,14 @@ pub struct TokenBucket {
     furthest: Span,
     /// What the credits alone last: how far an identity without history is from whole.
     unearned: Span,
+}
+
+/// By what it is made of; the rest follows from that.
+impl Hash for TokenBucket {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let Self { capacity, credits, credit_ttl, parts_per_micro, parts_per_token, .. } = self;
+        (capacity, credits, credit_ttl, parts_per_micro, parts_per_token).hash(hasher);
+    }
 }
 
 /// What is remembered of one identity.

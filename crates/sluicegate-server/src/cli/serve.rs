@@ -74,6 +74,12 @@ struct TwoSources;
 /// Serves until told to stop.
 pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     telemetry::init(env.log(), env.log_format())?;
+    let outcome = run_logged(flags, env);
+    telemetry::flush();
+    outcome
+}
+
+fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let path = settings::config_path(flags, env).map(Path::to_owned);
     let envoy = EnvoyRatelimit::chosen(flags, env)?;
     let is_envoy = envoy.is_some();
@@ -151,7 +157,6 @@ fn tell_the_rest(app: &App) {
     // First what is told already, so that there is room to tell what was left out.
     telemetry::flush();
     app.tell_left_out();
-    telemetry::flush();
     app.traces().into_iter().for_each(Traces::stop);
     let Totals { allowed, denied, undecided, degraded, store_failures } = app.totals();
     tracing::info!(allowed, denied, undecided, degraded, store_failures, "stopped");

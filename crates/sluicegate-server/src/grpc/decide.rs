@@ -69,7 +69,7 @@ pub(super) struct Decided {
     pub(super) is_allowed: bool,
     /// What each descriptor's limits said, in their order; nothing where none had to.
     pub(super) each: Vec<Option<Decision>>,
-    /// Which descriptors only watched, because another quota has room.
+    /// Which descriptors only watched, because another quota has room; those beyond its end did not.
     pub(super) watching: Vec<bool>,
     /// What speaks for all of them.
     pub(super) joint: Option<Decision>,
@@ -113,14 +113,9 @@ impl Deciding<'_> {
 
     /// Does what is to be done with the hits of those that want `act`, if all so far may pass.
     async fn act(&self, act: Act, terms: &Terms, decided: &mut Decided) -> Result<(), CheckError> {
-        let meant =
-            |(line, place): (&'_ Line<'_>, &Option<usize>)| (Act::of(line.hits()) == act).then_some(*place);
-        let meant: Vec<Option<Option<usize>>> = self.lines.iter().zip(&terms.places).map(meant).collect();
-        let (places, requests): (Vec<usize>, Vec<Request<'_>>) = (0..)
-            .zip(self.lines)
-            .zip(&meant)
-            .filter_map(|((place, line), meant)| Some((place, line.request((*meant)?)?)))
-            .unzip();
+        let wanting = self.lines.iter().enumerate().filter(|(_, line)| Act::of(line.hits()) == act);
+        let (places, requests): (Vec<usize>, Vec<Request<'_>>) =
+            wanting.filter_map(|(place, line)| Some((place, line.request(terms.place_of(place))?))).unzip();
         if places.is_empty() {
             return Ok(());
         }
@@ -132,7 +127,7 @@ impl Deciding<'_> {
         };
         // A refund asks for nothing that could be denied.
         decided.is_allowed &= act == Act::Refund || decisions.is_allowed();
-        decided.take(&places, &decisions);
+        decided.take(&places, decisions);
         Ok(())
     }
 
@@ -142,7 +137,7 @@ impl Deciding<'_> {
         let places: Vec<usize> = (0..self.lines.len()).filter(|place| is_quota(&self.lines[*place])).collect();
         let requests: Vec<Request<'_>> =
             places.iter().filter_map(|place| self.lines[*place].request(None)).collect();
-        let nobody_watches = vec![false; self.lines.len()];
+        let nobody_watches = Vec::new();
         if places.len() < 2 {
             return Ok(Quotas { have_room: true, watching: nobody_watches });
         }
@@ -164,18 +159,19 @@ impl Deciding<'_> {
 struct Quotas {
     /// Whether any of them has room.
     have_room: bool,
-    /// Which descriptors only watch.
+    /// Which descriptors only watch; those beyond its end do not.
     watching: Vec<bool>,
 }
 
 impl Decided {
-    fn take(&mut self, places: &[usize], decisions: &Decisions) {
+    fn take(&mut self, places: &[usize], decisions: Decisions) {
+        let (joint, each) = decisions.into_parts();
         // The first that denies speaks, otherwise the first.
-        if self.joint.as_ref().is_none_or(|joint| joint.is_allowed() && !decisions.is_allowed()) {
-            self.joint = Some(decisions.joint().clone());
+        if self.joint.as_ref().is_none_or(|before| before.is_allowed() && !joint.is_allowed()) {
+            self.joint = Some(joint);
         }
-        for (place, decision) in places.iter().zip(decisions.each()) {
-            self.each[*place] = Some(decision.clone());
+        for (place, decision) in places.iter().zip(each) {
+            self.each[*place] = Some(decision);
         }
     }
 }

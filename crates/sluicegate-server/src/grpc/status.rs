@@ -41,10 +41,11 @@ const UNLIMITED_REMAINING: u32 = u32::MAX;
 /// The answer of these decisions about these descriptors.
 pub(super) fn response(decided: &Decided, lines: &[Line<'_>], app: &App) -> RateLimitResponse {
     let told = lines.iter().filter_map(Line::metadata);
-    let each = lines.iter().zip(&decided.each).zip(&decided.watching);
+    let watching = decided.watching.iter().copied().chain(std::iter::repeat(false));
+    let each = lines.iter().zip(&decided.each).zip(watching);
     RateLimitResponse {
         overall_code: code(decided.is_allowed).into(),
-        statuses: each.map(|((line, decision), watches)| status(line, decision.as_ref(), *watches)).collect(),
+        statuses: each.map(|((line, decision), watches)| status(line, decision.as_ref(), watches)).collect(),
         response_headers_to_add: decided.joint.as_ref().map_or_else(Vec::new, |joint| added(joint, app)),
         dynamic_metadata: if decided.is_allowed { metadata::merged(told) } else { None },
         ..RateLimitResponse::default()

@@ -11,14 +11,19 @@ use super::lines::{By, Line, rule_of};
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(super) rules: Arc<RuleSet>,
-    /// For each descriptor; nothing where the rules in force say it.
-    pub(super) places: Vec<Option<usize>>,
+    /// For each descriptor; nothing where the rules in force say it, as for those beyond its end.
+    places: Vec<Option<usize>>,
 }
 
 impl Terms {
+    /// Where the rule of the descriptor at this place stands.
+    pub(super) fn place_of(&self, place: usize) -> Option<usize> {
+        self.places.get(place).copied().flatten()
+    }
+
     /// The terms of `lines`, of which some only watch.
     pub(super) fn new(rules: &Arc<RuleSet>, lines: &[Line<'_>], watching: &[bool]) -> Self {
-        let in_force = || Self { rules: Arc::clone(rules), places: vec![None; lines.len()] };
+        let in_force = || Self { rules: Arc::clone(rules), places: Vec::new() };
         if !lines.iter().any(Line::is_brought) && !watching.contains(&true) {
             return in_force();
         }

@@ -125,6 +125,8 @@ async fn a_shortcut_answers_as_the_router_does() {
         if shortcut_is_on { site } else { Site::from(site.router) }
     };
     let check = r#"{"resource":"r","identifier":"a"}"#;
+    // Domain `a`, one descriptor of one entry: `k`, `v`.
+    let question = "\0\0\0\0\x0d\n\x01a\x12\x08\n\x06\n\x01k\x12\x01v";
     let requests = [
         ("POST", "/v1/check", "application/json", check),
         ("POST", "/v1/check", "application/json", check),
@@ -133,6 +135,9 @@ async fn a_shortcut_answers_as_the_router_does() {
         ("POST", "/v1/check", "text/plain", check),
         ("GET", "/v1/check", "application/json", ""),
         ("POST", "/v1/check/", "application/json", check),
+        ("POST", grpc::PATH, "application/grpc", question),
+        ("POST", grpc::PATH, "application/grpc", ""),
+        ("GET", grpc::PATH, "application/grpc", ""),
         ("GET", "/api/ping", "", ""),
         ("GET", "/api/ping", "", ""),
         ("HEAD", "/api/ping", "", ""),
@@ -141,7 +146,7 @@ async fn a_shortcut_answers_as_the_router_does() {
     let listeners: [fn(Routers) -> Site; 2] = [|routers| routers.api, |routers| routers.gateway];
     for of in listeners {
         let (short, long) = (site(true, of), site(false, of));
-        assert!(short.shortcut.is_some());
+        assert!(short.shortcuts.is_some());
         assert_eq!(answers_to(&short, &requests).await, answers_to(&long, &requests).await);
     }
 }
@@ -150,12 +155,17 @@ async fn a_shortcut_answers_as_the_router_does() {
 /// boxed.
 #[test]
 fn the_futures_of_requests_are_small() {
-    fn bytes<A, B, C, D, F>(_: fn(A, B, C, D) -> F) -> usize {
+    fn of_gateway<A, B, C, D, F>(_: fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+    fn of_shortcut<A, B, C, D, E, F>(_: fn(A, B, C, D, E) -> F) -> usize {
         size_of::<F>()
     }
     let gateway: fn(&'static Gateway, Request<Body>, SocketAddr, &'static RequestLimits) -> _ = passed_on;
-    let check: fn(&'static Shortcut, Request<Body>, SocketAddr, &'static RequestLimits) -> _ = cut_short;
-    for (what, bytes, bytes_max) in [("gateway", bytes(gateway), 5_120), ("check", bytes(check), 3_072)] {
+    let check: fn(&'static App, Shortcut, Request<Body>, SocketAddr, &'static RequestLimits) -> _ = cut_short;
+    for (what, bytes, bytes_max) in
+        [("gateway", of_gateway(gateway), 5_120), ("shortcut", of_shortcut(check), 3_072)]
+    {
         assert!(bytes <= bytes_max, "{what}: {bytes} bytes");
     }
 }

@@ -7,7 +7,9 @@ use sluicegate::core::{Micros, Quota};
 use sluicegate::observe::{LimitOutcome, Observed, Operation};
 use sluicegate::rules::RULES_MAX;
 
-use super::histogram::{Counted, DURATION_MICROS, Durations, Histogram, RATIO_MILLIONTHS, Ratios, bucket, ratio};
+use super::histogram::{
+    Counted, DURATION_MICROS, Durations, Histogram, RATIO_MILLIONTHS, Ratios, duration_bucket, ratio, ratio_bucket,
+};
 
 const ALGORITHMS: usize = Quota::ALGORITHMS.len();
 const OUTCOMES: usize = LimitOutcome::ALL.len();
@@ -24,6 +26,8 @@ const CHUNKS: usize = 4 * RULES_MAX / CHUNK;
 pub(super) struct Cells {
     is_shared: bool,
     decisions: Durations,
+    allowed: AtomicU64,
+    denied: AtomicU64,
     store: [Durations; Operation::ALL.len()],
     /// By slot, in chunks.
     rules: Box<[OnceLock<Box<[RuleCells; CHUNK]>>]>,
@@ -51,6 +55,8 @@ impl Cells {
         Self {
             is_shared,
             decisions: Durations::default(),
+            allowed: AtomicU64::new(0),
+            denied: AtomicU64::new(0),
             store: Default::default(),
             rules: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
             brought: RuleCells::default(),
@@ -60,13 +66,19 @@ impl Cells {
     /// A decision took so long.
     #[inline]
     pub(super) fn took(&self, took: Micros) {
-        self.observe(&self.decisions, &DURATION_MICROS, took.as_micros());
+        self.observe(&self.decisions, duration_bucket(took.as_micros()), took.as_micros());
+    }
+
+    /// A request was answered.
+    #[inline]
+    pub(super) fn answered(&self, is_allowed: bool) {
+        self.add(if is_allowed { &self.allowed } else { &self.denied }, 1);
     }
 
     /// A call to the store took so long.
     #[inline]
     pub(super) fn store_took(&self, operation: Operation, took: Micros) {
-        self.observe(&self.store[operation as usize], &DURATION_MICROS, took.as_micros());
+        self.observe(&self.store[operation as usize], duration_bucket(took.as_micros()), took.as_micros());
     }
 
     /// Counts the limits of one request, which follow each other by rule.
@@ -80,7 +92,8 @@ impl Cells {
     fn limit(&self, rule: &RuleCells, observed: &Observed<'_>) {
         self.add(&rule.outcomes[observed.quota.algorithm_index()][observed.outcome as usize], 1);
         if let Some(verdict) = observed.verdict {
-            self.observe(&rule.remaining, &RATIO_MILLIONTHS, ratio(verdict.remaining, verdict.limit));
+            let ratio = ratio(verdict.remaining, verdict.limit);
+            self.observe(&rule.remaining, ratio_bucket(ratio), ratio);
         }
     }
 
@@ -93,8 +106,8 @@ impl Cells {
     }
 
     #[inline]
-    fn observe<const BUCKETS: usize>(&self, histogram: &Histogram<BUCKETS>, bounds: &[u64], value: u64) {
-        self.add(&histogram.counts[bucket(bounds, value)], 1);
+    fn observe<const BUCKETS: usize>(&self, histogram: &Histogram<BUCKETS>, bucket: usize, value: u64) {
+        self.add(&histogram.counts[bucket], 1);
         self.add(&histogram.sum, value);
     }
 
@@ -155,6 +168,8 @@ impl RequestCells<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     pub(super) decisions: Counted<{ DURATION_MICROS.len() + 1 }>,
+    pub(super) allowed: u64,
+    pub(super) denied: u64,
     pub(super) store: [Counted<{ DURATION_MICROS.len() + 1 }>; Operation::ALL.len()],
     pub(super) brought: RuleTotals,
 }
@@ -170,6 +185,8 @@ pub(super) struct RuleTotals {
 impl Totals {
     pub(super) fn add(&mut self, cells: &Cells) {
         self.decisions.add(&cells.decisions);
+        self.allowed += cells.allowed.load(Ordering::Relaxed);
+        self.denied += cells.denied.load(Ordering::Relaxed);
         for (sum, histogram) in self.store.iter_mut().zip(&cells.store) {
             sum.add(histogram);
         }

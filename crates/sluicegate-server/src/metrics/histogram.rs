@@ -31,10 +31,16 @@ pub(crate) struct Counted<const BUCKETS: usize> {
     pub(super) sum: u64,
 }
 
-/// The bucket of a value: the first whose bound it is not above.
+/// The bucket of a length of time: the first whose bound it is not above. Nearly all belong to the first few.
 #[inline]
-pub(super) fn bucket(bounds: &[u64], value: u64) -> usize {
-    bounds.iter().position(|bound| value <= *bound).unwrap_or(bounds.len())
+pub(super) fn duration_bucket(micros: u64) -> usize {
+    DURATION_MICROS.iter().position(|bound| micros <= *bound).unwrap_or(DURATION_MICROS.len())
+}
+
+/// The bucket of a ratio: as many bounds as it is above. Ratios are everywhere, so all bounds are looked at, without a branch.
+#[inline]
+pub(super) fn ratio_bucket(millionths: u64) -> usize {
+    RATIO_MILLIONTHS.iter().map(|bound| usize::from(millionths > *bound)).sum()
 }
 
 /// What is left of a limit in millionths, rounded up: only nothing is nothing.
@@ -82,7 +88,10 @@ mod tests {
     #[test]
     fn a_value_belongs_to_the_first_bound_that_it_is_not_above() {
         for (micros, place) in [(0, 0), (1, 0), (2, 1), (3, 2), (15_000, 13), (15_001, 14), (10_000_001, 19)] {
-            assert_eq!(bucket(&DURATION_MICROS, micros), place, "{micros} µs");
+            assert_eq!(duration_bucket(micros), place, "{micros} µs");
+        }
+        for (millionths, place) in [(0, 0), (1, 1), (10_000, 1), (10_001, 2), (750_001, 7), (1_000_000, 7)] {
+            assert_eq!(ratio_bucket(millionths), place, "{millionths}");
         }
         for bounds in [&DURATION_MICROS[..], &RATIO_MILLIONTHS[..]] {
             assert!(bounds.is_sorted_by(|one, other| one < other));

@@ -44,7 +44,7 @@ pub(crate) struct Outcomes {
 impl Metrics {
     /// The counts of this moment.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let totals = self.totals();
+        let totals = self.counters.totals();
         let rules = self.rules.read();
         let brought = self.brought.iter().map(|rule| counts(rule, &totals.brought));
         Snapshot {

@@ -6,7 +6,7 @@ use sluicegate::clock::ManualClock;
 use sluicegate::core::{Cost, FixedWindow, Timestamp};
 use sluicegate::rules::pattern::Pattern;
 use sluicegate::rules::{LeaseBounds, Limits, Mode, OnStoreFailure, Unmatched};
-use sluicegate::store::Savings;
+use sluicegate::store::{ErrorClass, Savings};
 use sluicegate::{Limiter, MemoryStore, Request};
 use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
 
@@ -24,6 +24,7 @@ const GAUGES: Gauges = Gauges {
     leases: Vec::new(),
     spans: None,
     left_out: 3,
+    lost_lines: 4,
     reload: Status { successful: true, succeeded_at: 7_999, problems: Vec::new(), needs_restart: Vec::new() },
     unauthorized: Vec::new(),
 };

@@ -7,8 +7,7 @@ use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, Me
 use sluicegate::core::Quota;
 use sluicegate::observe::{LimitOutcome, Operation};
 use sluicegate::rules::LeaseBounds;
-use sluicegate::store::{ErrorClass, Savings};
-use std::sync::atomic::Ordering;
+use sluicegate::store::Savings;
 
 use super::cells::RuleTotals;
 use super::histogram::{Counted, DURATION_MICROS, RATIO_MILLIONTHS};
@@ -35,6 +34,8 @@ pub(crate) struct Gauges {
     pub(crate) spans: Option<[(&'static str, u64); 3]>,
     /// Decisions that were left out of the decision log.
     pub(crate) left_out: u64,
+    /// Lines of the log that were lost because nobody read it.
+    pub(crate) lost_lines: u64,
     /// Requests whose sender is not known, by the reason.
     pub(crate) unauthorized: Vec<(&'static str, u64)>,
 }
@@ -74,6 +75,12 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
             vec![counter(&[], gauges.left_out)],
         ),
         family(
+            "sluicegate_log_lines_lost_total",
+            "Lines of the log that were lost because nobody read it.",
+            MetricType::COUNTER,
+            vec![counter(&[], gauges.lost_lines)],
+        ),
+        family(
             "sluicegate_trace_spans_total",
             "Spans by what became of them: exported to the collector, failed, or dropped because too many waited.",
             MetricType::COUNTER,
@@ -99,13 +106,13 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
 }
 
 fn counts(metrics: &Metrics) -> Vec<MetricFamily> {
-    let totals = metrics.totals();
+    let totals = metrics.counters.totals();
     let rules = metrics.rules.read();
     let brought = metrics.brought.iter().map(|rule| (rule, totals.brought.clone()));
     let rules: Vec<(&RuleLabels, RuleTotals)> =
         rules.iter().map(|rule| (rule, metrics.of_rule(rule))).chain(brought).collect();
     let store = Operation::ALL.iter().zip(&totals.store);
-    let errors = ErrorClass::ALL.iter().zip(&metrics.store_errors);
+    let errors = metrics.counters.store_errors();
     let remaining = rules.iter().filter(|(rule, _)| !rule.algorithms.is_empty());
     vec![
         family(
@@ -130,9 +137,7 @@ fn counts(metrics: &Metrics) -> Vec<MetricFamily> {
             "sluicegate_store_errors_total",
             "Calls that the store could not answer.",
             MetricType::COUNTER,
-            errors
-                .map(|(class, count)| counter(&[("class", class.name())], count.load(Ordering::Relaxed)))
-                .collect(),
+            errors.map(|(class, count)| counter(&[("class", class.name())], count)).collect(),
         ),
         family(
             "sluicegate_remaining_ratio",

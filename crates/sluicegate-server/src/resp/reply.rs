@@ -5,6 +5,9 @@
 use std::fmt;
 use std::io::Write as _;
 
+/// The longest line that is a number: its type, a sign, nineteen digits and the line's end.
+const NUMBER_BYTES_MAX: usize = 23;
+
 /// The version of the protocol that a client speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Version {
@@ -127,9 +130,12 @@ impl Replies {
         if let Ok(digit @ 0..=9) = u8::try_from(number) {
             return self.bytes.extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
         }
-        self.bytes.push(kind);
-        self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-        self.end();
+        let (mut line, mut buffer) = ([kind; NUMBER_BYTES_MAX], itoa::Buffer::new());
+        let digits = buffer.format(number).as_bytes();
+        let end = 1 + digits.len();
+        line[1..end].copy_from_slice(digits);
+        line[end..end + 2].copy_from_slice(b"\r\n");
+        self.bytes.extend_from_slice(&line[..end + 2]);
     }
 
     fn end(&mut self) {

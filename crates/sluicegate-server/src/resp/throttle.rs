@@ -335,11 +335,16 @@ fn number(field: &'static str, word: &[u8], low: u64, high: u64) -> Result<u64, 
 
 /// The number that nearly every word is: nothing but digits, and few enough not to overflow.
 fn digits(word: &[u8]) -> Option<u64> {
-    const DIGITS_MAX: usize = 18;
+    const DIGITS_MAX: usize = 16;
     if word.is_empty() || word.len() > DIGITS_MAX {
         return None;
     }
-    word.iter().try_fold(0, |number, byte| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0')))
+    // What is no digit is looked for once, at the end: the sum stays far below the largest number all the same.
+    let (number, are_digits) = word.iter().fold((0, true), |(number, are_digits), byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (number * 10 + u64::from(digit), are_digits & (digit <= 9))
+    });
+    are_digits.then_some(number)
 }
 
 fn out_of_range(field: &'static str, word: &[u8], low: u64, high: u64) -> Invalid {

@@ -9,10 +9,8 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use tracing::Metadata;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::decision_log;
 use super::lines::LINES;
 
 /// Makes writers that escape each event on its way to stderr.
@@ -20,42 +18,25 @@ use super::lines::LINES;
 pub(super) struct EscapedStderr;
 
 impl MakeWriter<'_> for EscapedStderr {
-    type Writer = EscapedWriter<Way>;
+    type Writer = EscapedWriter<Waiting>;
 
     fn make_writer(&self) -> Self::Writer {
-        EscapedWriter(Way::Now(io::stderr()))
-    }
-
-    fn make_writer_for(&self, event: &Metadata<'_>) -> Self::Writer {
-        if event.target() == decision_log::TARGET { EscapedWriter(Way::Later) } else { self.make_writer() }
+        EscapedWriter(Waiting)
     }
 }
 
-/// How an event gets to stderr.
+/// Where events wait for the thread that writes them.
 #[derive(Debug)]
-pub(super) enum Way {
-    /// By whoever has it.
-    Now(io::Stderr),
-    /// By a thread that nobody waits for.
-    Later,
-}
+pub(super) struct Waiting;
 
-impl Write for Way {
+impl Write for Waiting {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Now(stderr) => stderr.write(event),
-            Self::Later => {
-                LINES.add(event.to_vec());
-                Ok(event.len())
-            }
-        }
+        LINES.add(event.to_vec());
+        Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Now(stderr) => stderr.flush(),
-            Self::Later => Ok(()),
-        }
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use sluicegate::{Identity, Observer};
 
 use super::callers::Callers;
 use super::decision_log::DecisionLog;
-use super::tally::Tally;
+use super::tally::{Tally, Totals};
 use crate::metrics::Metrics;
 
 /// All that is told of decisions.
@@ -58,9 +58,9 @@ impl Watch {
         self.decision_log.as_ref()
     }
 
-    /// The counts for the last line of the log.
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.tally
+    /// What came of all requests so far.
+    pub(crate) fn totals(&self) -> Totals {
+        self.tally.totals(self.metrics.answers())
     }
 
     /// The counts for Prometheus.
@@ -85,13 +85,7 @@ impl Watch {
 
     /// A request with a limit of its own, under this name, was decided.
     pub(crate) fn decided_brought(&self, name: &str, key: &str, quota: &Quota, is_denied: bool, now: Timestamp) {
-        let outcome = if is_denied {
-            self.tally.count_denied();
-            LimitOutcome::Denied
-        } else {
-            self.tally.count_allowed();
-            LimitOutcome::Allowed
-        };
+        let outcome = if is_denied { LimitOutcome::Denied } else { LimitOutcome::Allowed };
         self.metrics.brought(quota, outcome);
         if let Some(log) = &self.decision_log {
             log.brought(name, key, quota, outcome, now);
@@ -163,5 +157,51 @@ impl Observer for Watch {
 
     fn rules_replaced(&self, rules: &RuleSet) {
         self.metrics.rules_replaced(rules);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sluicegate::clock::ManualClock;
+    use sluicegate::rules::{OnStoreFailure, Rule, RuleSet, Unmatched};
+    use sluicegate::store::ErrorClass;
+    use sluicegate::{Limiter, MemoryStore, Request};
+    use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
+
+    use super::*;
+    use crate::testing::hourly;
+
+    #[tokio::test]
+    async fn every_request_is_counted_by_what_came_of_it() {
+        let rule = |resource: &str, on_store_failure| {
+            let mut rule = Rule { on_store_failure, ..hourly(resource, 1) };
+            rule.selector.resource = Some(sluicegate::rules::pattern::Pattern::new(resource));
+            rule
+        };
+        let rules = vec![rule("local", OnStoreFailure::Local), rule("closed", OnStoreFailure::Closed)];
+        let rules = RuleSet::new(rules, Vec::new(), Unmatched::Allow).expect("valid rules");
+        let store = FaultyStore::new(MemoryStore::default());
+        let now = Timestamp::now(1_705_312_800_000_000);
+        let watch = Arc::new(Watch::new(&rules, Some("brought"), now));
+        let limiter = Limiter::new(rules, store.clone(), ManualClock::at(now)).observed(Arc::clone(&watch));
+        assert!(limiter.check(&Request::new("closed", "a")).await.is_ok());
+        store.set(Some(Trouble::Fails(ErrorClass::Busy)));
+        for resource in ["local", "local", "closed", "nothing"] {
+            // What comes of it is what is counted.
+            let _ = limiter.check(&Request::new(resource, "a")).await;
+        }
+        let _ = limiter.refund(&Request::new("closed", "a")).await;
+        let expected = Totals { allowed: 3, denied: 1, undecided: 1, degraded: 2, store_failures: 4 };
+        assert_eq!(watch.totals(), expected);
+
+        let error = StoreError::new(ErrorClass::Busy, "busy");
+        let quota = hourly("any", 1).limits.quotas()[0].clone();
+        watch.decided_brought("brought", "a", &quota, false, now);
+        watch.decided_brought("brought", "a", &quota, true, now);
+        watch.undecided_brought("brought", "a", &quota, &error, now);
+        let expected = Totals { allowed: 4, denied: 2, undecided: 2, ..expected };
+        assert_eq!(watch.totals(), expected);
     }
 }

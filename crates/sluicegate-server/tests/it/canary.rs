@@ -241,6 +241,7 @@ async fn no_secret_comes_to_light() {
     assert_used(&scene, &outputs);
     doors::reload_mistakes(&scene, &mut outputs);
     programs::serve_with_wrong_password(&scene, &mut outputs);
+    programs::serve_while_the_database_goes(&scene, &mut outputs);
     // Everything again while nothing can be decided.
     scene.redis.kill();
     doors::ask_all(&scene, &mut outputs).await;

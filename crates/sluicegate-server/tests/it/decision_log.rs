@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -215,12 +215,13 @@ fn text_is_for_people_and_a_form_that_is_none_is_refused() {
     assert!(stderr.starts_with("error: SLUICEGATE_LOG_FORMAT: `xml`"), "{stderr}");
 }
 
-#[test]
-fn nobody_waits_for_whoever_reads_the_log() {
-    let config = ConfigFile::new("decision-log-unread", format!("log: {{ decisions: {{}} }}{RULES}"));
+/// A server whose log somebody reads until it is ready, and then nobody.
+fn unread(config: &ConfigFile, level: &str) -> (Ended, BufReader<ChildStderr>, HashMap<String, SocketAddr>) {
     let arguments =
         ["--gateway", "off", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", config.path()];
-    let mut child = Ended(sluicegate(&arguments).stderr(Stdio::piped()).spawn().expect("the binary starts"));
+    let mut command = sluicegate(&arguments);
+    command.env("SLUICEGATE_LOG", level).stderr(Stdio::piped());
+    let mut child = Ended(command.spawn().expect("the binary starts"));
     let mut log = BufReader::new(child.0.stderr.take().expect("a pipe"));
     let mut listening = HashMap::new();
     let mut line = String::new();
@@ -233,13 +234,52 @@ fn nobody_waits_for_whoever_reads_the_log() {
             listening.insert(name.to_owned(), address.parse().expect("an address"));
         }
     }
-    // From here on nobody reads. What a hundred lines say in a second is more than a pipe holds.
+    (child, log, listening)
+}
+
+#[test]
+fn nobody_waits_for_whoever_reads_the_log() {
+    let config = ConfigFile::new("decision-log-unread", format!("log: {{ decisions: {{}} }}{RULES}"));
+    let (_child, log, listening) = unread(&config, "info");
+    // What a hundred lines say in a second is more than a pipe holds.
     let mut session = Session::open(listening["api"]);
     let tenant = "\u{202e}".repeat(85);
     let body = json!({ "tenant": tenant, "resource": "watched", "identifier": "alice" }).to_string();
     (0..1_000).for_each(|_| assert_eq!(session.post("/v1/check", &body).status, 200));
     assert_eq!(ask(listening["admin"], "GET", "/livez").status, 200);
     drop(log);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_line_of_any_kind_is_waited_for_and_lost_ones_are_told() {
+    let config = ConfigFile::new("log-unread", RULES);
+    let (mut child, mut log, listening) = unread(&config, "trace");
+    let client = EnvoyClient::new(listening["api"]);
+    let lost = || -> u64 {
+        let metrics = ask(listening["admin"], "GET", "/metrics").body;
+        let lost = metrics.lines().find_map(|line| line.strip_prefix("sluicegate_log_lines_lost_total "));
+        lost.and_then(|count| count.parse().ok()).expect("a count")
+    };
+    // At this level every frame of HTTP/2 makes lines, which fill the pipe, and then all the room there is.
+    let started = Instant::now();
+    while lost() == 0 {
+        for _ in 0..100 {
+            let question = Question::new("shop", [Descriptor::new(&[("nobody", "knows")])]);
+            client.ask(question).await.expect("an answer");
+        }
+        assert!(started.elapsed() < PATIENCE, "nothing is lost");
+    }
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        log.read_to_string(&mut text).map(|_| text)
+    });
+    let id = child.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
+    assert!(child.0.wait().expect("it ends").success());
+    let text = reader.join().expect("no panic").expect("text");
+    for told in ["lines of the log were lost, because nobody read it", "\"message\":\"stopped\""] {
+        assert!(text.contains(told), "`{told}` is not in {} bytes of the log", text.len());
+    }
 }
 
 /// A process that ends with the test.

@@ -37,7 +37,7 @@ fn start(name: &str, certificates: &Certificates) -> (Server, ConfigFile) {
 }
 
 /// Connects as a client that trusts only these authorities and offers these protocols.
-async fn connect(
+pub(crate) async fn connect(
     address: SocketAddr,
     authorities: &[&Certificates],
     protocols: &[&[u8]],

@@ -38,8 +38,14 @@ impl<'a> Entry<'a> {
 /// ```
 #[must_use]
 pub fn resource_of(entries: &[Entry<'_>]) -> String {
-    let keys: Vec<&str> = entries.iter().map(|entry| entry.key).collect();
-    keys.join(".")
+    let mut resource = String::with_capacity(entries.iter().map(|entry| entry.key.len() + 1).sum());
+    for (place, entry) in entries.iter().enumerate() {
+        if place > 0 {
+            resource.push('.');
+        }
+        resource.push_str(entry.key);
+    }
+    resource
 }
 
 /// The identifier that a descriptor stands for: its values with `|` between them. A `|` within a value is written
@@ -64,6 +70,12 @@ pub fn identifier_of(entries: &[Entry<'_>]) -> String {
 }
 
 fn push_escaped(text: &mut String, value: &str) {
+    // Most have nothing to escape. Beyond ASCII only some of what starts with this byte is a control character.
+    let may_need_it = |byte: u8| matches!(byte, b'|' | b'%' | 0xC2) || byte.is_ascii_control();
+    if !value.bytes().any(may_need_it) {
+        text.push_str(value);
+        return;
+    }
     for character in value.chars() {
         match character {
             '|' | '%' => push_code(text, character),

@@ -5,10 +5,10 @@
 //! room for either, and both would take it.
 
 use super::failure::{self, Local};
-use super::{Action, CheckError, Limiter, Question, validate};
+use super::{Action, CheckError, Limiter, Question, is_free, validate};
 use crate::clock::Clock;
 use crate::decision::{Decision, Degradation};
-use crate::identity::{Request, Stage};
+use crate::identity::Request;
 use crate::observe::{Decided, Observer, Undecided};
 use crate::rules::matching::{Applied, Charges, Matched, Origins};
 use crate::rules::{DEADLINES, OnStoreFailure, RuleSet, Unmatched};
@@ -43,6 +43,12 @@ impl Decisions {
     #[must_use]
     pub fn each(&self) -> &[Decision] {
         &self.each
+    }
+
+    /// The decision about all of them, and what the limits of each said.
+    #[must_use]
+    pub fn into_parts(self) -> (Decision, Vec<Decision>) {
+        (self.joint, self.each)
     }
 }
 
@@ -234,9 +240,8 @@ impl<'a> Joint<'a> {
             deadline: *DEADLINES.end(),
         };
         for request in requests {
-            let is_free = request.cost.is_some_and(Cost::is_zero) || request.stage == Stage::Credential;
             validate(rules, request)?;
-            joint.add(rules, rules.matched(request, now), is_free)?;
+            joint.add(rules, rules.matched(request, now), is_free(request))?;
         }
         Ok(joint)
     }

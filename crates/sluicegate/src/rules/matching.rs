@@ -70,7 +70,9 @@ impl fmt::Display for UnknownTier {
 impl std::error::Error for UnknownTier {}
 
 impl Matched<'_> {
-    fn nothing() -> Self {
+    /// What a request is charged that no rule has a say in.
+    #[inline]
+    pub(crate) fn nothing() -> Self {
         Self {
             charges: SmallVec::new(),
             applied: SmallVec::new(),
@@ -92,6 +94,23 @@ impl<'a> Matched<'a> {
         (self.charges, self.applied)
     }
 
+    /// Adds what all rules say that have a say, to nothing. Whoever is in a hurry does without [`RuleSet::matched`]: a result of
+    /// this size is copied every time that it is handed on.
+    pub(crate) fn consider_all(&mut self, rules: &'a RuleSet, request: &Request<'a>, now: Timestamp) {
+        if let Some(place) = request.rule {
+            if place < rules.rules().len() {
+                self.consider(rules, place, request, now);
+            }
+            return;
+        }
+        match rules.index.candidates(request) {
+            None => (0..rules.rules().len()).for_each(|place| self.consider(rules, place, request, now)),
+            Some(places) => {
+                places.into_iter().for_each(|place| self.consider(rules, usize::from(place), request, now));
+            }
+        }
+    }
+
     /// Adds what a rule says, if it has a say.
     #[inline]
     fn consider(&mut self, rules: &'a RuleSet, index: usize, request: &Request<'a>, now: Timestamp) {
@@ -100,9 +119,9 @@ impl<'a> Matched<'a> {
             return;
         }
         self.any = true;
-        let (source, charge) = rule.terms(request, index, now);
-        if let Some(charge) = charge {
-            self.charges.push(charge);
+        let source = rule.source(request, now);
+        if let Limits::All { quotas, .. } = rule.limits_of(source) {
+            self.charges.push(rule.charge(request, quotas, index));
             self.applied.push(Applied { rule: index, source });
             self.any_local |= rule.on_store_failure == OnStoreFailure::Local;
             self.deadline = self.deadline.min(rule.deadline);
@@ -120,22 +139,10 @@ impl RuleSet {
         Ok(self.matched(request, now))
     }
 
-    /// The charges of all rules that match `request` at `now`, if its tier is known. Apart from that question, because a
-    /// result of this size is copied every time that somebody looks into it.
+    /// The charges of all rules that match `request` at `now`, if its tier is known.
     pub(crate) fn matched<'a>(&'a self, request: &Request<'a>, now: Timestamp) -> Matched<'a> {
         let mut matched = Matched::nothing();
-        if let Some(place) = request.rule {
-            if place < self.rules().len() {
-                matched.consider(self, place, request, now);
-            }
-            return matched;
-        }
-        match self.index.candidates(request) {
-            None => (0..self.rules().len()).for_each(|index| matched.consider(self, index, request, now)),
-            Some(places) => {
-                places.into_iter().for_each(|place| matched.consider(self, usize::from(place), request, now));
-            }
-        }
+        matched.consider_all(self, request, now);
         matched
     }
 

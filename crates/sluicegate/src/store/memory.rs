@@ -235,4 +235,9 @@ impl Store for MemoryStore {
     fn tracked_keys(&self) -> Option<u64> {
         Some(self.used() as u64)
     }
+
+    #[inline]
+    fn at_once(&self) -> Option<&MemoryStore> {
+        Some(self)
+    }
 }

@@ -331,11 +331,12 @@ impl<D: Deliver> Store for RedisStore<D> {
         if let Some(paid) = self.shared.spend(charges) {
             return Ok(paid);
         }
-        let question = match self.shared.denied(charges, now) {
+        let asked = Instant::now();
+        let question = match self.shared.denied(charges, now, asked) {
             Ok(denial) => return Ok(denial),
             Err(question) => question,
         };
-        Request { question, ..Request::new(&self.shared, charges, now, deadline) }.charge().await
+        Request { question, ..Request::until(&self.shared, charges, now, asked + deadline) }.charge().await
     }
 
     async fn peek(&self, charges: &[Charge<'_>], now: Timestamp, deadline: Duration) -> Result<Reply, StoreError> {

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::net::Listener;
+use crate::telemetry;
 
 /// What is printed before `ready`.
 pub(super) struct Announcement {
@@ -86,10 +87,11 @@ impl fmt::Display for Reachable {
     }
 }
 
-/// Scripts wait for these lines, so they are plain whatever the log's form. A closed stderr is no
-/// reason to stop serving.
+/// Scripts wait for these lines, so they are plain whatever the log's form. What the log said before comes before them, and
+/// they are written in one piece, because the log has a thread of its own. A closed stderr is no reason to stop serving.
 pub(super) fn print_line(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    telemetry::flush();
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 #[cfg(test)]

@@ -1,8 +1,14 @@
 //! Numbers with three digits that count, and texts that cannot act on a terminal.
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use std::fmt::Write as _;
+
+use unicode_width::UnicodeWidthChar as _;
 
 use crate::telemetry::escape;
+
+/// The most marks on one character, such as accents and vowels: what languages need. Terminals draw more of them over the
+/// lines above and below, or give up.
+const MARKS_MAX: usize = 2;
 
 /// A number that is given in thousandths: `12.3k`.
 pub(super) fn short(millis: u64) -> String {
@@ -62,25 +68,53 @@ pub(super) fn right(text: &str, width: usize) -> String {
 
 /// As much of a text as fits, and how wide that is. An ellipsis stands for the rest.
 pub(super) fn cut(text: &str, width: usize) -> (String, usize) {
-    let safe = escape::escape(text);
-    let whole = safe.width();
+    let safe = plain(&escape::escape(text));
+    // Of every character by itself, as terminals count.
+    let wide = |character: char| character.width().unwrap_or(0);
+    let whole = safe.chars().map(wide).sum();
     if whole <= width {
         return (safe, whole);
     }
     let (mut shown, mut used) = (String::new(), 0);
     for character in safe.chars() {
-        let wide = character.width().unwrap_or(0);
-        if used + wide + 1 > width {
+        if used + wide(character) + 1 > width {
             break;
         }
         shown.push(character);
-        used += wide;
+        used += wide(character);
     }
     if width > 0 {
         shown.push('…');
         used += 1;
     }
     (shown, used)
+}
+
+/// A text that is as wide as its characters are: what has no width is shown as `\uXXXX`, except for a few marks on a
+/// character that can have them.
+fn plain(text: &str) -> String {
+    let (mut shown, mut room_for_marks) = (String::with_capacity(text.len()), 0);
+    for character in text.chars() {
+        let is_mark = character.width() == Some(0);
+        if is_unseen(character) || is_mark && room_for_marks == 0 {
+            // Writing to a string cannot fail.
+            let _ = write!(shown, "\\u{:04x}", u32::from(character));
+            room_for_marks = 0;
+        } else {
+            shown.push(character);
+            room_for_marks = if is_mark { room_for_marks - 1 } else { MARKS_MAX };
+        }
+    }
+    shown
+}
+
+/// Characters that show nothing themselves and may change what stands before them, and how wide that is: those that Unicode
+/// says to ignore by default, as far as they are not escaped already, and the shades of emoji.
+fn is_unseen(character: char) -> bool {
+    matches!(character,
+        '\u{ad}' | '\u{34f}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{1f3fb}'..='\u{1f3ff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -117,5 +151,19 @@ mod tests {
         assert_eq!(left("日本語", 4), "日… ", "a wide character is not halved");
         assert_eq!(left("a\u{1b}[2Jb\n", 24), "a\\u001b[2Jb\\u000a       ");
         assert_eq!(left("abc", 0), "");
+    }
+
+    #[test]
+    fn characters_without_a_width_cannot_move_a_column() {
+        assert_eq!(left("nai\u{308}ve", 6), "nai\u{308}ve ", "an accent is drawn where it belongs");
+        assert_eq!(left("\u{301}a", 9), "\\u0301a  ", "and nowhere else");
+        assert_eq!(left("a\u{301}\u{302}\u{303}b", 9), "a\u{301}\u{302}\\u0303b ");
+        assert_eq!(left("\u{2764}\u{fe0f}", 8), "\u{2764}\\ufe0f ");
+        assert_eq!(left("\u{1f44d}\u{1f3fd}", 10), "\u{1f44d}\\u1f3fd ");
+        assert_eq!(left("a\u{ad}b\u{3164}", 15), "a\\u00adb\\u3164 ");
+        assert_eq!(left("\u{1f468}\u{200d}\u{1f469}", 11), "\u{1f468}\\u200d\u{1f469} ");
+        let tower = format!("a{}", "\u{301}".repeat(1_000));
+        let (shown, used) = cut(&tower, 20);
+        assert_eq!((used, shown.chars().count()), (20, 22), "{shown}");
     }
 }

@@ -1,9 +1,12 @@
-//! What the other commands print: validate, explain, check, simulate, rules, and a server that does not start.
+//! What the other commands print: validate, explain, check, top, simulate, rules, and servers that do not start or lose their
+//! database.
 
 use std::process::{Command, Output};
 
+use sluicegate_testkit::postgres_server::PostgresServer;
+
 use super::{Outputs, Scene, doors, environment};
-use crate::client::{ask, post};
+use crate::client::{ask, ask_with, post};
 use crate::server::{Server, sluicegate};
 
 /// Runs every command, with secrets in everything that it reads.
@@ -32,8 +35,55 @@ pub(super) fn run_all(scene: &Scene, outputs: &mut Outputs) {
     run(scene, outputs, &["check", "--resource", "few", "--identifier", "alice", "--api", &api]);
     let plain = format!("http://{}", scene.server.address("api"));
     run(scene, outputs, &["check", "--resource", "few", "--identifier", "alice", "--api", &plain, "--json"]);
+    top(scene, outputs);
     databases(scene, outputs);
     simulate(scene, outputs, &path);
+}
+
+/// Watches the server with the right token, with a wrong one, with a password in the URL, and where nobody answers.
+fn top(scene: &Scene, outputs: &mut Outputs) {
+    let (secrets, admin) = (&scene.secrets, scene.server.address("admin"));
+    let (plain, basic) = (format!("http://{admin}"), format!("http://user:{}@{admin}", secrets.basic.text));
+    let nobody = "http://127.0.0.1:9".to_owned();
+    for form in [&["--once"][..], &["--once", "--json"]] {
+        for url in [&plain, &basic, &nobody] {
+            run(scene, outputs, &[&["top", "--admin", url], form].concat());
+        }
+        let mut command = sluicegate(&[&["top", "--admin", &plain], form].concat());
+        environment(&mut command, secrets);
+        command.env("SLUICEGATE_ADMIN_TOKEN", &secrets.wrong_admin_token.text);
+        print(outputs, command);
+    }
+    let shown = outputs.at("sluicegate top (exit status: 0)");
+    assert!(shown.contains("ASKS MOST") && shown.contains("\"heaviest\""), "{shown}");
+    let refused = outputs.at("sluicegate top (exit status: 1)");
+    assert!(refused.contains("cannot watch"), "{refused}");
+}
+
+/// A server whose rules are in a database that goes away while it runs.
+pub(super) fn serve_while_the_database_goes(scene: &Scene, outputs: &mut Outputs) {
+    let (secrets, postgres) = (&scene.secrets, PostgresServer::start());
+    let password = format!("postgres:{}@", secrets.database.text);
+    let mut command = sluicegate(&["--gateway", "off", "--api", "off", "--admin", "127.0.0.1:0"]);
+    command.args(["--config", &scene.config_path(), "--store", "memory"]);
+    environment(&mut command, secrets);
+    command.env("SLUICEGATE_DATABASE", postgres.url().replace("postgres@", &password));
+    let mut server = Server::start_command(command);
+    let admin = server.address("admin");
+    let token = format!("authorization: Bearer {}", secrets.admin_token.text);
+    let mut ask_all = |when: &str| {
+        for path in ["/metrics", "/readyz", "/admin/v1/rules", "/admin/v1/audit", "/admin/v1/status"] {
+            let answer = ask_with(admin, "GET", path, &token);
+            outputs.add(format!("GET {path} {when}"), format!("{answer:?}"));
+        }
+    };
+    ask_all("with the database");
+    postgres.kill();
+    server.wait_for_line("the database cannot be followed");
+    ask_all("without the database");
+    assert!(outputs.at("GET /admin/v1/audit without the database").contains("503"));
+    server.signal("TERM");
+    outputs.add("the log without the database", server.wait().lines.join("\n"));
 }
 
 /// A server whose password Redis refuses.
@@ -105,6 +155,10 @@ fn run(scene: &Scene, outputs: &mut Outputs, arguments: &[&str]) {
 
 fn keep(scene: &Scene, outputs: &mut Outputs, mut command: Command) {
     environment(&mut command, &scene.secrets);
+    print(outputs, command);
+}
+
+fn print(outputs: &mut Outputs, mut command: Command) {
     let Output { stdout, stderr, status } = command.output().expect("the binary starts");
     let place = command.get_args().next().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();

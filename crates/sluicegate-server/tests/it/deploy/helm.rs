@@ -2,7 +2,7 @@
 //! with, answers on, and reads.
 
 use super::*;
-use crate::client::ask_with;
+use crate::client::{Connection, ask_with};
 
 /// The Python with Helm in it that `cargo xtask test` has installed, beside the binary under test.
 fn python() -> PathBuf {
@@ -79,6 +79,7 @@ fn helm_and_kubernetes_have_no_objection_and_nothing_is_there_that_was_not_asked
         assert_eq!(kinds(&rendered), always.iter().chain(more).copied().collect(), "{values}");
         let is_warned = rendered["notes"].as_str().expect("text").contains("each counts for itself");
         assert_eq!(is_warned, values["autoscaling"]["enabled"] == true, "{}", rendered["notes"]);
+        assert!(rendered["notes"].as_str().expect("text").contains("keep port 8082 out of the sidecar's hands"));
         assert_eq!(container(&rendered)["image"], json!(concat!("sluicegate:", env!("CARGO_PKG_VERSION"))));
     }
 }
@@ -162,6 +163,35 @@ fn the_binary_accepts_the_file_and_the_arguments_and_answers_where_kubernetes_as
             assert_eq!(*token, endpoint["authorization"]["credentials"]);
         }
     }
+}
+
+#[test]
+fn prometheus_may_show_a_token_that_only_reads() {
+    let secret = json!({"name": "prometheus", "key": "word"});
+    let rendered = render(&json!({
+        "config": {"admin": {"tokens": [{"name": "prometheus", "role": "read", "env": "READ_TOKEN"}]}, "rules": []},
+        "env": [{"name": "READ_TOKEN", "valueFrom": {"secretKeyRef": secret}}],
+        "serviceMonitor": {"enabled": true, "existingSecret": secret},
+    }))
+    .expect("no objection");
+    let endpoint = &object(&rendered, "ServiceMonitor")["spec"]["endpoints"][0];
+    assert_eq!(endpoint["authorization"], json!({"type": "Bearer", "credentials": secret}));
+    let variables = container(&rendered)["env"].as_array().expect("variables");
+    assert!(variables.iter().any(|variable| variable["valueFrom"]["secretKeyRef"] == secret));
+    let file = object(&rendered, "ConfigMap")["data"]["sluicegate.yaml"].as_str().expect("a file");
+    let config = ConfigFile::new("deploy-helm-read", file);
+    let mut command = sluicegate(&["--config", config.path(), "--store", "memory", "--admin", "127.0.0.1:0"]);
+    command.env("SLUICEGATE_ADMIN_TOKEN", "all").env("READ_TOKEN", "reads");
+    let server = Server::start_command(command);
+    let status = |method, path| {
+        // By a name with a dot: being on this machine does not help then.
+        let head = "host: limits.example\r\nconnection: close\r\nauthorization: Bearer reads";
+        let mut connection = Connection::open(server.address("admin"));
+        connection.send(format!("{method} {path} HTTP/1.1\r\n{head}\r\n\r\n"));
+        connection.answer().status
+    };
+    assert_eq!(status("GET", endpoint["path"].as_str().expect("a path")), 200);
+    assert_eq!(status("POST", "/admin/v1/reload"), 403);
 }
 
 #[test]

@@ -6,9 +6,9 @@ use super::Gateway;
 use super::upstream::{Upstream, header};
 use crate::client::Connection;
 
-const UPGRADE: &str = "GET /chat HTTP/1.1\r\nhost: t\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
+pub(super) const UPGRADE: &str = "GET /chat HTTP/1.1\r\nhost: t\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
                        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
-const AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+pub(super) const AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                       Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
 /// Agrees, and sends back what it is sent, in capital letters.

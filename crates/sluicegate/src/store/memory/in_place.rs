@@ -9,7 +9,7 @@ use super::packed::{Packed, Unpacked};
 use crate::store::key::Digest;
 use crate::store::{Charge, Verdicts};
 use sluicegate_core::decision::Group;
-use sluicegate_core::{Algorithm as _, Cost, Outcome, Quota, State, Timestamp, Verdict};
+use sluicegate_core::{Algorithm as _, Cost, Outcome, Quota, Timestamp, Verdict};
 use smallvec::SmallVec;
 
 /// The most limits for which the short way is taken: the room of everything that is kept on it.
@@ -28,9 +28,9 @@ struct Place<'a> {
 /// What one limit says, and the state that a charge would leave.
 struct Said {
     verdict: Verdict,
-    before: State,
-    /// The place in the table of the shard, and the word that belongs there if all limits have room.
+    /// The place in the table of the shard, the word there, and the one that belongs there if all limits have room.
     bucket: usize,
+    word: Packed,
     charged: Packed,
 }
 
@@ -44,21 +44,8 @@ impl MemoryStore {
         let at = quota.aligned(now, digest.1);
         let mut shard = self.shards[self.shard_index(digest)].0.lock();
         let word = shard.word(digest)?;
-        let (packed, verdict) = match quota {
-            Quota::TokenBucket(quota) => {
-                let state = word.as_token_bucket(self.born)?;
-                let (state, verdict) = quota.decide(Some(state), charge.cost, at);
-                (Packed::token_bucket(&state?, self.born), verdict)
-            }
-            Quota::FixedWindow(quota) => {
-                let state = word.as_fixed_window(self.born)?;
-                let (state, verdict) = quota.decide(Some(state), charge.cost, at);
-                (Packed::fixed_window(&state?, self.born), verdict)
-            }
-            _ => return None,
-        };
-        // A state that has outgrown its word, even by a mere repair, takes the long way.
-        *word = packed?;
+        let (packed, verdict) = decide(quota, *word, charge.cost, at, self.born)?;
+        *word = packed;
         Some(verdict)
     }
 
@@ -78,7 +65,7 @@ impl MemoryStore {
             }
             return Some(all.iter().map(|said| said.verdict).collect());
         }
-        places.iter().zip(&all).map(|(place, said)| place.uncharged(said)).collect()
+        places.iter().zip(&all).map(|(place, said)| place.uncharged(said, self.born)).collect()
     }
 
     /// Where the limits are, if the short way may lead there.
@@ -108,20 +95,37 @@ impl Place<'_> {
     /// What the limit says to the state in this word.
     #[inline]
     fn said(&self, bucket: usize, word: Packed, born: Timestamp) -> Option<Said> {
-        let Unpacked::State(before) = word.unpack(born) else { return None };
-        let (after, verdict) = self.quota.decide(Some(before.clone()), self.cost, self.at);
-        Some(Said { verdict, before, bucket, charged: Packed::new(&after?, born)? })
+        let (charged, verdict) = decide(self.quota, word, self.cost, self.at, born)?;
+        Some(Said { verdict, bucket, word, charged })
     }
 
     /// What the limit says when another has no room: nothing is charged. A state that needs to be repaired takes the long way.
-    fn uncharged(&self, said: &Said) -> Option<Verdict> {
-        if self.quota.repair(&said.before, self.at).is_some() {
+    fn uncharged(&self, said: &Said, born: Timestamp) -> Option<Verdict> {
+        let Unpacked::State(before) = said.word.unpack(born) else { return None };
+        if self.quota.repair(&before, self.at).is_some() {
             return None;
         }
         Some(match said.verdict.outcome {
-            Outcome::Allowed => self.quota.verdict(Outcome::Allowed, Some(&said.before), self.at),
+            Outcome::Allowed => self.quota.verdict(Outcome::Allowed, Some(&before), self.at),
             _ => said.verdict,
         })
+    }
+}
+
+/// What a limit says to the state in a word, and the word of the state after it. Nothing if the state is not there or has
+/// outgrown its word, even by a mere repair: that takes the long way.
+#[inline(always)]
+fn decide(quota: &Quota, word: Packed, cost: Cost, at: Timestamp, born: Timestamp) -> Option<(Packed, Verdict)> {
+    match quota {
+        Quota::TokenBucket(quota) => {
+            let (state, verdict) = quota.decide(Some(word.as_token_bucket(born)?), cost, at);
+            Some((Packed::token_bucket(&state?, born)?, verdict))
+        }
+        Quota::FixedWindow(quota) => {
+            let (state, verdict) = quota.decide(Some(word.as_fixed_window(born)?), cost, at);
+            Some((Packed::fixed_window(&state?, born)?, verdict))
+        }
+        _ => None,
     }
 }
 

@@ -83,9 +83,10 @@ impl<D: Deliver> Request<'_, '_, D> {
         let way = store.way_of(self.charges);
         let (answer, told) = oneshot::channel();
         let caller = Caller { answer, now: self.now, deadline: self.deadline };
-        let joined = store.waiting[way]
-            .lock()
-            .join(digest(self.charges), caller, || Arc::new(Plan::new(&store.encoder, self.charges)));
+        // Before the lock, which everybody who asks has to have.
+        let digest = digest(self.charges);
+        let plan = || Arc::new(Plan::new(&store.encoder, self.charges));
+        let joined = store.waiting[way].lock().join(digest, caller, plan);
         match joined {
             Joined::Waits => _ = store.coalesced.fetch_add(1, Ordering::Relaxed),
             Joined::Goes(batch) => {

@@ -45,9 +45,11 @@ impl Plan {
 
 /// What stands for a decision in this process: its keys, limits, costs, groups and terms, in order.
 pub(super) fn digest(charges: &[Charge<'_>]) -> Digest {
+    // What is written is written twice, into two hashes; keys are hashed only once.
+    let keys: SmallVec<[Digest; 4]> = charges.iter().map(|charge| charge.key.digest()).collect();
     digest_of(|hasher| {
-        for charge in charges {
-            charge.key.digest().hash(hasher);
+        for (charge, key) in charges.iter().zip(&keys) {
+            key.hash(hasher);
             charge.quotas.hash(hasher);
             charge.cost.hash(hasher);
             charge.group.hash(hasher);

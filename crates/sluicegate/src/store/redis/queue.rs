@@ -9,6 +9,7 @@
 
 use super::arguments::TIMES_MAX;
 use crate::store::key::Digest;
+use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 
 /// How many calls may be under way before groups begin to go together.
@@ -24,7 +25,7 @@ pub(super) struct Queue<P, W> {
     /// How many calls are under way.
     calls: usize,
     /// All groups of which a call speaks, or somebody wants one to.
-    groups: HashMap<Digest, Group<P, W>>,
+    groups: HashMap<Digest, Group<P, W>, RandomState>,
     /// The groups that go with the next call, in order.
     next: VecDeque<Digest>,
     /// How many wait for a call that is not yet sent.
@@ -64,7 +65,7 @@ pub(super) enum Joined<P, W> {
 
 impl<P, W> Default for Queue<P, W> {
     fn default() -> Self {
-        Self { calls: 0, groups: HashMap::new(), next: VecDeque::new(), waiting: 0 }
+        Self { calls: 0, groups: HashMap::default(), next: VecDeque::new(), waiting: 0 }
     }
 }
 

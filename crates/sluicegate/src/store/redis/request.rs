@@ -35,7 +35,17 @@ impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Self {
-        Self { store, charges, now, deadline: Instant::now() + deadline, question: None }
+        Self::until(store, charges, now, Instant::now() + deadline)
+    }
+
+    /// A request that is to be decided by then.
+    pub(super) fn until(
+        store: &'r Arc<Shared<D>>,
+        charges: &'r [Charge<'a>],
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Self {
+        Self { store, charges, now, deadline, question: None }
     }
 
     /// Charges, together with whoever else asks now where that is possible.

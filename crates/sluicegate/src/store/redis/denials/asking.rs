@@ -10,26 +10,28 @@ use sluicegate_core::Timestamp;
 use tokio::time::Instant;
 
 impl<D> Shared<D> {
-    /// The denial, if it needs no asking; otherwise what the answer may be remembered with.
+    /// The denial, if it needs no asking; otherwise what the answer may be remembered with. `asked` is an instant just
+    /// before.
     pub(in crate::store::redis) fn denied(
         &self,
         charges: &[Charge<'_>],
         now: Timestamp,
+        asked: Instant,
     ) -> Result<Reply, Option<Question>>
     where
         D: Deliver,
     {
         let Some(denials) = &self.denials else { return Err(None) };
-        denials.look(charges, self.moment(denials, now)).map_err(Some)
+        denials.look(charges, self.moment(denials, now, asked)).map_err(Some)
     }
 
-    /// What it is now, by the clock that counts.
-    fn moment(&self, denials: &Denials, now: Timestamp) -> Moment
+    /// What it is at this instant, which is `now` for the caller, by the clock that counts.
+    fn moment(&self, denials: &Denials, now: Timestamp, instant: Instant) -> Moment
     where
         D: Deliver,
     {
         let local = match self.clock {
-            Whose::Servers => denials.local(Instant::now()),
+            Whose::Servers => denials.local(instant),
             Whose::Callers => now.as_micros().saturating_mul(1_000),
         };
         Moment { local, era: self.delivery.era() }
@@ -44,7 +46,7 @@ impl<D: Deliver> Request<'_, '_, D> {
     /// Remembers a denial, which was just answered: all limits as they were seen at the server's `now`.
     pub(in crate::store::redis) fn remember(&self, now: Timestamp, seen: impl IntoIterator<Item = Seen>) {
         if let (Some(denials), Some(question)) = (&self.store.denials, self.question) {
-            let moment = self.store.moment(denials, self.now);
+            let moment = self.store.moment(denials, self.now, Instant::now());
             denials.remember(question, self.charges, now, moment, seen, |key| self.store.slot(key));
         }
     }

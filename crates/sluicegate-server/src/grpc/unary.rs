@@ -1,0 +1,131 @@
+//! gRPC's calls of one message each way, over a body that is read whole and one that is written whole.
+//!
+//! tonic does this for streams of messages, through boxed streams and futures: a third more work than a rate limit is.
+//! What is wrong with a call is told in tonic's terms all the same. Messages are neither compressed nor taken compressed:
+//! they are shorter than what compression adds.
+
+use std::convert::Infallible;
+use std::future::ready;
+
+use axum::body::{Body, HttpBody};
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::response::Response;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use prost::Message;
+use tonic::{Code, Status};
+
+/// The bytes before a message: whether it is compressed, and how long it is.
+const PREFIX_BYTES: usize = 5;
+
+/// How the caller says that it compresses.
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// The one message of a call, if it has at most `bytes_max`.
+pub(super) async fn read<In, B>(headers: &HeaderMap, body: B, bytes_max: usize) -> Result<In, Status>
+where
+    In: Message + Default,
+    B: HttpBody<Data = Bytes, Error = axum::Error>,
+{
+    if headers.get(ENCODING).is_some_and(|encoding| encoding != "identity") {
+        return Err(compressed());
+    }
+    let body = Limited::new(body, PREFIX_BYTES.saturating_add(bytes_max)).collect().await;
+    let bytes = body.map_err(|error| unread(&*error, bytes_max))?.to_bytes();
+    let message = only_message(&bytes)?;
+    In::decode(message).map_err(|error| Status::invalid_argument(format!("the message cannot be read: {error}")))
+}
+
+fn only_message(bytes: &[u8]) -> Result<&[u8], Status> {
+    let missing = || Status::invalid_argument("the call has no whole message; send exactly one");
+    let (&[flag, ref length @ ..], rest) = bytes.split_first_chunk::<PREFIX_BYTES>().ok_or_else(missing)?;
+    match flag {
+        0 => {}
+        1 => return Err(compressed()),
+        _ => return Err(Status::invalid_argument(format!("a message starts with the byte {flag}; it must be 0"))),
+    }
+    let length = u32::from_be_bytes(*length) as usize;
+    match rest.split_at_checked(length) {
+        Some((message, [])) => Ok(message),
+        Some(_) => Err(Status::invalid_argument("the call has more than one message; send exactly one")),
+        None => Err(missing()),
+    }
+}
+
+/// Who is told so looks for what would be taken.
+fn compressed() -> Status {
+    let mut status = Status::unimplemented("compressed messages are not taken; send them as they are");
+    status.metadata_mut().insert("grpc-accept-encoding", tonic::metadata::MetadataValue::from_static("identity"));
+    status
+}
+
+fn unread(error: &(dyn std::error::Error + 'static), bytes_max: usize) -> Status {
+    if error.is::<LengthLimitError>() {
+        return Status::resource_exhausted(format!("the message is longer than {bytes_max} bytes; send less"));
+    }
+    Status::cancelled("the call ended before its message")
+}
+
+/// The answer that is this message.
+pub(super) fn answered(message: &impl Message) -> Response {
+    let length = message.encoded_len();
+    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
+    bytes.put_u8(0);
+    // As long as a few hundred bytes for each of sixty-four descriptors.
+    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    message.encode_raw(&mut bytes);
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(GRPC_STATUS, HeaderValue::from(Code::Ok as i32));
+    let body = Full::new(bytes.freeze()).with_trailers(ready(Some(Ok::<_, Infallible>(trailers))));
+    let mut response = Response::new(Body::new(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The message of a body, where messages are text.
+    async fn read_text(encoding: Option<&'static str>, body: &'static [u8]) -> Result<String, (Code, String)> {
+        let mut headers = HeaderMap::new();
+        if let Some(encoding) = encoding {
+            headers.insert(ENCODING, HeaderValue::from_static(encoding));
+        }
+        let refused = |status: Status| (status.code(), status.message().to_owned());
+        read::<String, _>(&headers, Body::from(body), 8).await.map_err(refused)
+    }
+
+    #[tokio::test]
+    async fn a_call_has_one_message_as_it_is() {
+        let message = b"\0\0\0\0\x04\x0a\x02ab";
+        assert_eq!(read_text(None, message).await, Ok("ab".to_owned()));
+        assert_eq!(read_text(Some("identity"), message).await, Ok("ab".to_owned()));
+        assert_eq!(read_text(None, b"\0\0\0\0\0").await, Ok(String::new()));
+        let cases: [(Option<&str>, &[u8], Code, &str); 9] = [
+            (Some("gzip"), message, Code::Unimplemented, "compressed"),
+            (None, b"\x01\0\0\0\x04\x0a\x02ab", Code::Unimplemented, "compressed"),
+            (None, b"\x02\0\0\0\x04\x0a\x02ab", Code::InvalidArgument, "the byte 2"),
+            (None, b"", Code::InvalidArgument, "no whole message"),
+            (None, b"\0\0\0\0", Code::InvalidArgument, "no whole message"),
+            (None, b"\0\0\0\0\x05\x0a\x02ab", Code::InvalidArgument, "no whole message"),
+            (None, b"\0\0\0\0\0\0\0\0\0\0", Code::InvalidArgument, "more than one"),
+            (None, b"\0\0\0\0\x04\x0a\x03ab", Code::InvalidArgument, "cannot be read"),
+            (None, b"\0\0\0\0\x09\x0a\x07abcdefg", Code::ResourceExhausted, "longer than 8 bytes"),
+        ];
+        for (encoding, body, code, words) in cases {
+            let (found, message) = read_text(encoding, body).await.expect_err("a refusal");
+            assert!(found == code && message.contains(words), "{body:x?}: {found:?} {message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_one_message_and_says_that_all_is_well() {
+        let response = answered(&"ab".to_owned());
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/grpc");
+        let body = response.into_body().collect().await.expect("a body");
+        assert_eq!(body.trailers().expect("trailers")[GRPC_STATUS], "0");
+        assert_eq!(&*body.to_bytes(), b"\0\0\0\0\x04\x0a\x02ab");
+    }
+}
