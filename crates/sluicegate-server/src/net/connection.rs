@@ -14,10 +14,11 @@ use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::either::Either;
 
@@ -83,7 +84,11 @@ impl Connections {
             };
             match left {
                 Some(Ok(Left::Rest(rest))) => io.put_back(rest),
-                Some(Ok(Left::Closed)) | None => return,
+                Some(Ok(Left::Closed)) | None => {
+                    // Whoever is still there is told, as far as that takes no time.
+                    let _ = io.shutdown().now_or_never();
+                    return;
+                }
                 Some(Err(error)) => return log_end(peer, &error),
             }
         }

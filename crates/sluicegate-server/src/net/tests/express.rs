@@ -75,6 +75,7 @@ async fn both_ways_give_the_same_answers() {
     let cases: Vec<Vec<String>> = vec![
         vec![alice.clone()],
         vec![alice.repeat(5)],
+        vec![alice.repeat(40), alice.clone()],
         vec![alice.clone(), alice.clone(), last.clone(), alice.clone()],
         vec![format!("{alice}{peek}{alice}")],
         vec![head.to_owned(), body.to_owned(), alice.clone()],
