@@ -97,19 +97,26 @@ fn round(names: &[String], threads: usize, turns: usize) -> Result<[f64; 3], Str
     Ok(sums.map(|sum| sum / (DECISIONS * turns * threads) as f64))
 }
 
-/// The processor time of this thread in the turns of each; nothing if somebody was not allowed.
+/// The processor time of this thread in the turns of each; nothing if somebody was not allowed. All threads take the same turn
+/// at once, and whose turn is the first goes round.
 fn take_turns(limiters: &Limiters, names: &[String], turns: usize, barrier: &Barrier) -> Option<[Duration; 3]> {
     let (uncounted, counted, watched) = limiters;
-    let mut used = [Duration::ZERO; 3];
-    // The first turn makes the keys and does not count.
-    for turn in 0..=turns {
+    let mut used = [Some(Duration::ZERO); 3];
+    // The first round makes the keys and does not count.
+    for turn in 0..3 * (turns + 1) {
+        let whose = (turn + turn / 3) % 3;
         barrier.wait();
-        let these = [turn_of(uncounted, names)?, turn_of(counted, names)?, turn_of(watched, names)?];
-        if turn > 0 {
-            used.iter_mut().zip(these).for_each(|(used, this)| *used += this);
+        let this = match whose {
+            0 => turn_of(uncounted, names),
+            1 => turn_of(counted, names),
+            _ => turn_of(watched, names),
+        };
+        if turn >= 3 || this.is_none() {
+            used[whose] = used[whose].zip(this).map(|(used, this)| used + this);
         }
     }
-    Some(used)
+    let [uncounted, counted, watched] = used;
+    Some([uncounted?, counted?, watched?])
 }
 
 fn turn_of<O: Observer>(limiter: &Limiter<MemoryStore, SystemClock, O>, names: &[String]) -> Option<Duration> {

@@ -93,7 +93,8 @@ impl Connections {
             }
         }
         let served = Arc::new(Served { site, peer, activity: Arc::clone(&activity), is_over_tls });
-        let service = service_fn(|request| Arc::clone(&served).answer(request));
+        // Boxed, because on HTTP/2 every request becomes a task, and what it holds is moved nine times until then.
+        let service = service_fn(|request| Box::pin(Arc::clone(&served).answer(request)));
         let connection = pin!(protocol.serve_connection_with_upgrades(TokioIo::new(io), service));
         let finish = |connection: Pin<&mut _>| {
             auto::UpgradeableConnection::graceful_shutdown(connection);
