@@ -6,9 +6,9 @@
 //! lengths, and reads over chunk extensions. Each of these is how a request has been smuggled past some other server.
 //! By the time we see the request the evidence is gone, so [`Framing`] looks at the bytes on their way in.
 //!
-//! It decides nothing about valid requests and answers none. At the end of a line that it does not like it replaces the
-//! LF by a NUL, which hyper refuses wherever it stands: in a head with 400, in a body with an error that the handler
-//! turns into one, and the connection closes after either. What follows on that connection is never looked at.
+//! It decides nothing about valid requests and answers none. Of a line that it does not like it replaces a byte by a NUL,
+//! which hyper refuses there: in a head with 400, in a body with an error that the handler turns into one, and the
+//! connection closes after either. What follows on that connection is never looked at.
 //!
 //! It is stricter than the standard in every respect in which it differs, so the two can only disagree about a message
 //! that is refused: where both accept, both see the same lines, the same length and the same end.
@@ -105,8 +105,8 @@ impl Framing {
         while at < bytes.len() && self.is_on() {
             match self.step(&bytes[at..]) {
                 ControlFlow::Continue(taken) => at += taken,
-                ControlFlow::Break(spoiled) => {
-                    bytes[at + spoiled] = POISON;
+                ControlFlow::Break(end) => {
+                    bytes[self.spoiled(bytes, at, at + end)] = POISON;
                     self.stop();
                     return true;
                 }
@@ -115,7 +115,23 @@ impl Framing {
         false
     }
 
-    /// Takes some of `bytes`, which are not empty, or says which of them to spoil.
+    /// Which byte of the line from `start` to `end` to spoil.
+    ///
+    /// Of a body it is the LF, because hyper looks at little else. It does not look at a head until it sees an end of it,
+    /// though, and without one whoever sent it would wait for an answer: there it is the last byte before that which is
+    /// neither CR nor LF, if that is still here.
+    fn spoiled(&self, bytes: &[u8], start: usize, end: usize) -> usize {
+        let from = match self.state {
+            State::Start => start,
+            // Its request line is before this one, and what is before that is not visible from here.
+            State::Head(_) => 0,
+            _ => return end,
+        };
+        let visible = bytes[from..end].iter().rposition(|byte| !matches!(byte, b'\r' | b'\n'));
+        visible.map_or(end, |place| from + place)
+    }
+
+    /// Takes some of `bytes`, which are not empty, or says where the line ends that is to be spoiled.
     fn step(&mut self, bytes: &[u8]) -> ControlFlow<usize, usize> {
         if let State::Bytes(left, after) = &mut self.state {
             let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());

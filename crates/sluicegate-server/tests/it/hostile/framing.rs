@@ -526,3 +526,24 @@ fn a_request_in_pieces_is_framed_as_a_whole_one() {
         }
     }
 }
+
+/// Whoever sends one waits for the answer, and sends nothing more until then.
+#[test]
+fn an_ambiguous_head_alone_is_answered() {
+    let config = ConfigFile::new("framing-alone", CONFIG);
+    let server = Server::start(&["--config", config.path()]);
+    for fields in [
+        "content-length: 5\r\ncontent-length: 5\r\n",
+        "content-length: 5\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 5\r\n",
+        "content-length: 5x\r\n",
+        "content-length:\r\n",
+        "x: y\n",
+        "transfer-encoding: chunked\r\nupgrade: websocket\r\n",
+    ] {
+        let mut connection = Connection::open(server.address("api"));
+        connection.send(API.head(fields));
+        let head = connection.read_whole_head();
+        assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{fields:?}: {head}");
+    }
+}
