@@ -5,13 +5,14 @@
 //! they are shorter than what compression adds.
 
 use std::convert::Infallible;
-use std::future::ready;
 
 use axum::body::{Body, HttpBody};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited, StreamBody};
 use prost::Message;
 use tonic::{Code, Status};
 
@@ -42,7 +43,11 @@ fn only_message(bytes: &[u8]) -> Result<&[u8], Status> {
     let (&[flag, ref length @ ..], rest) = bytes.split_first_chunk::<PREFIX_BYTES>().ok_or_else(missing)?;
     match flag {
         0 => {}
-        1 => return Err(compressed()),
+        1 => {
+            return Err(Status::internal(
+                "a message says that it is compressed, and `grpc-encoding` does not say how",
+            ));
+        }
         _ => return Err(Status::invalid_argument(format!("a message starts with the byte {flag}; it must be 0"))),
     }
     let length = u32::from_be_bytes(*length) as usize;
@@ -77,8 +82,9 @@ pub(super) fn answered(message: &impl Message) -> Response {
     message.encode_raw(&mut bytes);
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from(Code::Ok as i32));
-    let body = Full::new(bytes.freeze()).with_trailers(ready(Some(Ok::<_, Infallible>(trailers))));
-    let mut response = Response::new(Body::new(body));
+    // A body of unknown length: where the length is told, HTTP/1.1 has no room for trailers.
+    let frames = [Frame::data(bytes.freeze()), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
+    let mut response = Response::new(Body::new(StreamBody::new(stream::iter(frames))));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
@@ -105,7 +111,7 @@ mod tests {
         assert_eq!(read_text(None, b"\0\0\0\0\0").await, Ok(String::new()));
         let cases: [(Option<&str>, &[u8], Code, &str); 9] = [
             (Some("gzip"), message, Code::Unimplemented, "compressed"),
-            (None, b"\x01\0\0\0\x04\x0a\x02ab", Code::Unimplemented, "compressed"),
+            (None, b"\x01\0\0\0\x04\x0a\x02ab", Code::Internal, "does not say how"),
             (None, b"\x02\0\0\0\x04\x0a\x02ab", Code::InvalidArgument, "the byte 2"),
             (None, b"", Code::InvalidArgument, "no whole message"),
             (None, b"\0\0\0\0", Code::InvalidArgument, "no whole message"),

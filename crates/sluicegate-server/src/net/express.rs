@@ -12,9 +12,11 @@
 pub(super) mod reply;
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use futures_util::future::poll_immediate;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::activity::Activity;
@@ -58,7 +60,16 @@ impl<'c> Express<'c> {
             let (mut taken, mut is_last, mut in_flight) = (0, false, None);
             while !is_last && let Some(plain) = Plain::read(&inbox[taken..]) {
                 let in_flight = in_flight.insert(self.activity.request_began());
-                plain.answer(self.app, &mut self.outbox).await;
+                let mut deciding = pin!(plain.decide(self.app));
+                let decided = match poll_immediate(deciding.as_mut()).await {
+                    Some(decided) => decided,
+                    None => {
+                        // Nobody waits for an answer because of the next one.
+                        self.outbox.flush(io).await?;
+                        deciding.await
+                    }
+                };
+                decided.write(self.app, &mut self.outbox).await;
                 is_last = self.activity.is_last_answer();
                 self.outbox.end(is_last);
                 in_flight.answered();

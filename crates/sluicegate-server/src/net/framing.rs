@@ -68,7 +68,12 @@ enum After {
 
 /// Why the rest of a connection cannot be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ambiguous;
+enum Ambiguous {
+    /// A line does not end in CR LF.
+    BareLf,
+    /// What a line says.
+    Said,
+}
 
 /// How far the connection is on our side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,12 +106,18 @@ impl Framing {
         if self.state == State::Held && standing.answers >= self.heads {
             self.state = State::Start;
         }
-        let mut at = 0;
+        // Where in these bytes the present head begins.
+        let (mut at, mut head) = (0, 0);
         while at < bytes.len() && self.is_on() {
+            if self.state == State::Start {
+                head = at;
+            }
             match self.step(&bytes[at..]) {
                 ControlFlow::Continue(taken) => at += taken,
-                ControlFlow::Break(end) => {
-                    bytes[self.spoiled(bytes, at, at + end)] = POISON;
+                ControlFlow::Break((end, why)) => {
+                    if let Some(spoiled) = self.spoiled(&bytes[..=at + end], head, why) {
+                        bytes[spoiled] = POISON;
+                    }
                     self.stop();
                     return true;
                 }
@@ -115,24 +126,26 @@ impl Framing {
         false
     }
 
-    /// Which byte of the line from `start` to `end` to spoil.
+    /// Which byte to spoil where the last of `bytes` ends something ambiguous, and the present head begins at `head`. None if
+    /// hyper refuses it as it is.
     ///
-    /// Of a body it is the LF, because hyper looks at little else. It does not look at a head until it sees an end of it,
-    /// though, and without one whoever sent it would wait for an answer: there it is the last byte before that which is
-    /// neither CR nor LF, if that is still here.
-    fn spoiled(&self, bytes: &[u8], start: usize, end: usize) -> usize {
-        let from = match self.state {
-            State::Start => start,
-            // Its request line is before this one, and what is before that is not visible from here.
-            State::Head(_) => 0,
-            _ => return end,
-        };
-        let visible = bytes[from..end].iter().rposition(|byte| !matches!(byte, b'\r' | b'\n'));
-        visible.map_or(end, |place| from + place)
+    /// Of a body it is the LF, because hyper looks at little else; only a bare one after the length of a chunk has to stay,
+    /// because there it is what hyper looks for. hyper does not look at a head until it sees an end of it, and without one
+    /// whoever sent it would wait for an answer: there it is the last byte which is neither CR nor LF, if that is still here.
+    fn spoiled(&self, bytes: &[u8], head: usize, why: Ambiguous) -> Option<usize> {
+        let end = bytes.len() - 1;
+        match self.state {
+            State::Start | State::Head(_) => {
+                let visible = bytes[head..end].iter().rposition(|byte| !matches!(byte, b'\r' | b'\n'));
+                Some(visible.map_or(end, |place| head + place))
+            }
+            State::ChunkSize if why == Ambiguous::BareLf => None,
+            _ => Some(end),
+        }
     }
 
-    /// Takes some of `bytes`, which are not empty, or says where the line ends that is to be spoiled.
-    fn step(&mut self, bytes: &[u8]) -> ControlFlow<usize, usize> {
+    /// Takes some of `bytes`, which are not empty, or says where something ambiguous ends, and why it is that.
+    fn step(&mut self, bytes: &[u8]) -> ControlFlow<(usize, Ambiguous), usize> {
         if let State::Bytes(left, after) = &mut self.state {
             let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
             *left -= taken as u64;
@@ -142,7 +155,7 @@ impl Framing {
             return ControlFlow::Continue(taken);
         }
         if self.state == State::Held {
-            return ControlFlow::Break(0);
+            return ControlFlow::Break((0, Ambiguous::Said));
         }
         let Some(end) = memchr::memchr(b'\n', bytes) else {
             self.line.keep(bytes);
@@ -161,7 +174,7 @@ impl Framing {
                 self.state = next;
                 ControlFlow::Continue(end + 1)
             }
-            Err(Ambiguous) => ControlFlow::Break(end),
+            Err(why) => ControlFlow::Break((end, why)),
         }
     }
 }
@@ -170,10 +183,11 @@ impl State {
     /// What a line leads to; `line` is without its LF, and without its middle if it `is_cut`.
     fn end_of_line(self, line: &[u8], is_cut: bool) -> Result<Self, Ambiguous> {
         let Some((b'\r', line)) = line.split_last() else {
-            return Err(Ambiguous);
+            return Err(Ambiguous::BareLf);
         };
         match self {
             Self::Start if line.is_empty() => Ok(Self::Start),
+            Self::Start if line.contains(&b'\r') => Err(Ambiguous::Said),
             Self::Start => Ok(Self::Head(Head { asks_upgrade: line.starts_with(b"CONNECT "), ..Head::default() })),
             Self::Head(head) if line.is_empty() => head.end(),
             Self::Head(head) => head.field(line, is_cut).map(Self::Head),
@@ -184,7 +198,7 @@ impl State {
             Self::ChunkEnd if line.is_empty() => Ok(Self::ChunkSize),
             Self::Trailers if line.is_empty() => Ok(Self::Start),
             Self::Trailers => Ok(Self::Trailers),
-            Self::ChunkSize | Self::ChunkEnd | Self::Bytes(..) | Self::Held | Self::Off => Err(Ambiguous),
+            Self::ChunkSize | Self::ChunkEnd | Self::Bytes(..) | Self::Held | Self::Off => Err(Ambiguous::Said),
         }
     }
 }
@@ -196,13 +210,13 @@ impl Head {
         match line[0] | 0x20 {
             b'c' if let Some(value) = value_of(line, b"content-length") => {
                 if is_cut || self.length.is_some() {
-                    return Err(Ambiguous);
+                    return Err(Ambiguous::Said);
                 }
                 self.length = Some(decimal(value)?);
             }
             b't' if value_of(line, b"transfer-encoding").is_some() => {
                 if is_cut {
-                    return Err(Ambiguous);
+                    return Err(Ambiguous::Said);
                 }
                 // Which codings there are is checked where an answer can say so; all that hyper takes end in chunked.
                 self.is_chunked = true;
@@ -210,7 +224,7 @@ impl Head {
             b'u' if value_of(line, b"upgrade").is_some() => self.asks_upgrade = true,
             _ => {}
         }
-        if self.is_chunked && self.length.is_some() { Err(Ambiguous) } else { Ok(self) }
+        if self.is_chunked && self.length.is_some() { Err(Ambiguous::Said) } else { Ok(self) }
     }
 
     /// What comes after the head.
@@ -218,7 +232,7 @@ impl Head {
         let asks_upgrade = self.asks_upgrade;
         match self.length {
             // A body of pieces that ends in another protocol is nothing that anybody sends.
-            _ if self.is_chunked && asks_upgrade => Err(Ambiguous),
+            _ if self.is_chunked && asks_upgrade => Err(Ambiguous::Said),
             _ if self.is_chunked => Ok(State::ChunkSize),
             None | Some(0) => Ok(After::Request { asks_upgrade }.state()),
             Some(length) => Ok(State::Bytes(length, After::Request { asks_upgrade })),
@@ -246,17 +260,17 @@ fn value_of<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
 /// Digits and nothing else.
 fn decimal(digits: &[u8]) -> Result<u64, Ambiguous> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(Ambiguous);
+        return Err(Ambiguous::Said);
     }
-    str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Ambiguous)
+    str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Ambiguous::Said)
 }
 
 /// Hexadecimal digits and nothing else: no sign, no `0x`, no spaces, no extension.
 fn chunk_size(digits: &[u8]) -> Result<u64, Ambiguous> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return Err(Ambiguous);
+        return Err(Ambiguous::Said);
     }
-    str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or(Ambiguous)
+    str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or(Ambiguous::Said)
 }
 
 /// The beginning of a line whose end has not come, and its last byte.

@@ -65,8 +65,9 @@ impl<T, S> WatchedIo<T, S> {
         }
     }
 
-    /// Takes back what was read last: it is read again before anything else.
+    /// Takes back what was read last: it is read again before anything else. The time for a head counts from here.
     pub(super) fn put_back(&mut self, bytes: BytesMut) {
+        self.activity.bytes_arrived();
         self.put_back = bytes;
     }
 
@@ -147,6 +148,10 @@ impl<T: AsyncRead + Unpin, S: Unpin> AsyncRead for WatchedIo<T, S> {
         if !self.put_back.is_empty() {
             let count = self.put_back.len().min(buffer.remaining());
             buffer.put_slice(&self.put_back.split_to(count));
+            if self.put_back.is_empty() {
+                // What is empty still holds its memory.
+                self.put_back = BytesMut::new();
+            }
             return Poll::Ready(Ok(()));
         }
         let filled_before = buffer.filled().len();

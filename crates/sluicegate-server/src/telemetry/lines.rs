@@ -44,6 +44,14 @@ struct State {
     lost: u64,
 }
 
+impl State {
+    /// A line is lost.
+    fn lose(&mut self) {
+        self.lost += 1;
+        self.lost_total += 1;
+    }
+}
+
 impl Lines {
     const fn new() -> Self {
         let state = State { waiting: VecDeque::new(), bytes: 0, is_writing: false, lost_total: 0, lost: 0 };
@@ -60,9 +68,7 @@ impl Lines {
     pub(super) fn add(&self, line: Vec<u8>) {
         let mut state = self.state.lock();
         if state.bytes + line.len() > BYTES_MAX {
-            state.lost += 1;
-            state.lost_total += 1;
-            return;
+            return state.lose();
         }
         state.bytes += line.len();
         state.waiting.push_back(line);
@@ -102,10 +108,12 @@ impl Lines {
             state.bytes -= line.len();
             state.is_writing = true;
             drop(state);
-            // There is nowhere to say that the log cannot be written.
-            let _ = output.write_all(&line);
+            let is_written = output.write_all(&line).is_ok();
             state = self.state.lock();
             state.is_writing = false;
+            if !is_written {
+                state.lose();
+            }
             self.written.notify_all();
         }
     }
@@ -180,5 +188,25 @@ mod tests {
         assert_eq!((LINES.take_lost(), LINES.take_lost(), LINES.lost_total()), (Some(3), None, 3));
         LINES.add(b"again".to_vec());
         assert_eq!(written.recv(), Ok(b"again".to_vec()));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_lost_and_counted() {
+        struct Broken;
+        impl io::Write for Broken {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        static LINES: Lines = Lines::new();
+        std::thread::spawn(|| LINES.write_all(&mut Broken));
+        (0..3).for_each(|_| LINES.add(b"line".to_vec()));
+        LINES.flush();
+        assert_eq!(LINES.lost_total(), 3);
     }
 }

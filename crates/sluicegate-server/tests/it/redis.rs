@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
 
-use crate::client::{Answer, ask, post};
+use crate::client::{Answer, Connection, ask, post};
 use crate::server::{ConfigFile, PATIENCE, Server};
 
 /// Where servers are counted.
@@ -141,4 +141,33 @@ fn a_start_waits_a_moment_for_redis() {
     assert!(lines_with(&server, "the store answers").len() == 1 && lines_with(&server, "WARN").is_empty());
     assert_eq!(answer(&server, "closed"), (200, json!(false)));
     assert_eq!(readiness(&server), (200, json!({ "status": "ready", "degraded": false })));
+}
+
+/// Sent at once, and the first of them needs no store.
+#[test]
+fn an_answer_does_not_wait_for_the_next_decision() {
+    let redis = RedisServer::start();
+    let rules = ONLY_CLOSED.replace("deadline: 1s", "deadline: 10s");
+    let config = ConfigFile::new("redis-pipelined", rules);
+    let server = start(&config, &redis.url());
+    until_decided(&server);
+    let check = |resource: &str| {
+        let body = format!(r#"{{"resource":"{resource}","identifier":"bob"}}"#);
+        let length = body.len();
+        format!(
+            "POST /v1/check HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+    };
+    redis.pause();
+    let mut connection = Connection::open(server.address("api"));
+    connection.send(format!("{}{}", check("unlimited"), check("closed")));
+    let head = connection.read_whole_head();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
+    connection.read(length.parse().expect("a number"));
+    redis.resume();
+    let next = connection.read_whole_head();
+    assert!(
+        next.starts_with("HTTP/1.1 200 OK\r\n") && next.contains("\r\nx-ratelimit-remaining: 10\r\n"),
+        "{next}"
+    );
 }

@@ -11,9 +11,10 @@ use axum::body::to_bytes;
 use axum::response::{IntoResponse as _, Response};
 use httparse::{EMPTY_HEADER, Header, Status};
 use sluicegate::clock::Clock as _;
+use sluicegate::{CheckError, Decision};
 
-use super::super::catch_panic;
 use super::super::json_body::is_json;
+use super::super::{Panicked, catch_panic};
 use super::PATH;
 use crate::app::App;
 use crate::net::{Outbox, is_host};
@@ -53,11 +54,21 @@ impl<'b> Plain<'b> {
         self.bytes
     }
 
-    /// Puts the answer into `outbox`.
-    pub(crate) async fn answer(&self, app: &App, outbox: &mut Outbox) {
+    /// Decides it.
+    pub(crate) async fn decide(&self, app: &App) -> DecidedPlain {
         let request = self.check.request();
         let deciding = pin!(async { Ok(app.limiter().check(&request).await) });
-        match catch_panic(deciding).await {
+        DecidedPlain(catch_panic(deciding).await)
+    }
+}
+
+/// What came of a plain check.
+pub(crate) struct DecidedPlain(Result<Result<Decision, CheckError>, Panicked>);
+
+impl DecidedPlain {
+    /// Puts the answer into `outbox`.
+    pub(crate) async fn write(self, app: &App, outbox: &mut Outbox) {
+        match self.0 {
             Ok(Ok(decision)) => respond::write_decided(&decision, app.headers(), outbox),
             Ok(Err(error)) => write(respond::decided(Err(error), app.headers()), app, outbox).await,
             Err(panicked) => write(Err(panicked.problem(PATH)), app, outbox).await,

@@ -82,7 +82,6 @@ fn what_is_ambiguous_is_spoiled_at_the_end_of_its_line() {
         ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n-5\r\n", "hello\r\n0\r\n\r\n"),
         ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n\r\n", "hello\r\n0\r\n\r\n"),
         ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n10000000000000000\r\n", "hello"),
-        ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\n", "hello\r\n0\r\n\r\n"),
         ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\n", "0\r\n\r\n"),
         ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello0\r\n", "\r\n"),
         ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: y\n", "\r\n"),
@@ -90,6 +89,33 @@ fn what_is_ambiguous_is_spoiled_at_the_end_of_its_line() {
     ] {
         check(&[start, rest].concat(), Some(rest));
         check(&[NEXT, start, rest].concat(), Some(rest));
+    }
+}
+
+/// hyper reads over any byte of an extension but this one.
+#[test]
+fn a_bare_lf_after_the_length_of_a_chunk_stays_and_nothing_after_it_is_looked_at() {
+    for line in ["5\n", "5;a\nX\r\n", "0;\n\r\n", "5 \n"] {
+        let text = format!("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n{line}hello\r\n0\r\n\r\n\n\n");
+        for size in [text.len(), 1, 2, 3] {
+            let (mut framing, mut bytes) = (Framing::new(), text.clone().into_bytes());
+            let told =
+                bytes.chunks_mut(size).filter_map(|piece| framing.pass(piece, NOTHING_ANSWERED).then_some(()));
+            assert_eq!((told.count(), bytes == text.as_bytes()), (1, true), "{text:?} in pieces of {size}");
+        }
+    }
+}
+
+/// A line of nothing but CR is no request, and has no byte to spoil.
+#[test]
+fn nothing_of_an_earlier_request_is_spoiled() {
+    let before = "POST / HTTP/1.1\r\nhost: t\r\ncontent-length: 5\r\n\r\nhello";
+    for rest in ["\r\r\n\n", "\n", "\r\n\n", "\r\r\r\n"] {
+        let text = format!("{before}{rest}");
+        for size in [text.len(), 1, 2, 3, 7] {
+            let found = spoiled(text.as_bytes(), size);
+            assert!(matches!(&*found, [at] if *at >= before.len()), "{text:?} in pieces of {size}: {found:?}");
+        }
     }
 }
 

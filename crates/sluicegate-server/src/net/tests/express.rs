@@ -143,6 +143,11 @@ async fn deadlines_hold_on_the_express_lane() {
     half_a_head.send("POST /v1/check HT").await;
     assert_about(half_a_head.read_to_end().await.1, 5_000);
 
+    let mut half_a_head_behind_a_check = connect();
+    half_a_head_behind_a_check.send(&format!("{}POST /v1/check HT", check(ALICE))).await;
+    half_a_head_behind_a_check.read_until("]}").await;
+    assert_about(half_a_head_behind_a_check.read_to_end().await.1, 5_000);
+
     let mut half_a_body = connect();
     let request = check(ALICE);
     half_a_body.send(&request[..request.len() - 1]).await;
