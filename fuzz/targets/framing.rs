@@ -96,9 +96,12 @@ impl<'a> Reader<'a> {
     }
 
     fn request(&mut self) -> Read<()> {
-        let mut start = self.line()?.0;
+        let (mut start, mut end) = self.line()?;
         while start.is_empty() {
-            start = self.line()?.0;
+            (start, end) = self.line()?;
+        }
+        if start.contains(&b'\r') {
+            return Err(Some(end));
         }
         let (mut length, mut is_chunked, mut is_last) = (None, false, start.starts_with(b"CONNECT "));
         let end = loop {
