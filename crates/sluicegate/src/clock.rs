@@ -30,9 +30,19 @@ const READINGS: usize = 16;
 #[derive(Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
+    pace: Pace,
     anchor: Anchor,
     started: Instant,
     started_micros: u64,
+}
+
+/// How fast the counter counts.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// A count is this many microseconds, in parts of 2⁻⁴⁰.
+    micros_per_count: u64,
+    /// How many counts it is trusted for.
+    trusted: u64,
 }
 
 /// A reading of the counter and the time it stands for. Written by one, read by all without waiting: `version`
@@ -50,8 +60,9 @@ impl SystemClock {
     pub fn new() -> Self {
         // Its first use measures the counter's rate, which takes a while: that must not come between the two readings.
         let (counter, anchor) = (quanta::Clock::new(), Anchor::default());
+        let pace = Pace::of(|counts| counter.delta_as_nanos(0, counts));
         let (started, started_micros) = time_of_day();
-        let clock = Self { counter, anchor, started, started_micros };
+        let clock = Self { counter, pace, anchor, started, started_micros };
         clock.set();
         clock
     }
@@ -96,13 +107,36 @@ impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
         let micros = match self.anchor.read() {
-            Some((count, micros)) => {
-                let nanos = self.counter.delta_as_nanos(count, self.counter.raw());
-                if nanos < TRUSTED_NANOS { micros + nanos / 1_000 } else { self.set() }
-            }
+            Some((count, micros)) => match self.pace.micros(self.counter.raw().saturating_sub(count)) {
+                Some(passed) => micros + passed,
+                None => self.set(),
+            },
             None => self.set(),
         };
         Timestamp::now(micros)
+    }
+}
+
+impl Pace {
+    const FRACTION_BITS: u32 = 40;
+
+    /// By what so many counts are in nanoseconds.
+    fn of(nanos: impl Fn(u64) -> u64) -> Self {
+        /// Enough to tell the pace to the ninth digit, few enough for the nanoseconds to be scaled.
+        const COUNTS: u64 = 1 << 32;
+        let nanos = u128::from(nanos(COUNTS));
+        let narrow = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+        let micros_per_count = narrow((nanos << Self::FRACTION_BITS) / 1_000 / u128::from(COUNTS));
+        // A counter that seems to stand still is never trusted.
+        let trusted = (u128::from(TRUSTED_NANOS) * u128::from(COUNTS)).checked_div(nanos).map_or(0, narrow);
+        // A millisecond in parts of a microsecond has 50 bits: what is trusted never overflows.
+        Self { micros_per_count, trusted }
+    }
+
+    /// So many counts in whole microseconds, unless they are too many to be trusted.
+    #[inline]
+    fn micros(self, counts: u64) -> Option<u64> {
+        (counts < self.trusted).then(|| (counts * self.micros_per_count) >> Self::FRACTION_BITS)
     }
 }
 
@@ -198,6 +232,22 @@ mod tests {
             threads.map(|thread| thread.join().unwrap()).into_iter().max()
         });
         assert!(worst < Some(100), "back by {worst:?} µs");
+    }
+
+    #[test]
+    fn counts_become_microseconds_whatever_the_pace_of_the_counter() {
+        // From a counter of 1 MHz to one of 10 GHz; also one that stands still for all that can be told.
+        for (counts, nanos) in [(1, 1_000), (1, 1), (3, 1), (24, 1_000), (33, 10), (10, 1)] {
+            let pace = Pace::of(|asked| (u128::from(asked) * nanos / counts) as u64);
+            for micros in [0, 1, 2, 499, 998] {
+                let passed = micros * 1_000 * counts as u64 / nanos as u64;
+                let shown = pace.micros(passed).unwrap();
+                assert!((micros.saturating_sub(1)..=micros).contains(&shown), "{shown} for {micros}");
+            }
+            assert_eq!(pace.micros(1_001_000 * counts as u64 / nanos as u64), None);
+        }
+        assert_eq!(Pace::of(|_| 0).micros(0), None);
+        assert_eq!(Pace::of(|_| u64::MAX).micros(0), None);
     }
 
     #[test]

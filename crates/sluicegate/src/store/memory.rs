@@ -2,7 +2,7 @@
 //!
 //! The table is cut into many shards, each behind its own lock. A request locks the shards of all its keys,
 //! always in ascending order, so it is all or nothing and two requests cannot wait for each other. Locks are
-//! held for well under a microsecond and never across an `await`.
+//! held for well under a microsecond, except while the table of a shard grows, and never across an `await`.
 //!
 //! Memory is bounded by [`MemoryOptions::max_keys`]. A state that matters no longer is dropped without loss.
 //! When every state matters, newcomers share one state per rule (the overflow); a live one is never evicted,
@@ -11,6 +11,7 @@
 
 mod batch;
 mod in_place;
+mod lines;
 #[cfg(all(test, sluicegate_loom))]
 mod models;
 mod packed;
@@ -32,7 +33,7 @@ use std::time::Duration;
 #[must_use]
 pub struct MemoryOptions {
     /// The most keys it holds, one per limit of an identity, and one more per entry in the log of a sliding
-    /// window; beyond that newcomers share an overflow state per rule. Ten million by default: about 450 MB of
+    /// window; beyond that newcomers share an overflow state per rule. Ten million by default: about 390 MB of
     /// token buckets and fixed windows, three times that of states that need more than a word.
     pub max_keys: usize,
     /// How many shards it is cut into. The default keeps the work of growing one shard to some ten thousand
@@ -99,12 +100,13 @@ impl MemoryStore {
     /// See [`Store::charge`]; this store answers at once.
     #[inline]
     pub fn charge_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
-        match self.charge_in_place(charges, now) {
-            Some(verdict) => smallvec![verdict],
-            None => self
-                .charge_several_in_place(charges, now)
-                .unwrap_or_else(|| self.charge_the_long_way(charges, now)),
+        if let [Charge { quotas: [_], .. }] = charges {
+            return match self.charge_in_place(charges, now) {
+                Some(verdict) => smallvec![verdict],
+                None => self.charge_the_long_way(charges, now),
+            };
         }
+        self.charge_several_in_place(charges, now).unwrap_or_else(|| self.charge_the_long_way(charges, now))
     }
 
     /// Out of line, so that the short way stays short.
@@ -155,7 +157,7 @@ impl MemoryStore {
             let state = slot.quota.repaired(Some(state), slot.at);
             match slot.quota.refund(state, slot.charge.cost, slot.at) {
                 Some(state) => self.put(shard, slot, state, before),
-                None => self.release(before + shard.remove(slot.digest, self.born)),
+                None => self.release(before + shard.remove(slot.digest)),
             }
         }
         let outcomes = self.outcomes(&slots, &locked);
@@ -172,24 +174,18 @@ impl MemoryStore {
             // The identity may have been under other limits before: all its states go.
             for place in 0..LIMITS_PER_KEY_MAX * Quota::ALGORITHMS.len() {
                 let digest = digest.of_limit(place % LIMITS_PER_KEY_MAX, place / LIMITS_PER_KEY_MAX);
-                self.release(shard.remove(digest, self.born));
+                self.release(shard.remove(digest));
             }
         }
         let outcomes = self.outcomes(&slots, &locked);
         self.verdicts(&slots, &outcomes, &locked)
     }
 
-    /// Shards are of unequal size on purpose, each up to twice another, evenly spread on a logarithmic scale.
-    /// A table doubles when it is full; if all shards were alike they would all double at once, and just
-    /// after that half of all memory would be empty. This way some are always fresh and some nearly full,
-    /// and the memory per key hardly depends on the number of keys.
+    /// By the half of the digest that the table of a shard does not look at.
+    #[inline]
     fn shard_index(&self, digest: Digest) -> usize {
-        let uniform = digest.1 >> 32;
-        // log2(1 + x) for x in 0..1 in 32-bit fixed point, by the parabola x + 0.344·x·(1 − x).
-        let bend = (uniform * ((1 << 32) - uniform)) >> 32;
-        let logarithm = (uniform + bend * 11 / 32).min((1 << 32) - 1);
         // Both factors are below 2³².
-        ((logarithm * self.shards.len() as u64) >> 32) as usize
+        (((digest.1 >> 32) * self.shards.len() as u64) >> 32) as usize
     }
 
     fn newcomers(&self) -> Newcomers {

@@ -2,9 +2,11 @@
 
 use crate::support::{block_on, hourly, unit};
 use sluicegate::MemoryStore;
-use sluicegate::core::{Align, FixedWindow, Micros, Quota, Rate, SlidingWindow, Timestamp, TokenBucket};
+use sluicegate::core::{
+    Align, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp, TokenBucket,
+};
 use sluicegate::store::memory::MemoryOptions;
-use sluicegate::store::{KeySpace, Store};
+use sluicegate::store::{KeySpace, LIMITS_PER_KEY_MAX, Store};
 use sluicegate_testkit::conformance::{DEADLINE, START};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -201,6 +203,64 @@ fn a_key_costs_at_most_48_bytes_whatever_the_number_of_keys() {
         }
     }
     assert!(worst <= 48, "{worst} bytes per key");
+}
+
+/// One limit or the most that a key may have: sixteen are hard on a table, since all of a subject come at once.
+const LIMITS: [usize; 4] = [1, 3, 8, LIMITS_PER_KEY_MAX];
+
+#[test]
+fn a_key_costs_at_most_48_bytes_however_many_limits_a_subject_has_and_however_often_all_are_replaced() {
+    const KEYS: usize = 100_000;
+    for limits in LIMITS {
+        // As many keys per shard as ten million in a store of the usual size.
+        let store = MemoryStore::new(MemoryOptions { max_keys: 10_000_000, shards: 10 }, START);
+        let (space, quotas) = (KeySpace::new("several"), vec![every_second(); limits]);
+        for round in 0..10_u64 {
+            let now = START.plus(Micros::from_secs(3 * round));
+            for index in 0..KEYS / limits {
+                is_allowed(&store, &space, &format!("{round}-{index}"), &quotas, now);
+                if index % 10 == 0 {
+                    store.sweep(now, limits);
+                }
+            }
+            let bytes = store.allocated_bytes() as f64 / KEYS as f64;
+            assert!(bytes <= 48.0, "{bytes:.1} bytes per key in round {round} with {limits} limits");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_nobody_sweeps_holds_little_more_than_what_matters_however_many_limits_a_subject_has() {
+    const KEYS_PER_SECOND: usize = 20_000;
+    for limits in LIMITS {
+        let (store, space) = (store(10_000_000), KeySpace::new("unswept"));
+        let (quotas, per_second) = (vec![every_second(); limits], KEYS_PER_SECOND / limits);
+        for index in 0..30 * per_second {
+            let now = START.plus(Micros::from_micros((index * 1_000_000 / per_second) as u64));
+            is_allowed(&store, &space, &index.to_string(), &quotas, now);
+        }
+        // A state matters for a second, and is kept for another.
+        let matter = 2 * KEYS_PER_SECOND;
+        assert!(store.used() < 4 * matter, "{} keys where {matter} matter, with {limits} limits", store.used());
+    }
+}
+
+#[test]
+fn states_that_need_more_than_a_word_give_their_memory_back() {
+    let (store, space) = (store(1_000_000), KeySpace::new("wide"));
+    let quotas = [SlidingCounter::new(5, Micros::from_secs(1)).unwrap().into()];
+    let empty = store.allocated_bytes();
+    for index in 0..50_000 {
+        is_allowed(&store, &space, &index.to_string(), &quotas, START);
+    }
+    store.sweep(START.plus(Micros::from_secs(60)), store.steps_per_round());
+    assert_eq!(store.used(), 0);
+    let left = store.allocated_bytes() - empty;
+    assert!(left <= 1_024 * 33 * 64, "{left} bytes for nothing");
+}
+
+fn every_second() -> Quota {
+    TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()
 }
 
 #[test]

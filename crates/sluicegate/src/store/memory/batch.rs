@@ -101,11 +101,9 @@ impl MemoryStore {
         now: Timestamp,
         newcomers: Newcomers,
     ) -> Result<(), Full> {
-        let mut wanted = self.new_keys(slots, charged, locked);
-        if wanted > 0 && locked.iter().any(|(_, shard)| shard.is_about_to_grow()) {
-            // Room that can be had for nothing is better than a larger table.
-            wanted = self.sweep_locked(slots, charged, locked, now);
-        }
+        self.sweep_for_newcomers(slots, charged, locked, now);
+        // Counted after the sweep, which may have dropped a slot's own state.
+        let wanted = self.new_slots(slots, charged, locked).count();
         if newcomers == Newcomers::Overflow {
             // The shared states of the rules are few, and there must be room for them.
             self.used.fetch_add(wanted, Ordering::Relaxed);
@@ -114,25 +112,34 @@ impl MemoryStore {
         if self.reserve(wanted) {
             return Ok(());
         }
-        let wanted = self.sweep_locked(slots, charged, locked, now);
+        for (_, shard) in locked.iter_mut() {
+            self.release(shard.sweep(now, sweep::BLOCKS_PER_STEP, self.born));
+        }
+        let wanted = self.new_slots(slots, charged, locked).count();
         if self.reserve(wanted) { Ok(()) } else { Err(Full) }
     }
 
-    /// How many of the charged slots have no key yet.
-    fn new_keys(&self, slots: &Slots<'_>, charged: &[bool], locked: &Locked<'_>) -> usize {
+    /// The charged slots that have no key yet.
+    fn new_slots<'s, 'a>(
+        &self,
+        slots: &'s Slots<'a>,
+        charged: &[bool],
+        locked: &Locked<'_>,
+    ) -> impl Iterator<Item = &'s Slot<'a>> {
         let is_new = |(slot, charged): &(&Slot<'_>, &bool)| {
             **charged && shard_at(locked, slot.shard).state(slot.digest, self.born).is_none()
         };
-        slots.iter().zip(charged).filter(is_new).count()
+        slots.iter().zip(charged).filter(is_new).map(|(slot, _)| slot)
     }
 
-    /// Sweeps a step of every locked shard. That may drop a slot's own expired state, so the new keys are
-    /// counted again.
-    fn sweep_locked(&self, slots: &Slots<'_>, charged: &[bool], locked: &mut Locked<'_>, now: Timestamp) -> usize {
-        for (_, shard) in locked.iter_mut() {
-            self.release(shard.sweep(now, sweep::BUCKETS_PER_STEP, self.born));
+    /// Sweeps a block for every new key in the shards that are half full, at most as many as in a step: room that can be had
+    /// for nothing is better than a larger table.
+    fn sweep_for_newcomers(&self, slots: &Slots<'_>, charged: &[bool], locked: &mut Locked<'_>, now: Timestamp) {
+        let shards: SmallVec<[usize; 4]> = self.new_slots(slots, charged, locked).map(|slot| slot.shard).collect();
+        for (index, shard) in locked.iter_mut().filter(|(_, shard)| shard.is_half_full()) {
+            let new_keys = shards.iter().filter(|each| **each == *index).count();
+            self.release(shard.sweep(now, new_keys.min(sweep::BLOCKS_PER_STEP), self.born));
         }
-        self.new_keys(slots, charged, locked)
     }
 
     fn charge_slot(&self, shard: &mut Shard, slot: &Slot<'_>, take: Take) {

@@ -3,9 +3,9 @@
 //!
 //! Nothing is written before it is certain that the short way leads to the end, so that the long way can begin anew.
 
-use super::MemoryStore;
 use super::batch::{shard_at, shard_of};
 use super::packed::{Packed, Unpacked};
+use super::{MemoryStore, lines};
 use crate::store::key::Digest;
 use crate::store::{Charge, Verdicts};
 use sluicegate_core::decision::Group;
@@ -29,7 +29,7 @@ struct Place<'a> {
 struct Said {
     verdict: Verdict,
     /// The place in the table of the shard, the word there, and the one that belongs there if all limits have room.
-    bucket: usize,
+    found: lines::Place,
     word: Packed,
     charged: Packed,
 }
@@ -56,12 +56,12 @@ impl MemoryStore {
         let mut locked = self.lock(places.iter().map(|place| place.shard));
         let mut all = SmallVec::<[Said; LIMITS_MAX]>::new();
         for place in &places {
-            let (bucket, word) = shard_at(&locked, place.shard).bucket(place.digest)?;
-            all.push(place.said(bucket, word, self.born)?);
+            let (found, word) = shard_at(&locked, place.shard).place(place.digest)?;
+            all.push(place.said(found, word, self.born)?);
         }
         if all.iter().all(|said| said.verdict.outcome.is_allowed()) {
             for (place, said) in places.iter().zip(&all) {
-                shard_of(&mut locked, place.shard).replace(said.bucket, said.charged);
+                shard_of(&mut locked, place.shard).replace(said.found, said.charged);
             }
             return Some(all.iter().map(|said| said.verdict).collect());
         }
@@ -94,9 +94,9 @@ impl MemoryStore {
 impl Place<'_> {
     /// What the limit says to the state in this word.
     #[inline]
-    fn said(&self, bucket: usize, word: Packed, born: Timestamp) -> Option<Said> {
+    fn said(&self, found: lines::Place, word: Packed, born: Timestamp) -> Option<Said> {
         let (charged, verdict) = decide(self.quota, word, self.cost, self.at, born)?;
-        Some(Said { verdict, bucket, word, charged })
+        Some(Said { verdict, found, word, charged })
     }
 
     /// What the limit says when another has no room: nothing is charged. A state that needs to be repaired takes the long way.

@@ -13,11 +13,13 @@
 use sluicegate_core::algorithm::fixed_window::FixedWindowState;
 use sluicegate_core::algorithm::token_bucket::TokenBucketState;
 use sluicegate_core::{State, Timestamp};
+use std::num::NonZeroU64;
 
 const KIND_BITS: u32 = 2;
-const TOKEN_BUCKET: u64 = 0;
-const FIXED_WINDOW: u64 = 1;
-const WIDE: u64 = 2;
+/// No kind is zero, so no word is: zero says that there is none.
+const TOKEN_BUCKET: u64 = 1;
+const FIXED_WINDOW: u64 = 2;
+const WIDE: u64 = 3;
 
 const SPARE_BITS: u32 = 3;
 const PARTS_BITS: u32 = 6;
@@ -27,7 +29,7 @@ const END_BITS: u32 = 38;
 
 /// A state in one word, or where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packed(u64);
+pub(super) struct Packed(NonZeroU64);
 
 /// What a word says.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +52,17 @@ impl Packed {
 
     /// A word that says the state is beside the table.
     pub(super) const fn wide(index: usize) -> Self {
-        Self((index as u64) << KIND_BITS | WIDE)
+        Self::of_kind(WIDE, (index as u64) << KIND_BITS)
+    }
+
+    /// A word of this kind, whose body stands above the bits of the kind.
+    #[inline(always)]
+    const fn of_kind(kind: u64, body: u64) -> Self {
+        match NonZeroU64::new(body | kind) {
+            Some(word) => Self(word),
+            // Not with a kind that is one.
+            None => Self(NonZeroU64::MIN),
+        }
     }
 
     /// What the word says.
@@ -61,16 +73,22 @@ impl Packed {
         if let Some(state) = self.as_fixed_window(born) {
             return Unpacked::State(State::FixedWindow(state));
         }
-        Unpacked::Wide(usize::try_from(self.0 >> KIND_BITS).unwrap_or(usize::MAX))
+        Unpacked::Wide(self.wide_index().unwrap_or(usize::MAX))
+    }
+
+    /// Where the state is beside the table, if it is there.
+    pub(super) fn wide_index(self) -> Option<usize> {
+        let is_wide = self.0.get() & low_bits(KIND_BITS) == WIDE;
+        is_wide.then(|| usize::try_from(self.0.get() >> KIND_BITS).unwrap_or(usize::MAX))
     }
 
     /// The state of a token bucket, if it is one.
     #[inline(always)]
     pub(super) fn as_token_bucket(self, born: Timestamp) -> Option<TokenBucketState> {
-        if self.0 & low_bits(KIND_BITS) != TOKEN_BUCKET {
+        if self.0.get() & low_bits(KIND_BITS) != TOKEN_BUCKET {
             return None;
         }
-        let body = self.0 >> (SPARE_BITS + KIND_BITS);
+        let body = self.0.get() >> (SPARE_BITS + KIND_BITS);
         let parts_per_micro = (body & low_bits(PARTS_BITS)) + 1;
         let tat_parts = body >> PARTS_BITS & low_bits(PARTS_BITS);
         let tat_micros = born.as_micros() + (body >> (2 * PARTS_BITS));
@@ -80,10 +98,10 @@ impl Packed {
 
     /// The state of a fixed window, if it is one.
     pub(super) fn as_fixed_window(self, born: Timestamp) -> Option<FixedWindowState> {
-        if self.0 & low_bits(KIND_BITS) != FIXED_WINDOW {
+        if self.0.get() & low_bits(KIND_BITS) != FIXED_WINDOW {
             return None;
         }
-        let body = self.0 >> KIND_BITS;
+        let body = self.0.get() >> KIND_BITS;
         let end_millis = born.as_micros() / 1_000 + (body >> COUNT_BITS);
         let end = Timestamp::from_micros(end_millis * 1_000);
         Some(FixedWindowState { count: body & low_bits(COUNT_BITS), end })
@@ -110,7 +128,7 @@ impl Packed {
             && state.kept_until_micros == whole_at;
         fits.then(|| {
             let body = (tat << PARTS_BITS | state.tat_parts) << PARTS_BITS | divisions;
-            Self(body << (SPARE_BITS + KIND_BITS) | TOKEN_BUCKET)
+            Self::of_kind(TOKEN_BUCKET, body << (SPARE_BITS + KIND_BITS))
         })
     }
 
@@ -120,7 +138,7 @@ impl Packed {
         let fits = end <= low_bits(END_BITS)
             && state.count <= low_bits(COUNT_BITS)
             && state.end.as_micros().is_multiple_of(1_000);
-        fits.then_some(Self((end << COUNT_BITS | state.count) << KIND_BITS | FIXED_WINDOW))
+        fits.then(|| Self::of_kind(FIXED_WINDOW, (end << COUNT_BITS | state.count) << KIND_BITS))
     }
 }
 

@@ -1,14 +1,14 @@
 //! One shard: a table from digests to states, swept a few entries at a time.
 
+use super::lines::{Lines, Place};
 use super::packed::{Packed, Unpacked};
 use crate::store::key::Digest;
-use hashbrown::HashTable;
 use sluicegate_core::{Micros, State, Timestamp};
 use std::borrow::Cow;
 
-/// How many entries a nearly empty shard may have for its memory to be given back at once: few enough to be
+/// How many keys a nearly empty shard may have for its memory to be given back at once: few enough to be
 /// moved while it is locked.
-const SHRINK_ENTRIES_MAX: usize = 32;
+const SHRINK_KEYS_MAX: usize = 32;
 
 /// How long a state is kept beyond the last instant at which it matters: a request may have read the clock a
 /// moment ago and still be waiting for the lock.
@@ -17,18 +17,11 @@ const LATE_MAX: Micros = Micros::from_secs(1);
 /// A part of the table, behind one lock.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    table: HashTable<Entry>,
+    table: Lines,
     /// States that do not fit a word. Most stores have none, so they cost one pointer until they appear.
     wide: Option<Box<WideStates>>,
-    /// Where the next sweep goes on.
+    /// The turn with which the next sweep goes on.
     cursor: u32,
-}
-
-/// 24 bytes: what a key costs in the table.
-#[derive(Debug)]
-struct Entry {
-    digest: Digest,
-    packed: Packed,
 }
 
 #[derive(Debug, Default)]
@@ -46,37 +39,38 @@ struct Wide {
 impl Shard {
     /// The state under `digest`.
     pub(super) fn state(&self, digest: Digest, born: Timestamp) -> Option<Cow<'_, State>> {
-        let entry = self.table.find(digest.0, |entry| entry.digest == digest)?;
-        match entry.packed.unpack(born) {
+        match self.table.word(self.table.find(digest)?)?.unpack(born) {
             Unpacked::State(state) => Some(Cow::Owned(state)),
             Unpacked::Wide(index) => self.wide(index).map(|wide| Cow::Borrowed(&wide.state)),
         }
     }
 
     /// The word under `digest`, to be replaced in place: the short way of nearly every decision.
+    #[inline]
     pub(super) fn word(&mut self, digest: Digest) -> Option<&mut Packed> {
-        self.table.find_mut(digest.0, |entry| entry.digest == digest).map(|entry| &mut entry.packed)
+        let place = self.table.find_and_bring_home(digest)?;
+        self.table.word_mut(place)
     }
 
     /// The word under `digest` and its place, which stays what it is while the shard is locked and no key comes or goes.
     #[inline]
-    pub(super) fn bucket(&self, digest: Digest) -> Option<(usize, Packed)> {
-        let bucket = self.table.find_bucket_index(digest.0, |entry| entry.digest == digest)?;
-        self.table.get_bucket(bucket).map(|entry| (bucket, entry.packed))
+    pub(super) fn place(&self, digest: Digest) -> Option<(Place, Packed)> {
+        let place = self.table.find(digest)?;
+        Some((place, self.table.word(place)?))
     }
 
     /// Replaces the word at a place.
     #[inline]
-    pub(super) fn replace(&mut self, bucket: usize, packed: Packed) {
-        if let Some(entry) = self.table.get_bucket_mut(bucket) {
-            entry.packed = packed;
+    pub(super) fn replace(&mut self, place: Place, packed: Packed) {
+        if let Some(word) = self.table.word_mut(place) {
+            *word = packed;
         }
     }
 
     /// Takes the state out for a change; [`Shard::put`] brings it back. The key keeps its place.
     pub(super) fn take(&mut self, digest: Digest, born: Timestamp) -> Option<State> {
-        let entry = self.table.find(digest.0, |entry| entry.digest == digest)?;
-        match entry.packed.unpack(born) {
+        let (_, packed) = self.place(digest)?;
+        match packed.unpack(born) {
             Unpacked::State(state) => Some(state),
             Unpacked::Wide(index) => {
                 let slot = self.wide.as_mut()?.states.get_mut(index)?;
@@ -88,61 +82,51 @@ impl Shard {
 
     /// Keeps `state` under `digest`.
     pub(super) fn put(&mut self, digest: Digest, state: State, kept_until: Timestamp, born: Timestamp) {
-        let packed = Packed::new(&state, born);
-        let old = self.table.find(digest.0, |entry| entry.digest == digest).map(|entry| entry.packed);
-        let old_place = old.and_then(|old| match old.unpack(born) {
-            Unpacked::Wide(index) => Some(index),
-            Unpacked::State(_) => None,
-        });
-        let packed = match (packed, old_place) {
+        let old = self.place(digest);
+        let old_wide = old.and_then(|(_, packed)| packed.wide_index());
+        let packed = match (Packed::new(&state, born), old_wide) {
             (Some(packed), Some(index)) => {
                 self.free(index);
                 packed
             }
             (Some(packed), None) => packed,
-            (None, place) => Packed::wide(self.keep_wide(place, Wide { state, kept_until })),
+            (None, index) => Packed::wide(self.keep_wide(index, Wide { state, kept_until })),
         };
-        match self.table.find_mut(digest.0, |entry| entry.digest == digest) {
-            Some(entry) => entry.packed = packed,
-            None => {
-                self.table.insert_unique(digest.0, Entry { digest, packed }, |entry| entry.digest.0);
-            }
+        match old {
+            Some((place, _)) => self.replace(place, packed),
+            None => self.table.insert(digest, packed),
         }
     }
 
     /// Forgets the state under `digest`; returns how much room that gives.
-    pub(super) fn remove(&mut self, digest: Digest, born: Timestamp) -> usize {
-        let Ok(entry) = self.table.find_entry(digest.0, |entry| entry.digest == digest) else { return 0 };
-        let (entry, _) = entry.remove();
-        1 + self.release(entry.packed, born)
+    pub(super) fn remove(&mut self, digest: Digest) -> usize {
+        self.table.find(digest).map_or(0, |place| self.forget(place))
     }
 
-    /// Looks at the next `buckets` places of the table and forgets every state that matters no longer.
-    /// Returns how much room that gives.
-    pub(super) fn sweep(&mut self, now: Timestamp, buckets: usize, born: Timestamp) -> usize {
-        let end = self.table.num_buckets();
+    /// Looks at the next `blocks` blocks of the table and forgets every state that matters no longer. Returns how much room
+    /// that gives.
+    pub(super) fn sweep(&mut self, now: Timestamp, blocks: usize, born: Timestamp) -> usize {
+        let count = self.table.block_count();
         let start = self.cursor as usize;
-        let stop = start.saturating_add(buckets).min(end);
-        let mut freed = 0;
-        for bucket in start..stop {
-            freed += self.sweep_bucket(bucket, now, born);
-        }
-        // Shards are bounded far below 2³² places.
-        self.cursor = if stop >= end { 0 } else { stop as u32 };
-        if self.cursor == 0 && self.table.len() <= SHRINK_ENTRIES_MAX && end > 4 * SHRINK_ENTRIES_MAX {
-            self.table.shrink_to(2 * SHRINK_ENTRIES_MAX, |entry| entry.digest.0);
+        // Round to the first if need be, so that every block has its turn, however many the steps before looked at.
+        let stop = start + blocks.min(count);
+        let freed = (start..stop).map(|turn| self.sweep_block(turn, now, born)).sum();
+        // Shards are bounded far below 2³² blocks.
+        self.cursor = (stop % count.max(1)) as u32;
+        if self.table.len() <= SHRINK_KEYS_MAX {
+            self.table.shrink_to(SHRINK_KEYS_MAX);
         }
         freed
     }
 
-    /// How many places the table has, free ones included.
-    pub(super) fn bucket_count(&self) -> usize {
-        self.table.num_buckets()
+    /// How many blocks the table has.
+    pub(super) fn block_count(&self) -> usize {
+        self.table.block_count()
     }
 
-    /// True if the next new key makes the table grow.
-    pub(super) fn is_about_to_grow(&self) -> bool {
-        self.table.len() == self.table.capacity()
+    /// True if the table has so many keys that it may soon grow.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.table.is_half_full()
     }
 
     /// Bytes allocated, as far as they can be told.
@@ -155,29 +139,28 @@ impl Shard {
             let logs: usize = wide.states.iter().flatten().map(log).sum();
             logs + wide.states.capacity() * size_of::<Option<Wide>>() + wide.free.capacity() * size_of::<usize>()
         });
-        self.table.allocation_size() + wide
+        self.table.allocated_bytes() + wide
     }
 
-    fn sweep_bucket(&mut self, bucket: usize, now: Timestamp, born: Timestamp) -> usize {
-        let Some(packed) = self.table.get_bucket(bucket).map(|entry| entry.packed) else { return 0 };
-        let kept_until = match packed.unpack(born) {
-            Unpacked::Wide(index) => self.wide(index).map(|wide| wide.kept_until),
-            Unpacked::State(_) => packed.kept_until(born),
-        };
-        if kept_until.is_some_and(|kept_until| now <= kept_until.plus(LATE_MAX)) {
-            return 0;
+    fn sweep_block(&mut self, turn: usize, now: Timestamp, born: Timestamp) -> usize {
+        let mut freed = 0;
+        for (place, packed) in self.table.block_at(turn) {
+            let kept_until = match packed.wide_index() {
+                Some(index) => self.wide(index).map(|wide| wide.kept_until),
+                None => packed.kept_until(born),
+            };
+            if kept_until.is_none_or(|kept_until| now > kept_until.plus(LATE_MAX)) {
+                freed += self.forget(place);
+            }
         }
-        let Ok(entry) = self.table.get_bucket_entry(bucket) else { return 0 };
-        entry.remove();
-        1 + self.release(packed, born)
+        freed
     }
 
-    /// Frees what a word points at; returns the room of a log.
-    fn release(&mut self, packed: Packed, born: Timestamp) -> usize {
-        match packed.unpack(born) {
-            Unpacked::Wide(index) => self.free(index).map_or(0, |wide| log_entries(&wide.state)),
-            Unpacked::State(_) => 0,
-        }
+    /// Forgets the state at a place; returns how much room that gives, with that of a log.
+    fn forget(&mut self, place: Place) -> usize {
+        let Some(packed) = self.table.remove(place) else { return 0 };
+        let wide = packed.wide_index().and_then(|index| self.free(index));
+        1 + wide.map_or(0, |wide| log_entries(&wide.state))
     }
 
     fn wide(&self, index: usize) -> Option<&Wide> {
@@ -198,6 +181,9 @@ impl Shard {
         let WideStates { states, free } = &mut **self.wide.as_mut()?;
         let wide = states.get_mut(index)?.take()?;
         free.push(index);
+        if free.len() == states.len() {
+            self.wide = None;
+        }
         Some(wide)
     }
 }

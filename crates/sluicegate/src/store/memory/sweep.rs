@@ -7,8 +7,11 @@ use super::MemoryStore;
 use crate::sync::Ordering;
 use sluicegate_core::Timestamp;
 
-/// How many places of a shard one step looks at while it holds the lock.
-pub(super) const BUCKETS_PER_STEP: usize = 64;
+/// How many blocks of a shard, of a dozen places each, one step looks at while it holds the lock.
+///
+/// A new key in a shard that is half full looks at one block. So all are looked at before a twelfth of the places was taken, or
+/// a quarter if keys come sixteen at a time, and a store that nobody sweeps grows hardly beyond what matters.
+pub(super) const BLOCKS_PER_STEP: usize = 5;
 
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,13 +23,13 @@ pub struct Swept {
 }
 
 impl MemoryStore {
-    /// Takes up to `steps` steps, each a few dozen places of one shard, and goes on next time where it
+    /// Takes up to `steps` steps, each a few dozen keys of one shard, and goes on next time where it
     /// stopped.
     pub fn sweep(&self, now: Timestamp, steps: usize) -> Swept {
         let mut swept = Swept::default();
         for _ in 0..steps {
             let index = self.sweep_cursor.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-            let freed = self.shards[index].0.lock().sweep(now, BUCKETS_PER_STEP, self.born);
+            let freed = self.shards[index].0.lock().sweep(now, BLOCKS_PER_STEP, self.born);
             self.release(freed);
             swept.steps += 1;
             swept.freed += freed;
@@ -34,12 +37,12 @@ impl MemoryStore {
         swept
     }
 
-    /// How many steps look at every place once.
+    /// How many steps look at every key once.
     #[must_use]
     pub fn steps_per_round(&self) -> usize {
-        let steps = |buckets: usize| buckets.div_ceil(BUCKETS_PER_STEP).max(1);
+        let steps = |blocks: usize| blocks.div_ceil(BLOCKS_PER_STEP).max(1);
         // The fullest shard decides, since steps go round the shards.
-        let most = self.shards.iter().map(|shard| steps(shard.0.lock().bucket_count())).max();
+        let most = self.shards.iter().map(|shard| steps(shard.0.lock().block_count())).max();
         most.unwrap_or(1) * self.shards.len()
     }
 }
