@@ -3,7 +3,7 @@
 //! Rounds are interleaved: every round measures every contender on every workload once, so that a noisy
 //! minute hits all of them. The median of the rounds counts, and the spread is shown.
 
-use crate::contender::{self, Contender, NAMES};
+use crate::contender::{self, Contender, FLOOR, NAMES};
 use crate::counting;
 use crate::expiry::{self, Expiry};
 use crate::goal::Goal;
@@ -48,7 +48,7 @@ fn measure_decisions(options: &Options, run: &mut Run) -> Result<(), String> {
             eprintln!("{title}, {} rounds …", options.rounds);
             let mut sheet = Sheet::new(&title, ours);
             for _ in 0..options.rounds {
-                for name in NAMES {
+                for name in NAMES.into_iter().chain([FLOOR]) {
                     sheet.add(name, &[(NANOS, measure(name, workload, threads, decisions)?)]);
                 }
             }
@@ -89,7 +89,7 @@ fn measure_expiry(options: &Options, goals: &mut Vec<Goal>) -> Result<Sheet, Str
 
 /// Nanoseconds per decision: wall time over all decisions of all threads.
 fn measure(name: &str, workload: &Workload, threads: usize, decisions: usize) -> Result<f64, String> {
-    let contender = contender::new(name)?;
+    let contender = contender::new(name, workload.keys.len())?;
     for key in workload.keys.iter() {
         contender.is_allowed(key);
     }
@@ -114,8 +114,13 @@ fn measure(name: &str, workload: &Workload, threads: usize, decisions: usize) ->
     Ok(elapsed.as_nanos() as f64 / (decisions * threads) as f64)
 }
 
+/// How many were denied. Which request is the next depends on the answer to the one before, as with a caller who waits for it:
+/// otherwise a processor works on several at once, the more of them the less each has to do.
 fn ask(contender: &dyn Contender, workload: &Workload, start: usize, decisions: usize) -> usize {
-    (start..start + decisions).filter(|step| !black_box(contender.is_allowed(workload.key(*step)))).count()
+    (start..start + decisions).fold(0, |denied, step| {
+        let is_allowed = black_box(contender.is_allowed(workload.key(step + denied)));
+        denied + usize::from(!is_allowed)
+    })
 }
 
 fn bytes_per_key_in_child(name: &str) -> Result<f64, String> {
@@ -130,7 +135,7 @@ fn bytes_per_key_in_child(name: &str) -> Result<f64, String> {
 
 /// In a process of its own: how much the resident memory grows per key.
 pub(crate) fn print_bytes_per_key(name: &str) -> Result<(), String> {
-    let (keys, contender) = (workload::keys(BYTES_KEYS), contender::new(name)?);
+    let (keys, contender) = (workload::keys(BYTES_KEYS), contender::new(name, BYTES_KEYS)?);
     let before = processes::resident_bytes(std::process::id())?;
     for key in keys.iter() {
         black_box(contender.is_allowed(key));
