@@ -106,6 +106,7 @@ mod tests {
         }
     }
 
+    /// Row 63: where every path is limited, probes from one address are denied and the server is restarted for it.
     #[test]
     fn exempt_are_paths_in_any_spelling_and_preflights_only_if_told() {
         let headers = |names: &[HeaderName]| {

@@ -134,7 +134,8 @@ function section(path, method, operation, resolve) {
     parts.push(prose("p", operation.description));
   }
   if (operation.security) {
-    parts.push(prose("p", "Needs the admin token as `Authorization: Bearer …`."));
+    const always = operation.security.every((way) => Object.keys(way).length > 0);
+    parts.push(prose("p", `${always ? "Needs" : "May need"} the admin token as \`Authorization: Bearer …\`.`));
   }
   if (operation.parameters) {
     parts.push(...parameters(operation, resolve));

@@ -147,15 +147,17 @@ impl Limits {
         let (labels, quotas): (Vec<Box<str>>, Vec<Quota>) = limits
             .into_iter()
             .enumerate()
-            .map(|(index, (name, quota))| {
-                let label = name.unwrap_or_else(|| match index {
-                    0 => rule.into(),
-                    _ => format!("{rule}.{}", index + 1).into(),
-                });
-                (label, quota)
-            })
+            .map(|(index, (name, quota))| (name.unwrap_or_else(|| Self::label(rule, index)), quota))
             .unzip();
         Self::All { quotas: quotas.into(), labels: labels.into() }
+    }
+
+    /// What the limit at `index` under the rule called `rule` is called if it has no name of its own.
+    fn label(rule: &str, index: usize) -> Box<str> {
+        match index {
+            0 => rule.into(),
+            _ => format!("{rule}.{}", index + 1).into(),
+        }
     }
 
     /// The limits; none where nothing is limited.

@@ -1,12 +1,12 @@
-//! The algorithm that `docs/custom-algorithm.md` adds, to the letter: it compiles, it works, and the page shows
-//! this very code.
+//! The algorithm that `docs/custom-algorithm.md` adds, to the letter: it compiles, it works, it has all that a place
+//! in the list of algorithms takes, and the page shows this very code.
 #![allow(unreachable_pub, reason = "the code is the page's, to the letter")]
 
 use sluicegate_core::verdict::{Outcome, Standing};
 use sluicegate_core::{Algorithm, Cost, Micros, Timestamp};
 
 /// At least `gap` between two requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spacing {
     gap: Micros,
 }
@@ -82,6 +82,33 @@ fn what_was_decided_elsewhere_takes_what_is_left_and_no_more() {
     assert_eq!(spacing.force(None, Cost::new(7), START), Some(next));
     let soon = START.plus(Micros::from_secs(1));
     assert_eq!(spacing.force(Some(next), Cost::ONE, soon), Some(next));
+}
+
+/// A place as `Quota` and `State` have for each algorithm, with all that they derive, and the text of what that is.
+macro_rules! place {
+    ($place:ident($held:ty): $($derived:ident),+) => {
+        #[derive($($derived),+)]
+        struct $place($held);
+
+        impl $place {
+            const DERIVED: &str = stringify!($($derived),+);
+        }
+    };
+}
+
+place!(InQuota(Spacing): Clone, Debug, PartialEq, Eq, Hash);
+place!(InState(<Spacing as Algorithm>::State): Clone, Debug, PartialEq);
+
+#[test]
+fn the_example_has_all_that_a_place_in_the_list_takes() {
+    let list = include_str!("../../src/algorithm.rs");
+    for (derived, of) in [(InQuota::DERIVED, "pub enum Quota {"), (InState::DERIVED, "pub enum State {")] {
+        let before = list.split_once(of).map(|(before, _)| before).expect("the enum");
+        let written = before.rsplit_once("#[derive(").and_then(|(_, rest)| rest.split_once(")]"));
+        assert_eq!(written.map(|(names, _)| names), Some(derived), "{of}");
+    }
+    let (quota, state) = (InQuota(Spacing { gap: Micros::from_secs(2) }), InState(START));
+    assert_eq!((quota.clone(), state.clone()), (quota, state));
 }
 
 #[test]

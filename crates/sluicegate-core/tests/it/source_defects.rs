@@ -4,8 +4,9 @@
 //! rows. A row is tested here if the pure core can show it, elsewhere if it takes a store or a server. Each
 //! test says what the document's text would do and asserts what is right. The numbers in the comments are the
 //! rows; this table says where each is tested. "store" and "keys" are `crates/sluicegate/tests/it/`
-//! (`source_defects.rs` there), "server" is `crates/sluicegate-server/tests/it/`; "redis" has to wait for a store
-//! that is shared, and so has identity by token.
+//! (`source_defects.rs` there), "redis" is the store there that is shared (`tests/it/redis_*` and
+//! `src/store/redis/`), "server" is `crates/sluicegate-server` and the parts of `crates/sluicegate` that it is made
+//! of. Whoever looks for a row finds it by its number: each test that holds one is headed "Row N".
 //!
 //! | rows | what they are about | tested in |
 //! |---|---|---|

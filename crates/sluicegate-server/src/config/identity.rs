@@ -193,9 +193,8 @@ fn read_source(reader: &Reader<'_>, ipv6_prefix: &mut Option<u8>, has_more_keys:
         _ => {
             let section = value.section(IP_KEYS)?;
             let (low, high) = IPV6_PREFIXES;
-            let bits =
-                section.optional("ipv6_prefix", IPV6_PREFIX_BITS.into(), |bits| bits.integer(low..=high))?;
-            *ipv6_prefix = u8::try_from(bits).ok();
+            let bits = section.optional("ipv6_prefix", IPV6_PREFIX_BITS.into(), |bits| bits.integer(low..=high));
+            *ipv6_prefix = bits.and_then(|bits| u8::try_from(bits).ok());
             Some(SourceSettings::Ip)
         }
     }
@@ -242,6 +241,11 @@ fn read_keys_from(section: &Section<'_>) -> Option<KeysFrom> {
     let (ca_file, jwks_file, public_key_file) = (file("ca_file"), file("jwks_file"), file("public_key_file"));
     let url = section.optional("jwks_url", None, |url| jwks_url(url).map(Some));
     let variable = section.optional("secret_env", None, |name| name.text_as(some_text).map(Some));
+    if keep.zip(refresh).is_some_and(|(keep, refresh)| keep < refresh) {
+        let remedy = "let keys be kept at least until they are refreshed";
+        let place = section.get("keep").unwrap_or(section.reader());
+        place.report(Wrong::new("shorter than `refresh`", remedy));
+    }
     let given: Vec<&str> = KEYS_FROM.iter().copied().filter(|key| section.get(key).is_some()).collect();
     if given.len() != 1 {
         let message = if given.is_empty() { "no keys" } else { "several places of keys" };
@@ -251,13 +255,6 @@ fn read_keys_from(section: &Section<'_>) -> Option<KeysFrom> {
     let (refresh, keep, ca_file) = (refresh?, keep?, ca_file?);
     let (jwks_file, public_key_file) =
         (jwks_file?.map(KeysFrom::JwksFile), public_key_file?.map(KeysFrom::PublicKeyFile));
-    if keep < refresh {
-        let remedy = "let keys be kept at least until they are refreshed";
-        return section
-            .get("keep")
-            .unwrap_or(section.reader())
-            .refuse(Wrong::new("shorter than `refresh`", remedy));
-    }
     let url = url?.map(|url| KeysFrom::JwksUrl { url, refresh, keep, ca_file });
     url.or(jwks_file).or(public_key_file).or(variable?.map(KeysFrom::SecretEnv))
 }
@@ -284,12 +281,11 @@ fn read_api_key(reader: &Reader<'_>, has_more_keys: bool) -> Option<ApiKeySettin
     let header = section.optional("header", HeaderName::from_static("x-api-key"), |name| name.text_as(header));
     let is_verified = section.optional("verify", true, Reader::boolean);
     let keys = section.optional("keys", Vec::new(), read_keys);
-    let settings = ApiKeySettings { header: header?, keys: keys?, is_verified: is_verified? };
-    if settings.is_verified && settings.keys.is_empty() && !has_more_keys {
+    if is_verified == Some(true) && keys.as_ref().is_some_and(Vec::is_empty) && !has_more_keys {
         let remedy = "list the keys, or name a database that holds them, or write verify: false to take any key for the name of its sender";
-        return reader.refuse(Wrong::new("no keys, so nobody could ever be let in", remedy));
+        reader.report(Wrong::new("no keys, so nobody could ever be let in", remedy));
     }
-    Some(settings)
+    Some(ApiKeySettings { header: header?, keys: keys?, is_verified: is_verified? })
 }
 
 fn read_keys(reader: &Reader<'_>) -> Option<Vec<(KeyHash, Principal)>> {

@@ -114,6 +114,11 @@ fn listen_address(text: &str) -> Result<String, Wrong> {
         },
         _ => "not an address",
     };
+    if let Ok(port) = text.parse::<u16>() {
+        let remedy =
+            format!("write the host, too: 127.0.0.1:{port} for this machine alone, 0.0.0.0:{port} for all");
+        return Err(Wrong::new(message, remedy));
+    }
     let remedy = "write HOST:PORT with a port from 0 to 65535, for example 127.0.0.1:8080 or [::1]:8080, or off";
     Err(Wrong::new(message, remedy))
 }

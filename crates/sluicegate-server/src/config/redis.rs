@@ -114,16 +114,20 @@ pub(crate) fn read(reader: &Reader<'_>) -> Option<RedisSettings> {
     let instances = section.optional("min_instances", NonZeroU32::MIN, |count| {
         NonZeroU32::new(u32::try_from(count.integer(1..=INSTANCES_MAX)?).ok()?)
     });
-    let client_files = both(reader, ("certificate_file", certificate?), ("key_file", key?))?;
-    let sentinel = sentinel(reader, user?, password?)?;
+    let client_files = certificate
+        .zip(key)
+        .and_then(|(certificate, key)| both(reader, ("certificate_file", certificate), ("key_file", key)));
+    let sentinel = user.zip(password).and_then(|(user, password)| sentinel(reader, user, password));
+    let named =
+        form.zip(secret).and_then(|(form, secret)| named(reader, encoder.unwrap_or_default(), form, secret));
     Some(RedisSettings {
-        encoder: named(reader, encoder?, form?, secret?)?,
+        encoder: named?,
         max_connections: connections?,
         connect_timeout: connect_timeout?,
         read_timeout: read_timeout?,
         ca_file: ca_file?,
-        client_files,
-        sentinel,
+        client_files: client_files?,
+        sentinel: sentinel?,
         min_instances: instances?,
     })
 }

@@ -109,7 +109,8 @@ rules: []",
              server.pem",
             "1:61: listen.api.proxy_protocol[0]: not a network (value 10.0.0.0/33): write an address or a network, for \
              example 10.0.0.0/8 or 2001:db8::/32",
-            "1:74: listen.api.proxy_protocol[1]: not a text (value 5): put it in quotes: \"5\"",
+            "1:74: listen.api.proxy_protocol[1]: not a network (value 5): write an address or a network, for example \
+             10.0.0.0/8 or 2001:db8::/32",
             "1:77: listen.api.proxy_protocol[2]: not a network (value x): write an address or a network, for example \
              10.0.0.0/8 or 2001:db8::/32",
             "1:81: listen.api.port: unknown key: the keys here are: address, tls, proxy_protocol, \
@@ -125,9 +126,15 @@ fn an_address_has_a_host_and_a_port() {
         assert_eq!(config.settings.api.as_deref(), Some(address));
     }
     let remedy = "write HOST:PORT with a port from 0 to 65535, for example 127.0.0.1:8080 or [::1]:8080, or off";
-    for address in ["", "Off", "8080", ":8080", "127.0.0.1", "localhost:", "::1:80", "[::1]", "a b:1", "h:+1"] {
+    for address in ["", "Off", ":8080", "127.0.0.1", "localhost:", "::1:80", "[::1]", "a b:1", "h:+1"] {
         let problem = format!("1:16: listen.api: not an address (value \"{address}\"): {remedy}");
         check(&format!("listen: {{ api: \"{address}\" }}"), &[&problem]);
+    }
+    // A port alone is answered with what to write, in quotes or without.
+    let remedy_for_port = "write the host, too: 127.0.0.1:8081 for this machine alone, 0.0.0.0:8081 for all";
+    for port in ["8081", "\"8081\""] {
+        let problem = format!("1:16: listen.api: not an address (value {port}): {remedy_for_port}");
+        check(&format!("listen: {{ api: {port} }}"), &[&problem]);
     }
     let problem = format!("1:16: listen.api: the port is out of range (value h:65536): {remedy}");
     check("listen: { api: h:65536 }", &[&problem]);
@@ -163,7 +170,8 @@ fn every_problem_with_a_key_of_a_server_is_told() {
         "listen: { grpc: off, api: 5, admin: [] }",
         &[
             "1:11: listen.grpc: unknown key: the keys here are: gateway, api, admin, resp",
-            "1:27: listen.api: not a text (value 5): put it in quotes: \"5\"",
+            "1:27: listen.api: not an address (value 5): write the host, too: 127.0.0.1:5 for this machine alone, \
+             0.0.0.0:5 for all",
             "1:37: listen.admin: not a text but a list: write a text",
         ],
     );
@@ -225,14 +233,43 @@ fn every_problem_with_the_section_redis_is_told() {
         "redis: { key_file: k.pem, sentinel_user: u }",
         &[
             "1:8: redis: `key_file` stands alone: write `certificate_file` too: a certificate is nothing without its key",
-        ],
-    );
-    check(
-        "redis: { sentinel_user: u }",
-        &[
             "1:8: redis: `sentinel_user` stands alone: write `sentinel_password` too, for example \"${SENTINEL_PASSWORD}\"",
         ],
     );
+}
+
+#[test]
+fn a_mistake_in_one_value_hides_none_between_others() {
+    check(
+        "redis: { prefix: ' ', key_secret: s, certificate_file: 5, key_file: k, sentinel_user: u }",
+        &[
+            "1:8: redis: `sentinel_user` stands alone: write `sentinel_password` too, for example \"${SENTINEL_PASSWORD}\"",
+            "1:8: redis: `key_secret` without hashed keys: write `keys: hashed` too, or leave `key_secret` out",
+            "1:18: redis.prefix: this cannot begin a key (value \" \"): use 1 to 32 letters, digits, or -._: for example sg",
+            "1:56: redis.certificate_file: not a text (value 5): put it in quotes: \"5\"",
+        ],
+    );
+    let problems = |text: &str| parse(text).expect_err(text).to_string();
+    let both = |text: &str, one: &str, other: &str| {
+        let told = problems(text);
+        assert!(told.contains(one) && told.contains(other) && told.lines().count() == 2, "{text}\n{told}");
+    };
+    both("identity: [{ ip: { ipv6_prefix: 200 } }, { ip: {} }]\nrules: []", "out of range", "never applies");
+    both("identity: [{ api_key: { header: ' ' } }]\nrules: []", "api_key.header", "no keys, so nobody");
+    let limits = "limits: [{ algorithm: token_bucket, capacity: 9, refill: 1/s }]";
+    let apart = "overrides: [{ name: o, rule: nosuch, identifier: x, limits: unlimited }]";
+    both(&format!("rules: [{{ name: a, {limits}, mode: nope }}]\n{apart}"), "mode", "no rule is called nosuch");
+    let nameless = format!("rules: [{{ name: \"${{NOWHERE}}\", {limits} }}]\n{apart}");
+    assert!(!problems(&nameless).contains("nosuch"), "{}", problems(&nameless));
+    // What stands apart is held against its rule, too, whatever else is wrong.
+    let apart = "overrides: [{ name: o, rule: a, identifier: x, limits: [{ algorithm: fixed_window, limit: 1, window: 1s }] }]";
+    let rule = format!("rules: [{{ name: a, {limits}, lease: {{ ttl: 100ms }}, cost: -1 }}]");
+    both(&format!("{rule}\n{apart}"), "cost", "overrides[0].limits: does not go with the lease of its rule");
+    let apart = "overrides: [{ name: o, rule: a, identifier: \"vip-7*\", limits: unlimited }]";
+    let rule = format!(
+        "rules: [{{ name: a, {limits}, cost: -1, overrides: [{{ identifier: vip-*, limits: unlimited }}] }}]"
+    );
+    both(&format!("{rule}\n{apart}"), "cost", "takes every identifier that this one is for");
 }
 
 #[test]

@@ -30,7 +30,9 @@ pub(crate) struct Tenant {
 
 /// Limits of some identifiers under a rule that stands elsewhere.
 #[derive(Clone, Debug)]
-pub(crate) struct Apart {
+pub(crate) struct Apart<'d> {
+    /// Where they stand.
+    pub(crate) section: Section<'d>,
     /// The rule.
     pub(crate) rule: Box<str>,
     /// Whose limits, and which.
@@ -77,16 +79,16 @@ pub(crate) fn tenant(reader: &Reader<'_>, seen: &mut Named) -> Option<Tenant> {
     Some(Tenant { name: name?, is_disabled: is_disabled? })
 }
 
-/// Reads an override that stands apart from its rule.
-pub(crate) fn apart(reader: &Reader<'_>, seen: &mut Named) -> Option<Apart> {
+/// Reads an override that stands apart from its rule. Only without a rule nothing comes of it: whatever else is wrong,
+/// the rest is still held against its rule.
+pub(crate) fn apart<'d>(reader: &Reader<'d>, seen: &mut Named) -> Option<Apart<'d>> {
     let section = reader.section(&[APART_KEYS, OVERRIDE_KEYS].concat())?;
-    let name = seen.read(&section, entry_name);
+    seen.read(&section, entry_name);
     let rule = section.required("rule", "say under which rule, for example rule: payments");
     let rule = rule.and_then(|rule| rule.text_as(value::name));
     // Limits are named after their rule; an override without one is refused anyway.
     let terms = read_override_apart(&section, rule.as_deref().unwrap_or_default());
-    name?;
-    Some(Apart { rule: rule?, terms: terms? })
+    Some(Apart { section, rule: rule?, terms })
 }
 
 /// Reads an API key.

@@ -229,6 +229,7 @@ async fn odd_names_of_rules_are_escaped() {
     assert_eq!(text.lines().count(), self::text(&limiter).lines().count(), "a name makes no line");
 }
 
+/// Row 68: a label for every identity makes more series than any server can keep.
 #[tokio::test]
 async fn identities_add_no_line_and_appear_in_none() {
     let (limiter, _) = limiter(vec![hourly("api", 1)]);

@@ -113,6 +113,16 @@ fn bad_arguments_are_2_and_the_servers_settings_have_no_say() {
     ] {
         assert_eq!(run(arguments).0, 2, "{arguments:?}");
     }
+    for cost in ["-1", "1.5", "4294967296"] {
+        for command in [&["check"][..], &["explain", "--config", "unread.yaml"]] {
+            let arguments = [command, &["--resource", "r", "--identifier", "i", "--cost", cost]].concat();
+            let (code, _, stderr) = run(&arguments);
+            let range = "use a whole number from 0 to 4294967295";
+            let is_told =
+                stderr.contains(&format!("invalid value '{cost}' for '--cost <N>'")) && stderr.contains(range);
+            assert!(code == 2 && is_told, "{arguments:?}: {code}: {stderr}");
+        }
+    }
     // A token that no server would take must not look like a denial.
     let server = Server::start(&[]);
     let mut command = sluicegate(&["check", "--resource", "r", "--identifier", "i", "--api", &url(&server)]);

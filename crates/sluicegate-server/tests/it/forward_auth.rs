@@ -141,7 +141,7 @@ fn methods_and_spellings_of_a_path_share_one_quota(front: &fronts::Front) {
     }
 }
 
-/// Everything a client may send to look like another, or like another request.
+/// Row 60: everything a client may send to look like another, or like another request.
 fn what_a_client_claims_changes_nothing(front: &fronts::Front) {
     let scene = Scene::start(front);
     for _ in 0..CAPACITY {

@@ -8,6 +8,7 @@
 //! | [`problem`] | what is wrong, and how it is shown |
 //! | [`value`] | durations, rates, names, patterns: from text to types |
 //! | [`window`] | windows: lengths of time, and those of a calendar |
+//! | [`draft`] | rules that more may be added to before they are used |
 //! | [`rule`], [`descriptor`], [`limit`], [`lease`] | the keys of a rule, of its descriptor's entries, of a limit and of a lease |
 //!
 //! A program that keeps more than rules in its file opens the [`Document`] itself, names its own keys
@@ -29,6 +30,8 @@
 //! ```
 
 pub mod descriptor;
+pub mod draft;
+mod earlier;
 mod expand;
 pub mod lease;
 pub mod limit;
@@ -45,6 +48,7 @@ pub mod tree;
 pub mod value;
 pub mod window;
 
+pub use draft::Draft;
 pub use expand::Environment;
 pub use problem::{Place, Problem, Problems, Wrong};
 pub use reader::{Document, Reader};
@@ -52,7 +56,7 @@ pub use section::{Pair, Section};
 
 use super::{RULES_MAX, Rule, RuleSet, Unmatched};
 use std::collections::HashMap;
-use tier::Tier;
+use tier::Tiers;
 
 /// The top-level keys that [`read_rules`] reads.
 pub const KEYS: &[&str] = &["tiers", "unmatched", "rules"];
@@ -102,27 +106,16 @@ impl RuleSet {
 /// were reported; the document knows them.
 #[must_use]
 pub fn read_rules(top: &Section<'_>) -> Option<RuleSet> {
-    let unmatched = top.optional("unmatched", Unmatched::default(), |each| each.choice(UNMATCHED));
-    let tiers = top.optional("tiers", Vec::new(), tier::read_tiers);
-    let list = top.required("rules", "list the rules, or write `rules: []` to limit nothing")?;
-    let rules = read_list(list, tiers.as_deref());
-    let tiers = tiers?.into_iter().map(|tier| tier.name).collect();
-    RuleSet::new(rules?, tiers, unmatched?)
-        .map_or_else(|error| list.refuse(Wrong::new("not usable", error.to_string())), Some)
+    Draft::read(top).finish()
 }
 
-fn read_list(list: &Reader<'_>, tiers: Option<&[Tier]>) -> Option<Vec<Rule>> {
+/// Reads the rules that have a name.
+fn read_list(list: &Reader<'_>, names: &mut Names, tiers: &Tiers) -> Option<Vec<Rule>> {
     let items = list.list("write a list of rules, or [] to limit nothing")?;
     if items.len() > RULES_MAX {
         return list.refuse(Wrong::new(format!("{} rules", items.len()), format!("use at most {RULES_MAX}")));
     }
-    let mut names = Names::default();
-    let known: Option<Vec<Box<str>>> = tiers.map(|tiers| tiers.iter().map(|tier| tier.name.clone()).collect());
-    all(items.iter().map(|item| {
-        let rule = rule::read_rule(item, &mut names, known.as_deref())?;
-        tier::check_algorithms(item, &rule, tiers.unwrap_or_default())?;
-        Some(rule)
-    }))
+    Some(items.iter().filter_map(|item| rule::read_rule(item, names, tiers)).collect())
 }
 
 /// All items, if all are there. Every one is read, with all its problems, before the first absent one counts.
@@ -133,17 +126,41 @@ fn all<T>(items: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
 
 /// Names that must differ, with the place of each.
 #[derive(Debug, Default)]
-struct Names(HashMap<Box<str>, Place>);
+struct Names {
+    places: HashMap<Box<str>, Place>,
+    /// Whether there are some that cannot be read.
+    are_some_missing: bool,
+}
 
 impl Names {
-    /// Reads a name that was not there before.
-    fn read(&mut self, reader: &Reader<'_>) -> Option<Box<str>> {
-        let name = reader.text_as(value::name)?;
-        if let Some(place) = self.0.get(&name) {
+    /// Reads a name, if there is one, that was not there before.
+    fn read(&mut self, reader: Option<&Reader<'_>>) -> Option<Box<str>> {
+        let mut refused: Option<Box<str>> = None;
+        let name = reader.and_then(|reader| {
+            reader.text_as(|text| value::name(text).inspect_err(|_| refused = Some(text.into())))
+        });
+        let Some((reader, name)) = reader.zip(name) else {
+            match reader.zip(refused) {
+                Some((reader, text)) => _ = self.places.entry(text).or_insert_with(|| reader.place()),
+                None => self.miss_one(),
+            }
+            return None;
+        };
+        if let Some(place) = self.places.get(&name) {
             let message = format!("a second one of that name, first at {place}");
             return reader.refuse(Wrong::new(message, "rename or remove one of the two"));
         }
-        self.0.insert(name.clone(), reader.place());
+        self.places.insert(name.clone(), reader.place());
         Some(name)
+    }
+
+    /// There is a name that cannot be read.
+    fn miss_one(&mut self) {
+        self.are_some_missing = true;
+    }
+
+    /// True if this is none of the names, not even of those that cannot be read.
+    fn lack(&self, name: &str) -> bool {
+        !self.are_some_missing && !self.places.contains_key(name)
     }
 }

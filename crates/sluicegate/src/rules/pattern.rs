@@ -34,6 +34,15 @@ impl Pattern {
         self.parts.join("*")
     }
 
+    /// A text that another pattern matches if, and only if, it matches all that this one matches.
+    ///
+    /// In the place of each star it has a character that no pattern is written with, so only a star can match it. That star
+    /// would match any other run of characters there as well.
+    #[cfg(feature = "file")]
+    pub(crate) fn hardest_text(&self) -> String {
+        self.parts.join("\0")
+    }
+
     /// True if the pattern stands for all of `text`.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
@@ -78,6 +87,32 @@ mod tests {
         ];
         for (pattern, text, expected) in cases {
             assert_eq!(Pattern::new(pattern).matches(text), expected, "{pattern} on {text}");
+        }
+    }
+
+    #[cfg(feature = "file")]
+    #[test]
+    fn a_pattern_that_matches_the_hardest_text_of_another_matches_all_of_them() {
+        let cases = [
+            ("*", "a*b", true),
+            ("**", "*", true),
+            ("vip-*", "vip-*", true),
+            ("vip-*", "vip-7*", true),
+            ("vip-*", "vip-*-eu", true),
+            ("vip-*", "vip-7", true),
+            ("vip-*", "vip*", false),
+            ("vip-*", "*vip-*", false),
+            ("*a*", "b*a", true),
+            ("*a*b*", "*ab*", true),
+            ("a*a", "a*", false),
+            ("a*a", "a", false),
+            ("*ab*", "*a*b*", false),
+            ("a*b", "a*b*", false),
+            ("a", "a*", false),
+        ];
+        for (pattern, other, expected) in cases {
+            let text = Pattern::new(other).hardest_text();
+            assert_eq!(Pattern::new(pattern).matches(&text), expected, "{pattern} and {other}");
         }
     }
 

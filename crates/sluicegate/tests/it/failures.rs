@@ -109,6 +109,8 @@ fn class_of(outcome: Result<Decision, CheckError>) -> ErrorClass {
     }
 }
 
+/// Row 65: open by default, always open, a choice, or future work, by document. Here each rule says: this is `open`, and
+/// `closed` and `local` follow.
 #[test]
 fn an_open_rule_has_no_objection_and_says_that_it_knows_nothing() {
     let bench = Bench::new(vec![rule("api", 2, Open)]);
@@ -122,6 +124,7 @@ fn an_open_rule_has_no_objection_and_says_that_it_knows_nothing() {
     assert_eq!(bench.heard.take().pop().unwrap(), "decided: api failed_open");
 }
 
+/// Row 65.
 #[test]
 fn a_closed_rule_refuses_and_nothing_is_charged_for_it_anywhere() {
     let bench = Bench::new(vec![rule("own", 5, Local), rule("free", 5, Open), rule("strict", 5, Closed)]);
@@ -135,6 +138,7 @@ fn a_closed_rule_refuses_and_nothing_is_charged_for_it_anywhere() {
     assert_eq!(heard.len(), 6);
 }
 
+/// Row 65.
 #[test]
 fn a_local_rule_goes_by_its_share_all_or_nothing_with_the_others() {
     let bench = Bench::new(vec![rule("wide", 5, Local), rule("tight", 2, Local), rule("free", 1, Open)]);
@@ -182,6 +186,7 @@ fn an_error_about_the_request_itself_opens_nothing() {
     }
 }
 
+/// Row 49: no answer is a denial and an exception is a 500, which is a third policy that nobody chose.
 #[test]
 fn every_class_that_is_about_the_store_goes_by_the_policy() {
     for class in ErrorClass::ALL.into_iter().filter(|class| !class.is_about_the_request()) {
@@ -396,6 +401,7 @@ fn a_store_that_cannot_fail_is_not_followed() {
     assert!(limiter.local_store().is_none());
 }
 
+/// Row 66: K instances with the whole limit each admit K times as much without their store.
 #[test]
 fn a_share_is_cut_anew_when_the_number_of_instances_changes() {
     let instances = Instances::default();
@@ -459,6 +465,7 @@ async fn a_store_that_hangs_is_waited_for_until_the_deadline_and_no_longer() {
     assert_eq!(decision.degradation().unwrap().error.class, ErrorClass::Timeout);
 }
 
+/// Row 64: a header that tells every client when limits are off.
 #[test]
 fn only_a_degraded_decision_says_so_and_only_if_it_may() {
     let bench = Bench::new(vec![rule("api", 3, Open)]);

@@ -100,6 +100,7 @@ rules: [{ name: one, limits: [{ algorithm: fixed_window, limit: 1, window: 1h }]
     assert_eq!(*gate.limiter().observer().0.lock().unwrap(), ["gold", "gold"]);
 }
 
+/// Row 61: where a limit comes only after the credential was verified, bad ones are free.
 #[tokio::test]
 async fn a_guard_limits_how_many_wrong_keys_are_tried_and_nobody_else() {
     let gate = gate(
@@ -126,12 +127,16 @@ rules: [{ name: guard, match: { credential: unverified, path: /login }, per: ip,
     assert_eq!(outcome(&gate, "GET", "/", Some("alices")).await, "denied");
 }
 
-/// A gate that knows callers by tokens of one issuer, or else by their address.
+/// A gate that knows callers by tokens of two issuers, or else by their address.
 fn gate_of_tokens(rules: &str) -> TestGate {
     let rules = RuleSet::from_yaml(rules, "t.yaml", &Environment::new()).unwrap();
     let clock = ManualClock::at(Timestamp::now(1_705_312_800_000_000));
-    let issuer = IssuerOptions::new("https://id.example", ["api"], Keys::secret(SECRET).unwrap());
-    let tokens = Tokens::new(vec![issuer]).unwrap();
+    let issuer = |name: &str| {
+        let mut issuer = IssuerOptions::new(name, ["api"], Keys::secret(SECRET).unwrap());
+        issuer.tenant_claim = Some("org".to_owned());
+        issuer
+    };
+    let tokens = Tokens::new(["https://id.example", "https://other.example"].map(issuer).into()).unwrap();
     let identify = Identify::new(vec![Source::Tokens(tokens), Source::Address]);
     Gate::new(Limiter::new(rules, MemoryStore::default(), clock).observed(Arc::new(Tiers::default())), identify)
 }
@@ -209,4 +214,27 @@ async fn rules_see_claims_of_verified_tokens_also_of_those_that_were_verified_be
     }
     // Nobody claims anything without a token, whatever he sends.
     assert_eq!(limited_by(&gate, None, &[("plan", "gold")]).await, none);
+}
+
+/// Row 62: two issuers may use one subject for two people, and who knows only the subject gives them one bucket. Decision
+/// 0016 keeps that where nothing else tells them apart, and lets the tenant do so.
+#[tokio::test]
+async fn issuers_with_the_same_subject_share_a_quota_unless_a_tenant_tells_them_apart() {
+    const ONE: &str = "rules: [{ name: one, limits: [{ algorithm: fixed_window, limit: 1, window: 1h }] }]";
+    let path = Path::parse("/", EncodedSlashes::Refuse).unwrap();
+    for (tenants, expected) in [([None, None], [true, false]), ([Some("a"), Some("b")], [true, true])] {
+        let gate = gate_of_tokens(ONE);
+        for (index, issuer) in ["https://id.example", "https://other.example"].into_iter().enumerate() {
+            let mut claims = serde_json::json!({ "iss": issuer });
+            if let Some(tenant) = tenants[index] {
+                claims["org"] = tenant.into();
+            }
+            let mut headers = HeaderMap::new();
+            let credential = format!("Bearer {}", token(SECRET, &claims));
+            headers.insert(http::header::AUTHORIZATION, HeaderValue::from_str(&credential).unwrap());
+            let head = Head { method: "GET", path: &path, authority: None, headers: &headers };
+            let admission = gate.decide(&head, [192, 0, 2, 7].into()).await.unwrap();
+            assert_eq!(admission.decision.is_allowed(), expected[index], "{issuer} {tenants:?}");
+        }
+    }
 }

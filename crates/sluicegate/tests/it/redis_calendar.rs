@@ -84,6 +84,7 @@ async fn clocks(connection: &MultiplexedConnection) -> Vec<Timestamp> {
     clocks
 }
 
+/// Row 39: where callers bring the time, whoever is ahead gets everything and the others starve.
 #[test]
 fn however_wrong_a_callers_clock_is_the_servers_decides_and_charges_once() {
     on_every_server(async |server| {

@@ -67,6 +67,19 @@ async fn all(crowd: Vec<JoinHandle<Answered>>) -> Vec<Reply> {
     join_all(crowd).await.into_iter().map(|answered| answered.unwrap().unwrap()).collect()
 }
 
+/// Row 51: reads, a write and an expiry as calls of their own are four round trips for every check.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decision_over_several_limits_is_one_call() {
+    let scene = Scene::start().await;
+    let quotas = [hourly(2), hourly(3), hourly(4)];
+    for expected in [true, true, false] {
+        let before = scene.server.script_calls();
+        let reply = scene.ask("alice", &quotas, 1, PATIENCE).await.unwrap().unwrap();
+        assert_eq!(reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed()), expected);
+        assert_eq!(scene.server.script_calls() - before, 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_at_one_key_is_decided_exactly_in_two_calls() {
     let scene = Scene::start().await;

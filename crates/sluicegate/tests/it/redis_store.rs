@@ -260,7 +260,10 @@ fn a_denial_and_a_question_write_nothing() {
     });
 }
 
-/// The expiry itself is compared with the core's by the parity tests; this is about the server's own clock.
+/// Rows 32 and 43: where a counter is written and then given its end, one that loses its caller in between stays for
+/// ever; where tokens and their time are two keys, one that goes alone is a full bucket. Here one key holds all of it and
+/// never lacks its end. The expiry itself is compared with the core's by the parity tests; this is about the server's own
+/// clock.
 #[test]
 fn values_expire_a_second_after_they_matter_by_the_servers_clock() {
     on_every_server(async |server| {
@@ -276,6 +279,8 @@ fn values_expire_a_second_after_they_matter_by_the_servers_clock() {
                 .query_async(&mut connection.clone())
                 .await
                 .unwrap();
+            let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection.clone()).await.unwrap();
+            assert_eq!(keys, 1, "{quotas:?}");
             let matters = match &quotas[0] {
                 Quota::TokenBucket(bucket) if bucket.credits() > 0 => Micros::from_secs(3_600),
                 _ => reply.verdicts[0].reset_after,

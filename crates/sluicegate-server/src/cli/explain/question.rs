@@ -32,7 +32,7 @@ pub(super) struct Selectors {
     #[arg(long, value_name = "T", requires = "identifier")]
     tenant: Option<String>,
     /// How much is asked for (default: the rule's own cost, usually 1)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = crate::cli::selectors::cost)]
     cost: Option<u32>,
     /// The tier of the identity
     #[arg(long, value_name = "X", requires = "identifier")]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::http::HeaderName;
 use axum::response::IntoResponse as _;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sluicegate::CheckError;
 use sluicegate::headers::HeaderOptions;
 use sluicegate::identify::address::TrustedProxies;
@@ -17,9 +17,9 @@ use super::*;
 use crate::app::AppOptions;
 use crate::http::health::Health;
 use crate::http::{Routers, Site};
-use crate::respond;
 use crate::secret::Secret;
 use crate::testing::{self, Reply, TOKEN, hourly};
+use crate::{problem, respond};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -131,14 +131,14 @@ fn assert_described(document: &Value, operation: &Value, reply: &Reply) {
     let media_type = reply.header("content-type").split(';').next().unwrap_or_default();
     let content = &response["content"][media_type];
     assert_eq!(content.is_null(), reply.body.is_empty(), "{media_type} is not described for {status}");
-    if media_type.ends_with("json") {
+    if media_type.ends_with("json") && !reply.body.is_empty() {
         assert_eq!(misfits(document, &content["schema"], &reply.json(), "body"), Vec::<String>::new());
     }
     for (name, header) in response["headers"].as_object().into_iter().flatten() {
         assert!(resolve(document, header)["description"].is_string(), "{name}");
         let is_absent = match name.as_str() {
             // There is none when waiting does not help.
-            "Retry-After" => reply.json().get("retryAfter").is_some_and(Value::is_null),
+            "Retry-After" => !reply.body.is_empty() && reply.json().get("retryAfter").is_some_and(Value::is_null),
             // There is none unless the configuration asks for it, and here it does not.
             "X-RateLimit-Degraded" => true,
             _ => false,
@@ -147,13 +147,34 @@ fn assert_described(document: &Value, operation: &Value, reply: &Reply) {
     }
 }
 
-#[test]
-fn every_route_is_described_and_nothing_else() {
+/// Every path of the listener, whoever brought it: a router shows them only where it is printed.
+fn served(site: &Site) -> Vec<String> {
+    let paths = |router: &Router| -> Vec<String> {
+        let printed = format!("{router:?}");
+        printed.split('"').filter(|text| text.starts_with('/')).map(str::to_owned).collect()
+    };
+    let mut served = paths(&site.router);
+    for of_fallback in paths(&problem::with_fallbacks(Router::new())) {
+        let place = served.iter().position(|path| *path == of_fallback).expect("the fallback");
+        served.swap_remove(place);
+    }
+    served
+}
+
+/// The services of gRPC are described by reflection, and the page's own parts are no interface.
+fn is_described_here(path: &str) -> bool {
+    let is_grpc = path[1..].split_once('/').is_some_and(|(service, _)| service.contains('.'));
+    !is_grpc && !path.starts_with("/docs/")
+}
+
+#[tokio::test]
+async fn every_route_is_described_and_nothing_else() {
     let document = document();
-    // The page's own parts are no interface.
-    let served: BTreeSet<&str> =
-        routes().into_iter().map(|(path, _)| path).filter(|path| !path.starts_with("/docs/")).collect();
-    let described: BTreeSet<&str> = operations(&document).into_iter().map(|(path, ..)| path).collect();
+    let served = served(&demo_api(None).await);
+    assert!(served.iter().any(|path| path.starts_with("/envoy.service.ratelimit.v3.RateLimitService/")));
+    let served: BTreeSet<String> = served.into_iter().filter(|path| is_described_here(path)).collect();
+    let described: BTreeSet<String> =
+        operations(&document).into_iter().map(|(path, ..)| path.to_owned()).collect();
     assert_eq!(served, described);
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
 }
@@ -163,14 +184,16 @@ async fn every_method_is_described_and_no_other_is_served() {
     let document = document();
     let router = demo_api(Some(TOKEN)).await;
     for (path, methods) in object(&document["paths"]) {
-        let methods = object(methods).keys().map(|method| match method.as_str() {
-            "get" => "GET,HEAD".to_owned(),
-            other => other.to_ascii_uppercase(),
-        });
-        let expected = methods.collect::<Vec<_>>().join(",");
+        let described: BTreeSet<String> =
+            object(methods).keys().map(|method| method.to_ascii_uppercase()).collect();
         let refused = testing::ask(&router, "DELETE", path, &[], "").await;
-        assert_eq!((refused.status, refused.header("allow")), (405, expected.as_str()), "{path}");
+        let served: BTreeSet<String> = refused.header("allow").split(',').map(str::to_owned).collect();
+        assert_eq!((refused.status, served), (405, described), "{path}");
     }
+    let operations = operations(&document);
+    let names: BTreeSet<&str> =
+        operations.iter().filter_map(|(.., operation)| operation["operationId"].as_str()).collect();
+    assert_eq!(names.len(), operations.len(), "two operations have one name");
 }
 
 #[tokio::test]
@@ -202,13 +225,23 @@ async fn every_example_is_answered_as_described() {
 /// Two answers that differ at most in their times; none and some are still told apart.
 #[track_caller]
 fn assert_alike(shown: &Value, real: &Value) {
+    fn names(fields: &[Value]) -> Value {
+        fields.iter().map(|field| field["key"].clone()).collect()
+    }
     fn without_times(value: &Value) -> Value {
         match value {
             Value::Object(members) => members
                 .iter()
                 .map(|(name, member)| {
-                    let is_time = ["resetAt", "retryAfter", "retryAfterMs"].contains(&name.as_str());
-                    let coarse = member.as_u64().filter(|_| is_time).map(|time| Value::from(time.min(1)));
+                    let coarse = match name.as_str() {
+                        "resetAt" | "retryAfter" | "retryAfterMs" => {
+                            member.as_u64().map(|time| time.min(1).into())
+                        }
+                        "durationUntilReset" => member.as_str().map(|time| (time != "0s").into()),
+                        // Header fields, most of which tell a time.
+                        "responseHeadersToAdd" => member.as_array().map(|fields| names(fields)),
+                        _ => None,
+                    };
                     (name.clone(), coarse.unwrap_or_else(|| without_times(member)))
                 })
                 .collect(),
@@ -243,12 +276,14 @@ async fn refusals_that_need_no_body_are_described() {
     let document = document();
     let (open, closed) = (demo_api(Some(TOKEN)).await, demo_api(None).await);
     for (path, method, operation) in with_body(&document) {
-        let needs_token = operation["security"].is_array();
+        let needs_token = operation["security"].as_array().is_some_and(|ways| !ways.contains(&json!({})));
+        // Envoy's service is asked by whoever has JSON, whatever he calls it.
+        let of_text = if operation["responses"]["415"].is_null() { 400 } else { 415 };
         let bearer = format!("Bearer {TOKEN}");
         let authorized = ("authorization", bearer.as_str());
         let text = ("content-type", "text/plain");
         let large = ("content-length", "2000000");
-        for (headers, expected) in [(&[authorized, text][..], 415), (&[authorized, JSON, large], 413)] {
+        for (headers, expected) in [(&[authorized, text][..], of_text), (&[authorized, JSON, large], 413)] {
             let reply = testing::ask(&open, &method, path, headers, "x").await;
             assert_eq!(reply.status, expected, "{path}");
             assert_described(&document, operation, &reply);
@@ -257,6 +292,28 @@ async fn refusals_that_need_no_body_are_described() {
             let reply = testing::ask(router, &method, path, &[], "").await;
             assert_eq!(reply.status == expected, needs_token, "{path} {reply:?}");
             assert_described(&document, operation, &reply);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refund_as_json_without_the_token_is_described() {
+    let document = document();
+    let operation = &document["paths"]["/json"]["post"];
+    let refund = &operation["requestBody"]["content"]["application/json"]["examples"]["refund"]["value"];
+    let reply = testing::ask(&demo_api(Some(TOKEN)).await, "POST", "/json", &[JSON], refund.to_string()).await;
+    assert_eq!(reply.status, 403);
+    assert_shown(&document, operation, "no-token", &reply);
+}
+
+#[tokio::test]
+async fn what_is_asked_for_without_its_body_is_described() {
+    let (document, router) = (document(), demo_api(None).await);
+    for path in ["/openapi.json", "/docs"] {
+        for method in ["get", "head"] {
+            let reply = testing::ask(&router, &method.to_ascii_uppercase(), path, &[], "").await;
+            assert_eq!((reply.status, reply.body.is_empty()), (200, method == "head"), "{path}");
+            assert_described(&document, &document["paths"][path][method], &reply);
         }
     }
 }

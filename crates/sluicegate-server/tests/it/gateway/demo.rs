@@ -90,6 +90,7 @@ fn the_first_answer_has_exactly_the_promised_headers() {
     assert_eq!(answer.header("x-ratelimit-degraded"), None);
 }
 
+/// Row 58: where any key is somebody, a new one with every request is a full bucket each time.
 #[test]
 fn a_key_that_does_not_exist_is_401_and_takes_from_nobody() {
     let server = Server::start(&[]);

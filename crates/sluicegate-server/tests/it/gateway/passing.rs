@@ -196,6 +196,7 @@ fn nobody_may_keep_what_the_gateway_itself_answers() {
     }
 }
 
+/// Row 63: and what is exempt passes all the same.
 #[test]
 fn a_denied_request_does_not_reach_the_upstream() {
     let upstream = Upstream::echo("");

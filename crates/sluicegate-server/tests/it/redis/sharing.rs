@@ -15,6 +15,7 @@ const CAPACITY: usize = 11;
 /// How long a server counts that is not heard of any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 
+/// Row 66: K instances with the whole limit each admit K times as much without their store.
 #[test]
 fn two_servers_share_limits_and_their_shares_without_redis() {
     let redis = RedisServer::start();

@@ -121,6 +121,7 @@ fn without_the_store_commands_are_errors_in_time_and_the_connection_goes_on() {
     assert!(ended.lines.iter().any(|line| line.contains(told)), "{:#?}", ended.lines);
 }
 
+/// Row 42: where a bucket is two keys, they are in two slots, and a cluster refuses every decision.
 #[test]
 fn two_servers_on_a_cluster_admit_together_what_the_limit_says() {
     const KEYS: usize = 60;

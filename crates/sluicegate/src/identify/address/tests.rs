@@ -32,6 +32,7 @@ fn client_by(header: TrustedHeader, peer: &str, lines: &[(&'static str, &str)]) 
     client_address(address(peer), &fields(lines), &proxies().header(header)).to_string()
 }
 
+/// Row 60: behind a balancer everybody has its address, or the one that he makes up.
 #[test]
 fn a_peer_that_is_not_trusted_is_the_client_whatever_it_says() {
     for line in [("x-forwarded-for", "1.2.3.4"), ("forwarded", "for=1.2.3.4"), ("x-real-ip", "1.2.3.4")] {

@@ -3,13 +3,15 @@
 use super::problem::{Place, Wrong};
 use super::reader::Reader;
 use super::section::Section;
+use super::value;
 use super::window::{self, Window};
-use super::{all, value};
 use crate::rules::{LIMITS_PER_RULE_MAX, Limits};
 use sluicegate_core::algorithm::Algorithm as _;
 use sluicegate_core::algorithm::token_bucket::CREDIT_TTL_DEFAULT;
 use sluicegate_core::quota::UNITS_MAX;
-use sluicegate_core::{Align, FixedWindow, Quota, QuotaError, SlidingCounter, SlidingWindow, TokenBucket};
+use sluicegate_core::{
+    Align, FixedWindow, Micros, Quota, QuotaError, Rate, SlidingCounter, SlidingWindow, TokenBucket,
+};
 use std::collections::HashMap;
 
 /// The word for no limits at all.
@@ -37,60 +39,88 @@ pub const FIXED_WINDOW_KEYS: &[&str] = &["algorithm", "name", "limit", "window",
 /// Where the windows of a fixed window may start.
 pub const ALIGNS: &[(&str, Align)] = &[("epoch", Align::Epoch), ("key", Align::Key)];
 
+const SECOND: Micros = Micros::from_secs(1);
+
 /// How the limits of one algorithm are read.
 #[derive(Clone, Copy)]
 struct Form {
     keys: &'static [&'static str],
     read: fn(&Section<'_>) -> Option<Quota>,
+    /// What stands for a limit whose numbers cannot be read: the algorithm alone may not go with the rest of the rule.
+    plain: fn() -> Result<Quota, QuotaError>,
 }
 
 const FORMS: &[(&str, Form)] = &[
-    (TokenBucket::NAME, Form { keys: TOKEN_BUCKET_KEYS, read: token_bucket }),
-    (SlidingWindow::NAME, Form { keys: SLIDING_KEYS, read: sliding_window }),
-    (SlidingCounter::NAME, Form { keys: SLIDING_KEYS, read: sliding_counter }),
-    (FixedWindow::NAME, Form { keys: FIXED_WINDOW_KEYS, read: fixed_window }),
+    (TokenBucket::NAME, Form { keys: TOKEN_BUCKET_KEYS, read: token_bucket, plain: || plain_bucket(0) }),
+    (
+        SlidingWindow::NAME,
+        Form { keys: SLIDING_KEYS, read: sliding_window, plain: || Ok(SlidingWindow::new(1, SECOND)?.into()) },
+    ),
+    (
+        SlidingCounter::NAME,
+        Form { keys: SLIDING_KEYS, read: sliding_counter, plain: || Ok(SlidingCounter::new(1, SECOND)?.into()) },
+    ),
+    (
+        FixedWindow::NAME,
+        Form {
+            keys: FIXED_WINDOW_KEYS,
+            read: fixed_window,
+            plain: || Ok(FixedWindow::new(1, SECOND, Align::Epoch)?.into()),
+        },
+    ),
 ];
 
-/// The limits of the rule called `rule`.
-pub(super) fn read_limits(reader: &Reader<'_>, rule: &str) -> Option<Limits> {
+/// The limits of the rule called `rule`; without those that cannot be read.
+pub(super) fn read_limits(reader: &Reader<'_>, rule: &str) -> Limits {
     if reader.is_word(UNLIMITED) {
-        return Some(Limits::Unlimited);
+        return Limits::Unlimited;
     }
     let remedy = format!("write a list of 1 to {LIMITS_PER_RULE_MAX} limits, or the word {UNLIMITED}");
-    let items = reader.list(&remedy)?;
+    let Some(items) = reader.list(&remedy) else { return Limits::Unlimited };
     if !(1..=LIMITS_PER_RULE_MAX).contains(&items.len()) {
-        return reader.refuse(Wrong::new(format!("a list of {} limits", items.len()), remedy));
+        reader.report(Wrong::new(format!("a list of {} limits", items.len()), remedy));
+        return Limits::Unlimited;
     }
-    let limits = Limits::all(rule, all(items.iter().map(read_limit))?);
-    check_labels(&items, &limits);
-    Some(limits)
+    let mut labels = Labels::default();
+    let read = items.iter().enumerate().filter_map(|(index, item)| {
+        let section = item.open_section()?;
+        let label = labels.read(&section, Limits::label(rule, index));
+        Some((Some(label), read_quota(&section)?))
+    });
+    Limits::all(rule, read)
 }
 
-/// Two limits of one list must not have one name: clients could not tell them apart.
-fn check_labels(items: &[Reader<'_>], limits: &Limits) {
-    let Limits::All { labels, .. } = limits else { return };
-    let mut first: HashMap<&str, Place> = HashMap::new();
-    for (item, label) in items.iter().zip(labels) {
-        if let Some(place) = first.get(&**label) {
+/// The names of the limits of one list, with the place of each: clients could not tell two of one name apart.
+#[derive(Default)]
+struct Labels(HashMap<Box<str>, Place>);
+
+impl Labels {
+    /// The limit's own name, or else `default`.
+    fn read(&mut self, section: &Section<'_>, default: Box<str>) -> Box<str> {
+        let name = section.optional("name", None, |name| name.text_as(value::label).map(Some));
+        let Some(name) = name else { return default };
+        let (label, item) = (name.unwrap_or(default), section.reader());
+        if let Some(place) = self.0.get(&label) {
             let message = format!("has the same name in header fields as the limit at {place}");
             item.report(Wrong::new(message, "give one of the two another `name`"));
         } else {
-            first.insert(label, item.place());
+            self.0.insert(label.clone(), item.place());
         }
+        label
     }
 }
 
-fn read_limit(reader: &Reader<'_>) -> Option<(Option<Box<str>>, Quota)> {
-    let section = reader.open_section()?;
-    let name = section.optional("name", None, |name| name.text_as(value::label).map(Some));
+fn read_quota(section: &Section<'_>) -> Option<Quota> {
     let remedy = format!("say which: {}", Quota::ALGORITHMS.join(", "));
     let form = section.required("algorithm", &remedy).and_then(|algorithm| algorithm.choice(FORMS));
     section.only(form.map_or(LIMIT_KEYS, |form| form.keys));
-    let quota = match form {
-        Some(form) => (form.read)(&section),
-        None => read_in_vain(&section),
-    };
-    Some((name?, quota?))
+    match form {
+        Some(form) => (form.read)(section).or_else(|| {
+            section.reader().give_up();
+            (form.plain)().ok()
+        }),
+        None => read_in_vain(section),
+    }
 }
 
 /// Without an algorithm there is no limit, but what is wrong with the values is wrong under any.
@@ -116,7 +146,19 @@ fn token_bucket(section: &Section<'_>) -> Option<Quota> {
         .and_then(Reader::rate);
     let credits = section.optional("credits", 0, |credits| credits.integer(0..=UNITS_MAX));
     let credit_ttl = section.optional("credit_ttl", CREDIT_TTL_DEFAULT, Reader::duration);
-    built(section, TokenBucket::with_credits(capacity?, refill?, credits?, credit_ttl?))
+    if let (Some(capacity), Some(refill), Some(credits), Some(credit_ttl)) =
+        (capacity, refill, credits, credit_ttl)
+    {
+        return built(section, TokenBucket::with_credits(capacity, refill, credits, credit_ttl));
+    }
+    section.reader().give_up();
+    plain_bucket(credits.unwrap_or_default().min(1)).ok()
+}
+
+/// A bucket so large and so slow that every lease goes with it, unless there are credits.
+fn plain_bucket(credits: u64) -> Result<Quota, QuotaError> {
+    let refill = Rate::new(1, Micros::from_secs(3_600))?;
+    TokenBucket::with_credits(1_000, refill, credits, CREDIT_TTL_DEFAULT).map(Quota::from)
 }
 
 fn sliding_window(section: &Section<'_>) -> Option<Quota> {

@@ -165,6 +165,11 @@ impl Wrong {
     pub fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { message: message.into(), remedy: remedy.into() }
     }
+
+    /// What is said where a reader has found something wrong and not said what.
+    pub(super) fn unexplained() -> Self {
+        Self::new("cannot be read", "report this as a bug, with the file")
+    }
 }
 
 /// `text` in one line of at most [`VALUE_CHARS_MAX`] characters of it: bare if it may stand so, else in

@@ -64,8 +64,7 @@ impl<'e> Document<'e> {
             Some(value) if self.report.is_empty() => Ok(value),
             _ => {
                 if self.report.is_empty() {
-                    let wrong = Wrong::new("cannot be read", "report this as a bug, with the file");
-                    self.report.add_at(Place::START, wrong, None);
+                    self.report.add_at(Place::START, Wrong::unexplained(), None);
                 }
                 Err(self.report.into_problems(self.file))
             }
@@ -97,6 +96,19 @@ impl<'d> Reader<'d> {
     /// This value under the path of its key `key`, which is not there.
     pub(super) fn without(&self, key: &str) -> Self {
         Self { path: joined(&self.path, key), ..self.clone() }
+    }
+
+    /// True if a problem with the document was reported so far, be it here or elsewhere.
+    pub(super) fn has_problems(&self) -> bool {
+        !self.document.report.is_empty()
+    }
+
+    /// Something else will stand in for this value, of which nothing came. Whoever found that has said why; if not, the
+    /// document is refused all the same, for nobody may be let in by what merely fills a gap.
+    pub(super) fn give_up(&self) {
+        if !self.has_problems() {
+            self.report(Wrong::unexplained());
+        }
     }
 
     /// Reports a problem with this value.
@@ -190,7 +202,13 @@ impl<'d> Reader<'d> {
     }
 
     /// What `parse` makes of the text.
-    pub fn text_as<T>(&self, parse: impl FnOnce(&str) -> Result<T, Wrong>) -> Option<T> {
+    pub fn text_as<T>(&self, mut parse: impl FnMut(&str) -> Result<T, Wrong>) -> Option<T> {
+        // Quotes only help what is right within them.
+        if let Some(scalar) = self.scalar().filter(|scalar| scalar.meaning() != Meaning::Text)
+            && let Err(wrong) = parse(&scalar.text)
+        {
+            return self.refuse(wrong);
+        }
         self.checked(parse(&self.text()?))
     }
 

@@ -1,19 +1,19 @@
 //! One rule as it stands in a file.
 
 use super::descriptor::read_descriptor;
+use super::earlier::Earlier;
 use super::lease::{check_lease, read_lease};
 use super::limit::read_limits;
-use super::problem::{Place, Wrong};
+use super::problem::Wrong;
 use super::reader::Reader;
 use super::section::Section;
-use super::suggest::with_closest;
+use super::tier::{Tiers, check_algorithms};
 use super::{Names, all, value};
 use crate::identity::Stage;
 use crate::rules::pattern::Pattern;
 use crate::rules::{DEADLINE_DEFAULT, Limits, Mode, NamedPattern, OnStoreFailure, Override, Per, Rule, Selector};
 use crate::store::KeySpace;
-use sluicegate_core::Cost;
-use std::collections::HashMap;
+use sluicegate_core::{Cost, Timestamp};
 
 /// The keys of a rule.
 pub const RULE_KEYS: &[&str] = &[
@@ -53,42 +53,50 @@ pub const POLICIES: &[(&str, OnStoreFailure)] = &[
 pub const PARTS: &[(&str, Per)] =
     &[("identifier", Per::IDENTIFIER), ("tenant", Per::TENANT), ("ip", Per::ADDRESS), ("global", Per::GLOBAL)];
 
-/// Reads a rule. Its name must not be among `names` yet; its tiers must be among `tiers`, where those are
-/// known.
-pub(super) fn read_rule(reader: &Reader<'_>, names: &mut Names, tiers: Option<&[Box<str>]>) -> Option<Rule> {
-    let section = reader.section(RULE_KEYS)?;
-    let name = section
-        .required("name", "give the rule a name of its own, for example name: payments")
-        .and_then(|name| names.read(name));
+/// Reads a rule. Its name must not be among `names` yet; its tiers must be among `known`.
+///
+/// What cannot be read is replaced by what goes with everything, so that the rest is held against the rest: one mistake
+/// hides no other. Nothing comes of such a rule, because its document has a problem. Without a name there is no rule.
+pub(super) fn read_rule(reader: &Reader<'_>, names: &mut Names, known: &Tiers) -> Option<Rule> {
+    let Some(section) = reader.section(RULE_KEYS) else {
+        names.miss_one();
+        return None;
+    };
+    let remedy = "give the rule a name of its own, for example name: payments";
+    let name = names.read(section.required("name", remedy));
     // Limits are named after their rule; one without a name is refused anyway.
     let rule = name.as_deref().unwrap_or_default();
     let remedy = "list the limits, for example [{ algorithm: token_bucket, capacity: 100, refill: 100/60s }]";
-    let limits = section.required("limits", remedy).and_then(|limits| read_limits(limits, rule));
+    let limits = section.required("limits", remedy).map(|limits| read_limits(limits, rule));
     let selector = section.optional("match", Selector::default(), read_selector);
     let per = section.optional("per", Per::IDENTIFIER, read_per);
-    let tiers = section.optional("tiers", Vec::new(), |each| read_tiers(each, rule, tiers));
+    let tiers = section.optional("tiers", Vec::new(), |each| read_tiers(each, rule, known));
     let overrides = section.optional("overrides", Vec::new(), |each| read_overrides(each, rule));
     let mode = section.optional("mode", Mode::default(), |mode| mode.choice(MODES));
     let policy = section.optional("on_store_failure", OnStoreFailure::default(), |policy| policy.choice(POLICIES));
     let deadline = section.optional("deadline", DEADLINE_DEFAULT, Reader::deadline);
     let cost = section.optional("cost", Cost::ONE, read_cost);
     let lease = section.optional("lease", None, |lease| read_lease(lease).map(Some));
+    let has_tiers = tiers.is_some();
     let rule = Rule {
-        space: KeySpace::new(name.as_deref()?),
-        selector: selector?,
-        per: per?,
-        limits: limits?,
-        tiers: tiers?,
-        overrides: overrides?,
-        mode: mode?,
-        on_store_failure: policy?,
-        deadline: deadline?,
-        cost: cost?,
-        lease: lease?,
+        space: KeySpace::new(rule),
+        selector: selector.unwrap_or_default(),
+        per: per.unwrap_or(Per::GLOBAL),
+        limits: limits.unwrap_or(Limits::Unlimited),
+        tiers: tiers.unwrap_or_default(),
+        overrides: overrides.unwrap_or_default(),
+        mode: mode.unwrap_or_default(),
+        on_store_failure: policy.unwrap_or_default(),
+        deadline: deadline.unwrap_or(DEADLINE_DEFAULT),
+        cost: cost.unwrap_or(Cost::ONE),
+        lease: lease.flatten(),
     };
-    check_stage(&section, &rule)?;
-    check_lease(&section, &rule)?;
-    Some(rule)
+    check_stage(&section, &rule);
+    check_lease(&section, &rule);
+    if has_tiers {
+        check_algorithms(&section, &rule, known);
+    }
+    name.map(|_| rule)
 }
 
 fn read_cost(reader: &Reader<'_>) -> Option<Cost> {
@@ -108,15 +116,15 @@ fn read_selector(reader: &Reader<'_>) -> Option<Selector> {
     let claims = section.optional("claim", Vec::new(), |each| read_values(each, value::claim_name));
     let descriptor = section.optional("descriptor", Vec::new(), read_descriptor);
     Some(Selector {
-        tenant: tenant?,
-        resource: resource?,
-        path: path?,
-        methods: methods?,
-        host: host?,
-        headers: headers?,
-        claims: claims?,
-        stage: stage?,
-        descriptor: descriptor?,
+        tenant: tenant.flatten(),
+        resource: resource.flatten(),
+        path: path.flatten(),
+        methods: methods.unwrap_or_default(),
+        host: host.flatten(),
+        headers: headers.unwrap_or_default(),
+        claims: claims.unwrap_or_default(),
+        stage: stage.unwrap_or(Stage::Request),
+        descriptor: descriptor.unwrap_or_default(),
         only_by_place: false,
     })
 }
@@ -158,20 +166,18 @@ fn read_methods(reader: &Reader<'_>) -> Option<Vec<Box<str>>> {
 }
 
 /// Who sends an unverified credential is not known, so a rule for it cannot count by that.
-fn check_stage(section: &Section<'_>, rule: &Rule) -> Option<()> {
-    let is_known = !rule.per.identifier && !rule.per.tenant && rule.selector.tenant.is_none();
+fn check_stage(section: &Section<'_>, rule: &Rule) {
     if rule.selector.stage == Stage::Request {
-        return Some(());
+        return;
     }
     if !rule.selector.claims.is_empty() {
         let remedy = "remove the claims, or the credential: before it is verified a token claims nothing";
-        return section.reader().refuse(Wrong::new("matches unverified credentials by claims", remedy));
+        section.reader().report(Wrong::new("matches unverified credentials by claims", remedy));
     }
-    if is_known {
-        return Some(());
+    if rule.per.identifier || rule.per.tenant || rule.selector.tenant.is_some() {
+        let remedy = "write per: ip or per: global, and no tenant";
+        section.reader().report(Wrong::new("counts unverified credentials by who sends them", remedy));
     }
-    let remedy = "write per: ip or per: global, and no tenant";
-    section.reader().refuse(Wrong::new("counts unverified credentials by who sends them", remedy))
 }
 
 fn optional_pattern(section: &Section<'_>, key: &str) -> Option<Option<Pattern>> {
@@ -194,88 +200,52 @@ fn read_per(reader: &Reader<'_>) -> Option<Per> {
     Some(parts.into_iter().fold(Per::GLOBAL, Per::and))
 }
 
-fn read_tiers(reader: &Reader<'_>, rule: &str, known: Option<&[Box<str>]>) -> Option<Vec<(Box<str>, Limits)>> {
-    all(reader.pairs()?.into_iter().map(|pair| {
-        let limits = read_limits(&pair.value, rule);
-        if let Some(known) = known
-            && !known.iter().any(|tier| **tier == *pair.name)
-        {
-            pair.key.report_lazily(None, || unknown_tier(pair.name, known));
-            return None;
+fn read_tiers(reader: &Reader<'_>, rule: &str, known: &Tiers) -> Option<Vec<(Box<str>, Limits)>> {
+    let read = reader.pairs()?.into_iter().map(|pair| {
+        if known.lack(pair.name) {
+            pair.key.report_lazily(None, || known.unknown(pair.name));
         }
-        Some((pair.name.into(), limits?))
-    }))
-}
-
-fn unknown_tier(name: &str, known: &[Box<str>]) -> Wrong {
-    let known: Vec<&str> = known.iter().map(|tier| &**tier).collect();
-    let listed = match known.as_slice() {
-        [] => "the file has no top-level `tiers` yet".to_owned(),
-        known => format!("listed are: {}", known.join(", ")),
-    };
-    let remedy = format!("list it in the top-level `tiers`, or correct it; {listed}");
-    Wrong::new("unknown tier", with_closest(name, &known, &remedy))
+        (pair.name.into(), read_limits(&pair.value, rule))
+    });
+    Some(read.collect())
 }
 
 fn read_overrides(reader: &Reader<'_>, rule: &str) -> Option<Vec<Override>> {
     let items = reader.list("write a list of overrides, each with `identifier` and `limits`")?;
     let mut earlier = Earlier::default();
-    all(items.iter().map(|item| read_override(item, rule, &mut earlier)))
-}
-
-fn read_override(reader: &Reader<'_>, rule: &str, earlier: &mut Earlier) -> Option<Override> {
-    override_of(&reader.section(OVERRIDE_KEYS)?, rule, earlier)
+    let read = items.iter().map(|item| {
+        let section = item.section(OVERRIDE_KEYS);
+        let each = section.as_ref().map_or_else(nobodys, |section| read_override_apart(section, rule));
+        if let Some(taken) = earlier.add(&each)
+            && let Some(identifier) = section.and_then(|section| section.get("identifier").cloned())
+        {
+            identifier.report(taken.wrong(&format!("the override at {}", items[taken.by()].place())));
+        }
+        each
+    });
+    Some(read.collect())
 }
 
 /// Reads an override that stands apart from the rule called `rule`. Whoever opens the section names
-/// [`OVERRIDE_KEYS`] and what else belongs to it.
+/// [`OVERRIDE_KEYS`] and what else belongs to it. One that cannot be read is nobody's.
 #[must_use]
-pub fn read_override_apart(section: &Section<'_>, rule: &str) -> Option<Override> {
-    override_of(section, rule, &mut Earlier::default())
-}
-
-fn override_of(section: &Section<'_>, rule: &str, earlier: &mut Earlier) -> Option<Override> {
+pub fn read_override_apart(section: &Section<'_>, rule: &str) -> Override {
     let until = section.optional("until", None, |until| until.text_as(value::instant).map(Some));
-    // Whose time is over leaves everything to those that follow.
-    let is_for_ever = section.get("until").is_none();
     let identifier = section
         .required("identifier", "say whose limits these are, for example identifier: \"vip-*\"")
-        .and_then(|identifier| earlier.read(identifier, is_for_ever));
-    let limits = section
-        .required("limits", "list the limits, or write unlimited")
-        .and_then(|limits| read_limits(limits, rule));
-    Some(Override { identifier: identifier?, limits: limits?, until: until? })
-}
-
-/// The overrides before this one: some of them leave nothing to those that follow.
-#[derive(Default)]
-struct Earlier {
-    identifiers: HashMap<String, Place>,
-    /// The first pattern that matches every identifier.
-    catch_all: Option<Place>,
-}
-
-impl Earlier {
-    /// Reads the identifier of an override that can apply, and may do so for ever.
-    fn read(&mut self, reader: &Reader<'_>, is_for_ever: bool) -> Option<Pattern> {
-        let pattern = reader.text_as(value::pattern)?;
-        let text = pattern.text();
-        if let Some(place) = self.identifiers.get(&text) {
-            let message = format!("never applies: the override at {place} is for the same identifier");
-            return reader.refuse(Wrong::new(message, "keep one of the two"));
+        .and_then(|identifier| identifier.text_as(value::pattern));
+    let limits = section.required("limits", "list the limits, or write unlimited");
+    let limits = limits.map_or(Limits::Unlimited, |limits| read_limits(limits, rule));
+    match identifier.zip(until) {
+        Some((identifier, until)) => Override { identifier, limits, until },
+        None => {
+            section.reader().give_up();
+            Override { limits, ..nobodys() }
         }
-        // Exact identifiers come before patterns, wherever they stand.
-        if let Some(place) = self.catch_all.filter(|_| !pattern.is_exact()) {
-            let message = format!("never applies: the override at {place} takes every identifier");
-            return reader.refuse(Wrong::new(message, "move it up: the first pattern that matches applies"));
-        }
-        if !is_for_ever {
-            return Some(pattern);
-        }
-        if text.bytes().all(|byte| byte == b'*') {
-            self.catch_all = Some(reader.place());
-        }
-        self.identifiers.insert(text, reader.place());
-        Some(pattern)
     }
+}
+
+/// An override that is for nobody and has ended: it takes nothing from others, nor they from it.
+fn nobodys() -> Override {
+    Override { identifier: Pattern::new(""), limits: Limits::Unlimited, until: Some(Timestamp::from_micros(0)) }
 }

@@ -71,6 +71,11 @@ impl<'d> Section<'d> {
 
     /// What `read` makes of the value of `key`, or `default` if it is not there.
     pub fn optional<T>(&self, key: &str, default: T, read: impl FnOnce(&Reader<'d>) -> Option<T>) -> Option<T> {
-        self.get(key).map_or(Some(default), read)
+        let Some(reader) = self.get(key) else { return Some(default) };
+        let value = read(reader);
+        if value.is_none() {
+            reader.give_up();
+        }
+        value
     }
 }

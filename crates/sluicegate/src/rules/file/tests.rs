@@ -22,6 +22,17 @@ fn problems(text: impl AsRef<[u8]>) -> String {
     }
 }
 
+#[test]
+fn what_stands_in_for_a_value_never_comes_into_force_even_if_nobody_said_what_is_wrong() {
+    let environment = environment();
+    let document = Document::parse("mode: x\n", "t.yaml", &environment);
+    let section = document.root().and_then(|root| root.section(&["mode"])).unwrap();
+    let stood_in = section.optional("mode", 1, |_| None).unwrap_or(2);
+    drop(section);
+    let problems = document.finish(Some(stood_in)).unwrap_err().to_string();
+    assert_eq!(problems, "t.yaml:1:7: mode: cannot be read (value x): report this as a bug, with the file");
+}
+
 /// `problems.txt` holds pairs of a text and all that is wrong with it, word for word: `%%`, the text, `=>`,
 /// one line per problem.
 #[test]

@@ -2,7 +2,9 @@
 
 use super::problem::Wrong;
 use super::reader::Reader;
-use super::{Names, TIERS_MAX, all};
+use super::section::Section;
+use super::suggest::with_closest;
+use super::{Names, TIERS_MAX};
 use crate::rules::{Limits, Rule};
 use sluicegate_core::algorithm::Algorithm as _;
 use sluicegate_core::{FixedWindow, Quota, SlidingCounter, SlidingWindow, TokenBucket};
@@ -25,25 +27,56 @@ pub(super) struct Tier {
     algorithms: Option<Vec<&'static str>>,
 }
 
-/// Reads the list of all tiers.
-pub(super) fn read_tiers(reader: &Reader<'_>) -> Option<Vec<Tier>> {
-    let items = reader.list("write a list of names, for example [free, pro]")?;
-    if items.len() > TIERS_MAX {
-        return reader.refuse(Wrong::new(format!("{} tiers", items.len()), format!("use at most {TIERS_MAX}")));
+/// The tiers that a file lists.
+#[derive(Debug, Default)]
+pub(super) struct Tiers {
+    /// Those that can be read, in order.
+    pub(super) list: Vec<Tier>,
+    names: Names,
+}
+
+impl Tiers {
+    /// Reads the list of all tiers.
+    pub(super) fn read(reader: &Reader<'_>) -> Self {
+        let mut tiers = Self::default();
+        let Some(items) = reader.list("write a list of names, for example [free, pro]") else {
+            tiers.names.miss_one();
+            return tiers;
+        };
+        if items.len() > TIERS_MAX {
+            reader.report(Wrong::new(format!("{} tiers", items.len()), format!("use at most {TIERS_MAX}")));
+            tiers.names.miss_one();
+            return tiers;
+        }
+        tiers.list = items.iter().filter_map(|item| read_tier(item, &mut tiers.names)).collect();
+        tiers
     }
-    let mut names = Names::default();
-    all(items.iter().map(|item| read_tier(item, &mut names)))
+
+    /// True if the file lists no tier of this name, not even in a way that cannot be read.
+    pub(super) fn lack(&self, name: &str) -> bool {
+        self.names.lack(name)
+    }
+
+    /// What is wrong with naming a tier that the file does not list.
+    pub(super) fn unknown(&self, name: &str) -> Wrong {
+        let known: Vec<&str> = self.list.iter().map(|tier| &*tier.name).collect();
+        let listed = match known.as_slice() {
+            [] => "the file has no top-level `tiers` yet".to_owned(),
+            known => format!("listed are: {}", known.join(", ")),
+        };
+        let remedy = format!("list it in the top-level `tiers`, or correct it; {listed}");
+        Wrong::new("unknown tier", with_closest(name, &known, &remedy))
+    }
 }
 
 fn read_tier(reader: &Reader<'_>, names: &mut Names) -> Option<Tier> {
     if !reader.is_mapping() {
-        return Some(Tier { name: names.read(reader)?, algorithms: None });
+        return Some(Tier { name: names.read(Some(reader))?, algorithms: None });
     }
     let section = reader.section(TIER_KEYS)?;
-    let name =
-        section.required("name", "say which tier, for example name: free").and_then(|name| names.read(name));
+    let name = names.read(section.required("name", "say which tier, for example name: free"));
     let algorithms = section.optional("algorithms", None, |each| read_algorithms(each).map(Some));
-    Some(Tier { name: name?, algorithms: algorithms? })
+    Some(Tier { name: name?, algorithms: algorithms.flatten() })
 }
 
 fn read_algorithms(reader: &Reader<'_>) -> Option<Vec<&'static str>> {
@@ -55,33 +88,28 @@ fn read_algorithms(reader: &Reader<'_>) -> Option<Vec<&'static str>> {
     Some(algorithms)
 }
 
-/// Checks that the rule, which `reader` has read, gives every tier what it may use: by the limits of the tier, or else by its
-/// own.
-pub(super) fn check_algorithms(reader: &Reader<'_>, rule: &Rule, tiers: &[Tier]) -> Option<()> {
-    let mut is_good = Some(());
-    for Tier { name, algorithms } in tiers {
+/// Reports what the rule gives to tiers that they may not use: by the limits of the tier, or else by its own.
+pub(super) fn check_algorithms(section: &Section<'_>, rule: &Rule, tiers: &Tiers) {
+    // A tier that nobody knows may be one of those that seem to have no limits of their own.
+    let are_known = rule.tiers.iter().all(|(name, _)| tiers.list.iter().any(|tier| tier.name == *name));
+    for Tier { name, algorithms } in &tiers.list {
         let Some(algorithms) = algorithms else { continue };
         let given = rule.tiers.iter().find(|(tier, _)| tier == name);
+        if given.is_none() && !are_known {
+            continue;
+        }
         let limits = given.map_or(&rule.limits, |(_, limits)| limits);
         if let Some(other) = first_other(limits, algorithms) {
             let message =
                 format!("gives the tier {name} a {other}, and {name} may use only {}", algorithms.join(", "));
             let remedy =
                 "give the tier limits of its own in the rule's `tiers`, or list the algorithm with the tier";
-            place(reader, given.is_some()).refuse::<()>(Wrong::new(message, remedy));
-            is_good = None;
+            let key = if given.is_some() { "tiers" } else { "limits" };
+            section.get(key).unwrap_or(section.reader()).report(Wrong::new(message, remedy));
         }
     }
-    is_good
 }
 
 fn first_other<'l>(limits: &'l Limits, algorithms: &[&str]) -> Option<&'l str> {
     limits.quotas().iter().map(Quota::algorithm).find(|algorithm| !algorithms.contains(algorithm))
-}
-
-/// Where the limits stand that are at fault.
-fn place<'d>(rule: &Reader<'d>, is_of_tier: bool) -> Reader<'d> {
-    let key = if is_of_tier { "tiers" } else { "limits" };
-    let section = rule.open_section();
-    section.and_then(|section| section.get(key).cloned()).unwrap_or_else(|| rule.clone())
 }

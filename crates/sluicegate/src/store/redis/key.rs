@@ -314,8 +314,9 @@ mod tests {
         assert_eq!(seed(b"sg:1:{default:alice}:api"), 0x6AFF_62AE_1E2A_FBA7);
     }
 
+    /// Row 57: with the tenant as the tag, a whole tenant is on one shard.
     #[test]
-    fn all_rules_of_a_subject_share_its_tag() {
+    fn all_rules_of_a_subject_share_its_tag_and_no_other_subject_does() {
         let tag = |key: &str| key[..=key.find('}').unwrap()].to_owned();
         for encoder in encoders() {
             let long = "n".repeat(1_024);
@@ -324,6 +325,7 @@ mod tests {
                 let [one, two] = keys.map(|parts| encoded(&encoder, &parts));
                 assert_ne!(one, two);
                 assert_eq!(tag(&one), tag(&two));
+                assert_ne!(tag(&one), tag(&encoded(&encoder, &named("t", "bob", "one"))));
             }
         }
     }

@@ -93,6 +93,7 @@ mod tests {
         assert!(redis::cmd("EXISTS").arg("key").query::<bool>(&mut connection).unwrap());
     }
 
+    /// Row 39: where callers bring the time, whoever is ahead gets everything and the others starve.
     #[test]
     fn nobody_tells_the_script_the_time() {
         let (_server, mut connection) = server();

@@ -11,6 +11,8 @@ use std::time::Duration;
 /// How many slots move.
 const MOVED: usize = 1_000;
 
+/// Rows 46 and 47: "no single point of failure if clustered", but a key lives on one shard. The shard that dies is answered
+/// for by the policies, loses a bounded part, and the others go on.
 #[test]
 fn primaries_that_die_change_and_pass_slots_on_leave_the_limits_whole() {
     run(async {

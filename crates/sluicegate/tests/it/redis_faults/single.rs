@@ -131,6 +131,8 @@ const REPLIES: &[Fault] = &[
         .or(ErrorClass::Connection),
 ];
 
+/// Row 46: "99.9 % accurate" counts no failover and no loss. Here what a store that lost its states can have let pass has a
+/// bound, and the record is held to it.
 #[test]
 fn a_server_that_dies_or_stands_still_is_replaced_by_the_policies_and_charges_nothing_later() {
     run(withstand(PROCESS));

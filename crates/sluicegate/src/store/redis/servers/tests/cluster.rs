@@ -91,6 +91,7 @@ async fn slot_that_moved_unseen(cluster: &RedisCluster, servers: &Servers, slot:
     assert!(redirected(servers) <= before + 1);
 }
 
+/// Row 47: a key lives on one shard; the others must not go down with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_primary_is_followed_and_other_slots_go_on() {
     let cluster = RedisCluster::with(&Options::default().full_coverage(false));

@@ -30,6 +30,7 @@ async fn a_killed_server_costs_little_and_is_found_again() {
     assert!(counts(&servers).opened >= 1 && counts(&servers).connected >= 2);
 }
 
+/// Row 45: with a read timeout of 2 s and 100 connections, a server that stands still leaves 50 requests a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stands_still_is_given_up_at_the_deadline_and_charges_nothing_later() {
     let server = RedisServer::start();
