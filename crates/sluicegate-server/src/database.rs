@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, SqlSafeStr as _};
 
 use crate::content::change::{Changed, Refusal};
@@ -33,9 +33,11 @@ const OPERATION_TIME_MAX: Duration = Duration::from_secs(5);
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 /// Connections of one server: administrators are few, and their changes wait for each other anyway.
 const CONNECTIONS_MAX: u32 = 4;
-/// How often the tables are made before the fault is believed: two servers that start at once may get in each other's
-/// way on one file.
-const MIGRATION_TRIES: usize = 5;
+/// How often the tables are made before the fault is believed: servers that start at once may get in each other's way
+/// on one file.
+const MIGRATION_TRIES: usize = 20;
+/// How long to leave the file to the others before the next try.
+const MIGRATION_PAUSE: Duration = Duration::from_millis(50);
 /// The channel on which PostgreSQL tells that there is a new revision.
 const CHANNEL: &str = "sluicegate_revision";
 
@@ -63,12 +65,13 @@ impl Database {
     /// Opens the database, and makes or changes its tables as this version of the server needs them.
     pub(crate) async fn open(url: &DatabaseUrl) -> Result<Self, DatabaseError> {
         let database = in_time(Self::connect(url)).await?;
-        let mut outcome = database.migrate().await;
+        let mut outcome = in_time(database.migrate()).await;
         for _ in 1..MIGRATION_TRIES {
-            if outcome.is_ok() {
+            if !matches!(outcome, Err(DatabaseError::Unusable(_))) {
                 break;
             }
-            outcome = database.migrate().await;
+            tokio::time::sleep(MIGRATION_PAUSE).await;
+            outcome = in_time(database.migrate()).await;
         }
         outcome.map(|()| database)
     }
@@ -88,15 +91,16 @@ impl Database {
     }
 
     async fn migrate(&self) -> Result<(), DatabaseError> {
-        let migrator = migrator();
-        let migrated = async {
-            match self {
-                Self::Sqlite(pool) => migrator.run(pool).await,
-                Self::Postgres(pool) => migrator.run(pool).await,
+        match self {
+            Self::Sqlite(pool) => {
+                // Readers and the one writer do not wait for each other. The file remembers it, so no connection says it
+                // again: this is the one statement that waits for nobody and fails while another has the file.
+                sqlx::query("PRAGMA journal_mode = WAL").execute(pool).await?;
+                migrator().run(pool).await?;
             }
-            .map_err(DatabaseError::from)
-        };
-        in_time(migrated).await
+            Self::Postgres(pool) => migrator().run(pool).await?,
+        }
+        Ok(())
     }
 
     /// The number of the newest revision.
@@ -167,8 +171,7 @@ fn sqlite_options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
-        // Readers and the one writer do not wait for each other, and what was acknowledged survives a power cut.
-        .journal_mode(SqliteJournalMode::Wal)
+        // What was acknowledged survives a power cut.
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(CONNECT_TIME_MAX)
         .disable_statement_logging()
