@@ -11,7 +11,8 @@
 //! | idle | the next byte (HTTP/1) or request (HTTP/2) | `keep_alive_idle` |
 //!
 //! On HTTP/2 bytes alone prove nothing (pings and window updates are bytes), so there a connection
-//! is idle from its preface to its first request and between requests, whatever else it sends.
+//! is idle from its preface to its first request and between requests, whatever else it sends. A head that has begun there has
+//! `header_read` in any phase: until it ends, nothing else of the peer's can arrive.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -19,11 +20,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::frames::Head;
 use super::framing::Standing;
 use super::options::ListenerOptions;
 
 /// From telling a peer that floods us to go away to cutting it: the word arrives, and not much more.
 const FLOOD_GRACE: Duration = Duration::from_secs(1);
+
+const SLOW_HEAD: &str = "it did not finish a request's head";
 
 /// See the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +68,8 @@ struct State {
     is_upgraded: bool,
     is_spoiled: bool,
     is_http2: bool,
+    /// Since when a head on HTTP/2 has been open.
+    http2_head_since: Option<Instant>,
     /// Part of a request's body was never read, so the peer may still be sending it.
     is_body_unread: bool,
     draining_since: Option<Instant>,
@@ -84,6 +90,7 @@ impl Activity {
             is_upgraded: false,
             is_spoiled: false,
             is_http2: false,
+            http2_head_since: None,
             is_body_unread: false,
             draining_since: None,
             closing_since: None,
@@ -134,6 +141,14 @@ impl Activity {
         state.is_flooding |= in_this_second > self.options.http2_idle_frames_per_second_max;
     }
 
+    /// A head on HTTP/2 has begun or ended.
+    pub(super) fn http2_head(&self, head: Head) {
+        self.lock().http2_head_since = match head {
+            Head::Began => Some(Instant::now()),
+            Head::Ended => None,
+        };
+    }
+
     /// A request's head is complete. The request is in flight until the returned value is dropped.
     pub(super) fn request_began(self: &Arc<Self>) -> InFlight {
         let mut state = self.lock();
@@ -180,13 +195,14 @@ impl Activity {
     pub(super) fn due_before(&self, armed: Instant) -> Poll<Instant> {
         let state = self.lock();
         let deadline = if state.is_flooding {
-            state.closing_since.map_or(state.since, |closing| closing + FLOOD_GRACE)
-        } else if state.phase == Phase::Busy {
-            return Poll::Pending;
+            Some(state.closing_since.map_or(state.since, |closing| closing + FLOOD_GRACE))
         } else {
             state.deadline(&self.options)
         };
-        if deadline < armed { Poll::Ready(deadline) } else { Poll::Pending }
+        match deadline {
+            Some(deadline) if deadline < armed => Poll::Ready(deadline),
+            _ => Poll::Pending,
+        }
     }
 
     /// What is due at `now`.
@@ -200,17 +216,15 @@ impl Activity {
                 Some(_) => Due::Cut("it sent too many frames that bring nothing in a second"),
             };
         }
-        if state.phase == Phase::Busy {
-            // The latest moment at which an idle connection could be due, were it idle from now on.
-            return Due::Wait(now + options.keep_alive_idle);
-        }
-        let deadline = state.deadline(options);
+        // Without a deadline, the latest moment at which an idle connection could be due, were it idle from now on.
+        let deadline = state.deadline(options).unwrap_or(now + options.keep_alive_idle);
         if now < deadline {
             return Due::Wait(deadline);
         }
         match state.phase {
+            _ if state.http2_head_deadline(options).is_some_and(|head| head <= now) => Due::Cut(SLOW_HEAD),
             Phase::Connected => Due::Cut("it sent nothing"),
-            Phase::Head | Phase::Busy => Due::Cut("it did not finish a request's head"),
+            Phase::Head | Phase::Busy => Due::Cut(SLOW_HEAD),
             Phase::Idle if state.closing_since.is_some() => Due::Cut("it did not close"),
             Phase::Idle => Due::Close,
         }
@@ -228,8 +242,17 @@ impl State {
         self.since = Instant::now();
     }
 
-    /// When the present phase has lasted too long.
-    fn deadline(&self, options: &ListenerOptions) -> Instant {
+    /// When the present phase, or a head within it, has lasted too long.
+    fn deadline(&self, options: &ListenerOptions) -> Option<Instant> {
+        let phase = (self.phase != Phase::Busy).then(|| self.phase_deadline(options));
+        phase.into_iter().chain(self.http2_head_deadline(options)).min()
+    }
+
+    fn http2_head_deadline(&self, options: &ListenerOptions) -> Option<Instant> {
+        self.http2_head_since.map(|since| since + options.header_read)
+    }
+
+    fn phase_deadline(&self, options: &ListenerOptions) -> Instant {
         let quiet = |bound: Duration| {
             let drained = self.draining_since.map(|since| since + options.drain_quiet);
             let usual = self.since + bound;

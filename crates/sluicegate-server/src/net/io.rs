@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::activity::Activity;
-use super::frames::Frames;
+use super::frames::{Arrived, Frames};
 use super::framing::Framing;
 use super::options::ListenerOptions;
 
@@ -76,9 +76,12 @@ impl<T, S> WatchedIo<T, S> {
         let preface_bytes = self.look_for_preface(bytes);
         match self.preface {
             Preface::Seen => {
-                let idle_frames = self.frames.count(&bytes[preface_bytes..]);
+                let Arrived { idle_frames, head } = self.frames.pass(&bytes[preface_bytes..]);
                 if idle_frames > 0 {
                     self.activity.idle_frames_arrived(idle_frames);
+                }
+                if let Some(head) = head {
+                    self.activity.http2_head(head);
                 }
             }
             // Harmless to look at while it may still be the preface: there is nothing in it to spoil.

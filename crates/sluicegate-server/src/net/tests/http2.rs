@@ -210,3 +210,69 @@ async fn what_is_too_long_or_two_things_at_once_is_refused() {
     let large = ask().header("x", "y".repeat(17_000));
     assert_eq!(status_of(large).await, Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
 }
+
+const PREFACE_AND_SETTINGS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// A frame of HEADERS (1) or CONTINUATION (9).
+fn head_frame(kind: u8, flags: u8, stream: u8, block: &[u8]) -> Vec<u8> {
+    [&[0, 0, block.len() as u8, kind, flags, 0, 0, 0, stream], block].concat()
+}
+
+/// The head of GET http://t{path}, packed for HTTP/2.
+fn ask_for(path: &str) -> Vec<u8> {
+    [b"\x82\x86\x41\x01t\x04", &[path.len() as u8][..], path.as_bytes()].concat()
+}
+
+/// A head has as long as on HTTP/1. Frames of it are few, but the bytes of one may come one by one.
+#[tokio::test(start_paused = true)]
+async fn a_head_that_never_ends_is_cut_off_however_it_drips_and_whatever_else_is_in_flight() {
+    for in_flight in [false, true] {
+        let mut client = Client::connect();
+        client.io.write_all(PREFACE_AND_SETTINGS).await.expect("the server reads");
+        if in_flight {
+            let asked = head_frame(1, END_STREAM | END_HEADERS, 1, &ask_for("/never"));
+            client.io.write_all(&asked).await.expect("the server reads");
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let (mut reader, mut writer) = tokio::io::split(client.io);
+        tokio::spawn(async move { while matches!(reader.read(&mut [0; 1_024]).await, Ok(1..)) {} });
+        let began = Instant::now();
+        let frame = head_frame(1, END_STREAM | END_HEADERS, 3, &[0; 200]);
+        writer.write_all(&frame[..9]).await.expect("the server reads");
+        let mut drops = frame[9..].chunks(1);
+        while writer.write_all(drops.next().expect("enough")).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            assert!(began.elapsed() < Duration::from_secs(60), "never cut off");
+        }
+        client.served.await.expect("the task ends");
+        let elapsed = began.elapsed();
+        assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&elapsed), "{elapsed:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_head_has_its_own_time() {
+    let client = Client::connect();
+    let (mut reader, mut writer) = tokio::io::split(client.io);
+    let received = tokio::spawn(async move {
+        let mut bytes = Vec::new();
+        let _ = reader.read_to_end(&mut bytes).await;
+        bytes
+    });
+    writer.write_all(PREFACE_AND_SETTINGS).await.expect("the server reads");
+    // The end of each head comes in one piece with the beginning of the next.
+    let block = ask_for("/ok");
+    writer.write_all(&head_frame(1, END_STREAM, 1, &block[..3])).await.expect("the server reads");
+    for stream in [1, 3, 5] {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let end = head_frame(9, END_HEADERS, stream, &block[3..]);
+        let next = head_frame(1, END_STREAM, stream + 2, &block[..3]);
+        writer.write_all(&[end, next].concat()).await.expect("the server reads");
+    }
+    client.served.await.expect("the task ends");
+    assert_about(client.opened.elapsed(), 4_000 * 3 + 5_000);
+    let types = frame_types(&received.await.expect("the task ends"));
+    assert_eq!(types.iter().filter(|kind| **kind == 1).count(), 3, "three answers: {types:?}");
+}
