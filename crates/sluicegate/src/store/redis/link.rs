@@ -70,10 +70,10 @@ impl Link {
         }
     }
 
-    /// Whom it speaks against that a call which was sent then was not answered in its time. While others are, the
+    /// Whom it speaks against that a call which was first sent then was not answered in its time. While others are, the
     /// server is well, and the call stood behind too many of ours.
-    pub(super) fn blame_since(&self, sent: Instant) -> Blame {
-        let others_are_answered = self.in_time.load(Ordering::Relaxed) > self.micros(sent);
+    pub(super) fn blame_since(&self, first_sent: Instant) -> Blame {
+        let others_are_answered = self.in_time.load(Ordering::Relaxed) > self.micros(first_sent);
         if others_are_answered { Blame::Call } else { Blame::Server }
     }
 
@@ -101,15 +101,20 @@ impl Link {
         self.sent.load(Ordering::Relaxed).saturating_sub(answered)
     }
 
-    /// Sends and waits for the answer until the deadline. An error reply is an answer, too.
-    pub(super) async fn ask(&self, message: &Message, deadline: Instant) -> Result<Value, Trouble> {
-        let sent = Instant::now();
+    /// Sends and waits for the answer until the deadline. An error reply is an answer, too. The call may have been sent
+    /// before.
+    pub(super) async fn ask(
+        &self,
+        message: &Message,
+        first_sent: Instant,
+        deadline: Instant,
+    ) -> Result<Value, Trouble> {
         match timeout_at(deadline, self.exchange(message)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(Trouble::broken(&error)),
             Err(_) => {
                 let message = "no answer within the deadline".to_owned();
-                let blame = self.blame_since(sent);
+                let blame = self.blame_since(first_sent);
                 Err(Trouble { class: ErrorClass::Timeout, message, ran: Ran::Unknown, blame })
             }
         }

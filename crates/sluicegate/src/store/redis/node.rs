@@ -218,10 +218,10 @@ impl Shared {
             let message = format!("{} calls wait for their answers already", self.common.in_flight_max);
             return Err(Trouble::with_call(ErrorClass::Overloaded, message));
         }
-        let sent = Instant::now();
+        let first_sent = Instant::now();
         let (mut form, mut was_late) = (Form::Hash, false);
         loop {
-            match self.attempt(&link, call, form, deadline, asking).await? {
+            match self.attempt(&link, call, form, first_sent, deadline, asking).await? {
                 Attempt::Done(outcome) => return Ok(outcome),
                 Attempt::NoScript if form == Form::Hash => form = Form::Text,
                 // The reply has set our idea of the server's clock right: if there is time left, there is also
@@ -229,7 +229,7 @@ impl Shared {
                 Attempt::Late if !was_late && Instant::now() < deadline => was_late = true,
                 Attempt::Late => {
                     let message = "the call came after its deadline and did nothing".to_owned();
-                    let blame = link.blame_since(sent);
+                    let blame = link.blame_since(first_sent);
                     return Err(Trouble { class: ErrorClass::Timeout, message, ran: Ran::No, blame });
                 }
                 Attempt::NoScript => {
@@ -245,13 +245,14 @@ impl Shared {
         link: &Link,
         call: &Call<'_>,
         form: Form,
+        first_sent: Instant,
         deadline: Instant,
         asking: bool,
     ) -> Result<Attempt, Trouble> {
         let nonce = self.nonces.fetch_add(1, Ordering::Relaxed);
         let message = Message::new(command(call, form, link.clock.at(deadline), nonce), asking);
         let sent = Instant::now();
-        let value = link.ask(&message, deadline).await?;
+        let value = link.ask(&message, first_sent, deadline).await?;
         if let Value::ServerError(error) = &value {
             return match turn_of(error) {
                 Some(Turn::NoScript) => {
