@@ -42,6 +42,15 @@ fn only_buckets_without_credits_can_be_charged_ahead() {
     }
 }
 
+#[test]
+fn more_than_can_be_counted_comes_back_as_the_most_that_can() {
+    let (amount, delay) = (435_128_082_799_354, Micros::from_micros(42_394));
+    let fast = bucket(UNITS_MAX, amount, Micros::from_micros(1));
+    assert!(u128::from(amount) * u128::from(delay.as_micros()) > u128::from(u64::MAX));
+    assert_eq!(fast.refilled_within(delay), u64::MAX);
+    assert_eq!(Quota::from(fast).prepaid(delay), None, "nothing would be left");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -70,7 +79,7 @@ proptest! {
             None => prop_assert!(excess(1).is_gt()),
         }
         let back = whole.refilled_within(delay);
-        prop_assert!(whole.refilling(back) >= delay);
+        prop_assert!(back == u64::MAX || whole.refilling(back) >= delay);
         prop_assert!(back == 0 || whole.refilling(back - 1) < delay);
     }
 

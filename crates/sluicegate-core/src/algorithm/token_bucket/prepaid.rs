@@ -11,7 +11,8 @@ use super::span::Span;
 use crate::time::Micros;
 
 impl TokenBucket {
-    /// How many tokens come back within `length`, rounded up.
+    /// How many tokens come back within `length`, rounded up; [`u64::MAX`] if they are more, which is more than any bucket
+    /// holds.
     #[must_use]
     pub fn refilled_within(&self, length: Micros) -> u64 {
         let parts = u128::from(length.as_micros()) * u128::from(self.parts_per_micro);
