@@ -1,5 +1,5 @@
-//! The least that a gRPC server can do for Envoy's question: read the message and answer another that never changes. It is
-//! the ceiling for everything that also decides. A process of its own, started by the benchmark.
+//! The least work that a gRPC server can do for a request of Envoy: decode the message and send a fixed one. It is
+//! the ceiling for servers that also decide. The benchmark starts it as a separate process.
 
 use http_body_util::BodyExt as _;
 use hyper::Request;
@@ -16,11 +16,11 @@ use tonic::server::{Grpc, UnaryService};
 use tonic::{Response, Status};
 use tonic_prost::ProstCodec;
 
-/// Answers the message that is written here in JSON's numbers to everything until it is killed.
+/// Responds to all requests with the message given as JSON numbers, until it is killed.
 pub(crate) fn serve(answer: &str) -> Result<(), String> {
     let bytes: Vec<u8> = serde_json::from_str(answer).map_err(|error| error.to_string())?;
     let answer = prost::Message::decode(&*bytes).map_err(|error| error.to_string())?;
-    // As many threads as our server has: one for each core that the process may use.
+    // As many threads as the server: one for each core that the process may use.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     runtime.block_on(accept(Fixed(Arc::new(answer)))).map_err(|error| error.to_string())
@@ -44,7 +44,7 @@ async fn converse(stream: TcpStream, answer: Fixed) {
             Ok::<_, Infallible>(grpc.unary(answer, request.map(|body| body.map_err(into_status))).await)
         }
     });
-    // A client that goes away is no concern of ours.
+    // A client that disconnects does not matter here.
     let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), respond)
         .await;
@@ -54,7 +54,7 @@ fn into_status(error: hyper::Error) -> Status {
     Status::from_error(Box::new(error))
 }
 
-/// What is answered to everybody.
+/// The fixed response.
 #[derive(Clone)]
 struct Fixed(Arc<Answer>);
 

@@ -1,10 +1,10 @@
-//! The limiters that are compared, behind one question. Each reads its own clock, as in real use, and has a
-//! limit so large that everything is allowed.
+//! The compared limiters behind one trait. Each reads its own clock, as in real use, and has a
+//! limit so large that all requests are allowed.
 
 use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use sluicegate::clock::{Clock, SystemClock};
-use sluicegate::core::decision::Group;
+use sluicegate::core::decision::ChargeMode;
 use sluicegate::core::{Cost, Micros, Quota, Rate, Timestamp, TokenBucket};
 use sluicegate::store::{Charge, Key, KeySpace, Subject};
 use sluicegate::{Identity, MemoryStore};
@@ -14,25 +14,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// One unit per this many seconds, and so many at once: slow enough that a key is not whole again, and so
-/// forgotten, between two of its requests; large enough that none is denied.
+/// One unit per this many seconds, with a burst of the same number: slow enough that a key is not full, and so
+/// forgotten, between two of its requests; large enough that no request is denied.
 const PERIOD_SECS: u64 = 10;
 const BURST: u32 = 30_000_000;
 
-/// The names of all contenders; ours first.
+/// The names of all contenders; Sluicegate's first.
 pub(crate) const NAMES: [&str; 3] = ["sluicegate", "governor", "throttlecrab"];
 
-/// Nobody's limiter, but what none that is exact can do without: see [`Floor`].
+/// Not a limiter, but the work that every exact limiter needs: see [`Floor`].
 pub(crate) const FLOOR: &str = "clock, hash, one line";
 
-/// A limiter that can be asked.
+/// A limiter under test.
 pub(crate) trait Contender: Sync {
-    /// True if a request of this key passes. It is a `String` because one peer can only be asked with what it keeps.
+    /// True if a request of this key is allowed. The key is a `String` because one peer requires its own key type.
     #[expect(clippy::ptr_arg, reason = "what the peer takes")]
     fn is_allowed(&self, key: &String) -> bool;
 }
 
-/// A fresh contender by name, for so many keys.
+/// A new contender by name, sized for the number of keys.
 pub(crate) fn new(name: &str, key_count: usize) -> Result<Box<dyn Contender>, String> {
     match name {
         "sluicegate" => Ok(Box::new(Ours::new()?)),
@@ -43,7 +43,7 @@ pub(crate) fn new(name: &str, key_count: usize) -> Result<Box<dyn Contender>, St
     }
 }
 
-/// Our embedded store, with the clock that the server uses.
+/// The embedded store with the server's clock.
 pub(crate) struct Ours {
     pub(crate) store: MemoryStore,
     pub(crate) clock: SystemClock,
@@ -64,7 +64,7 @@ impl Ours {
 }
 
 impl Ours {
-    /// As [`Contender::is_allowed`], at a time of the caller's choice.
+    /// As [`Contender::is_allowed`], at a given time.
     #[inline]
     pub(crate) fn is_allowed_at(&self, key: &str, now: Timestamp) -> bool {
         let subject = Subject { tenant: None, identity: Some(Identity::Named(key)), address: None };
@@ -72,7 +72,7 @@ impl Ours {
             key: Key { space: &self.space, subject },
             quotas: &self.quotas,
             cost: Cost::ONE,
-            group: Group::Enforced,
+            mode: ChargeMode::Enforced,
             lease: None,
         };
         let verdicts = self.store.charge_now(&[charge], now);
@@ -127,8 +127,8 @@ impl Contender for Throttlecrab {
     }
 }
 
-/// It decides nothing: it reads the clock, hashes the key and changes one word in the line of cache that the hash names. Whoever
-/// asks how much faster a limiter could be than another finds the answer here.
+/// It decides nothing: it reads the clock, hashes the key and changes one word in the cache line of the hash. It is the
+/// lower bound for the time of a decision.
 struct Floor {
     clock: SystemClock,
     hasher: foldhash::fast::RandomState,
@@ -141,7 +141,7 @@ struct Line(AtomicU64);
 
 impl Floor {
     fn new(key_count: usize) -> Self {
-        // As much memory per key as our tables take.
+        // As much memory per key as Sluicegate's tables take.
         let line_count = (key_count * 3 / 5).max(1);
         Self {
             clock: SystemClock::new(),
@@ -156,7 +156,7 @@ impl Contender for Floor {
     fn is_allowed(&self, key: &String) -> bool {
         let now = self.clock.now().as_micros();
         let at = (u128::from(self.hasher.hash_one(key)) * self.lines.len() as u128) >> u64::BITS;
-        // No clock ever shows this, but the compiler does not know.
+        // Never true, but the compiler does not know.
         self.lines[at as usize].0.swap(now, Ordering::Relaxed) != u64::MAX
     }
 }

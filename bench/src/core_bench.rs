@@ -1,4 +1,4 @@
-//! `core`: nanoseconds per decision, what it costs to count them, and bytes per key.
+//! `core`: nanoseconds per decision, the cost of metrics, and bytes per key.
 //!
 //! Rounds are interleaved: every round measures every contender on every workload once, so that a noisy
 //! minute hits all of them. The median of the rounds counts, and the spread is shown.
@@ -26,7 +26,7 @@ pub(crate) const NANOS: &str = "ns per decision";
 const BYTES: &str = "bytes per key";
 const IDLE: &str = "p99.9 idle, ns";
 const EXPIRING: &str = "p99.9 expiring, ns";
-/// What was hoped for against governor, by workload.
+/// The goals against governor, by workload.
 const GOVERNOR_GOALS: [f64; 3] = [3.0, 5.0, 2.5];
 
 /// Runs the benchmark and prints its tables.
@@ -87,7 +87,7 @@ fn measure_expiry(options: &Options, goals: &mut Vec<Goal>) -> Result<Sheet, Str
     Ok(sheet)
 }
 
-/// Nanoseconds per decision: wall time over all decisions of all threads.
+/// Nanoseconds per decision: wall time divided by the decisions of all threads.
 fn measure(name: &str, workload: &Workload, threads: usize, decisions: usize) -> Result<f64, String> {
     let contender = contender::new(name, workload.keys.len())?;
     for key in workload.keys.iter() {
@@ -114,8 +114,8 @@ fn measure(name: &str, workload: &Workload, threads: usize, decisions: usize) ->
     Ok(elapsed.as_nanos() as f64 / (decisions * threads) as f64)
 }
 
-/// How many were denied. Which request is the next depends on the answer to the one before, as with a caller who waits for it:
-/// otherwise a processor works on several at once, the more of them the less each has to do.
+/// The number of denied requests. Each request depends on the previous result, as for a client that waits for it:
+/// otherwise a processor overlaps several, and more of them the less work each has.
 fn ask(contender: &dyn Contender, workload: &Workload, start: usize, decisions: usize) -> usize {
     (start..start + decisions).fold(0, |denied, step| {
         let is_allowed = black_box(contender.is_allowed(workload.key(step + denied)));
@@ -133,7 +133,7 @@ fn bytes_per_key_in_child(name: &str) -> Result<f64, String> {
     text.trim().parse().map_err(|_| format!("measuring {name}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// In a process of its own: how much the resident memory grows per key.
+/// Growth of resident memory per key, in a separate process.
 pub(crate) fn print_bytes_per_key(name: &str) -> Result<(), String> {
     let (keys, contender) = (workload::keys(BYTES_KEYS), contender::new(name, BYTES_KEYS)?);
     let before = processes::resident_bytes(std::process::id())?;

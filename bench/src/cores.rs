@@ -1,12 +1,12 @@
-//! Who runs where: the server that is measured has the first core for itself, everybody else has the others.
+//! CPU pinning: the measured server has the first core for itself, all other processes use the others.
 
 use core_affinity::CoreId;
 use std::sync::LazyLock;
 
-/// The cores, as they were before any thread was put on one: a thread on one core sees only that one.
+/// The cores before any thread was pinned: a pinned thread sees only its own.
 static CORES: LazyLock<Vec<CoreId>> = LazyLock::new(|| core_affinity::get_core_ids().unwrap_or_default());
 
-/// Starts a server on the first core. What a thread starts runs where the thread runs; afterwards the thread is a
+/// Starts a server on the first core. Child processes inherit the core of their thread; afterwards the thread is a
 /// client again.
 pub(crate) fn on_first<T>(start: impl FnOnce() -> T) -> T {
     if let Some(first) = CORES.first() {
@@ -17,7 +17,7 @@ pub(crate) fn on_first<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// Puts the calling thread on a core that is not the server's.
+/// Pins the calling thread to a core other than the server's.
 pub(crate) fn pin_client(thread: usize) {
     if let [_, others @ ..] = CORES.as_slice()
         && !others.is_empty()
@@ -26,18 +26,18 @@ pub(crate) fn pin_client(thread: usize) {
     }
 }
 
-/// The core on which the thread with this number runs when no server is measured.
+/// The core of the thread with this number if no server is measured.
 pub(crate) fn nth(thread: usize) -> Option<CoreId> {
     CORES.get(thread % CORES.len().max(1)).copied()
 }
 
-/// How busy the machine is, averaged over the last minute.
+/// The load average of the last minute.
 pub(crate) fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default()
 }
 
-/// What the machine calls its processor, and how many of its cores this process has.
+/// The model of the processor, and the number of cores that this process may use.
 pub(crate) fn machine() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

@@ -1,18 +1,18 @@
-//! What it costs to count: a limiter in this process that nobody observes, beside one whose decisions go into the server's
-//! own counters, and one that also looks for the busiest identities, as the server does.
+//! The cost of metrics: a limiter without an observer beside one whose decisions go into the server's
+//! counters, and one that also tracks the top identities, as the server does.
 //!
-//! The three take turns in short slices, and a slice is measured by the processor time of its own thread: what is looked for
-//! is a difference of some nanoseconds, and whoever else is at work must not show in it.
+//! The three take turns in short slices. A slice is measured by the processor time of its own thread, because the
+//! difference is some nanoseconds and other processes must not show in it.
 
-/// The server is a program, not a library: of its own files those are compiled here that count a decision.
+/// The server is a program, not a library: this compiles those of its files that count a decision.
 #[path = "../../crates/sluicegate-server/src/metrics"]
 mod metrics {
-    #[expect(dead_code, reason = "the server reads what is counted")]
-    mod cells;
     #[expect(dead_code, reason = "the server counts more than decisions")]
     pub(crate) mod counters;
     mod histogram;
-    mod place;
+    #[expect(dead_code, reason = "the server reads what is counted")]
+    mod thread_counters;
+    mod thread_slot;
 }
 
 use crate::core_bench::{NANOS, THREADS, threads_text};
@@ -21,13 +21,13 @@ use crate::run::Run;
 use crate::sheet::Sheet;
 use crate::workload;
 use crate::{Options, cores};
-use metrics::counters::Counters;
+use metrics::counters::DecisionCounters;
 use rustix::time::{ClockId, clock_gettime};
 use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
-use sluicegate::hot::HotIdentities;
-use sluicegate::observe::{Decided, NoObserver, Operation};
+use sluicegate::observe::{DecisionEvent, NoObserver, Operation};
 use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
+use sluicegate::top_k::TopClients;
 use sluicegate::{Limiter, MemoryStore, Observer, Request};
 use std::hint::black_box;
 use std::pin::pin;
@@ -35,19 +35,19 @@ use std::sync::Barrier;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// How often everybody has a turn in a round, and how many decisions a turn is.
+/// Turns of each contender per round, and decisions per turn.
 const TURNS: usize = 40;
 const DECISIONS: usize = 50_000;
-/// How many identities ask: few enough to stay in a cache, so that what is seen is the work.
+/// The number of identities: few enough to stay in a cache.
 const IDENTITIES: usize = 10_000;
 
 const UNCOUNTED: &str = "nobody counts";
 const COUNTED: &str = "the server's metrics";
 const WATCHED: &str = "and busiest identities";
-/// What metrics may cost.
+/// The bound for the cost of metrics.
 const GOAL_NANOS: f64 = 30.0;
 
-/// Who observes the limiters, in the order of the table.
+/// The observers of the limiters, in the order of the table.
 type Limiters =
     (Limiter<MemoryStore>, Limiter<MemoryStore, SystemClock, Watch>, Limiter<MemoryStore, SystemClock, Watch>);
 
@@ -81,7 +81,7 @@ fn round(names: &[String], threads: usize, turns: usize) -> Result<[f64; 3], Str
         let workers: Vec<_> = (0..threads)
             .map(|thread| {
                 let (limiters, barrier, core) = (&limiters, &barrier, cores::nth(thread));
-                // Each has identities of its own: what two cores write in turn would hide everything else.
+                // Each thread has its own identities: false sharing between two cores would hide all other costs.
                 let own = &names[thread * names.len() / threads..(thread + 1) * names.len() / threads];
                 scope.spawn(move || {
                     core.map(core_affinity::set_for_current);
@@ -99,12 +99,12 @@ fn round(names: &[String], threads: usize, turns: usize) -> Result<[f64; 3], Str
     Ok(sums.map(|sum| sum / (DECISIONS * turns * threads) as f64))
 }
 
-/// The processor time of this thread in the turns of each; nothing if somebody was not allowed. All threads take the same turn
-/// at once, and whose turn is the first goes round.
+/// The processor time of this thread in the turns of each contender; `None` if a request was denied. All threads take the same turn
+/// at once, and each round starts with another contender.
 fn take_turns(limiters: &Limiters, names: &[String], turns: usize, barrier: &Barrier) -> Option<[Duration; 3]> {
     let (uncounted, counted, watched) = limiters;
     let mut used = [Some(Duration::ZERO); 3];
-    // The first round makes the keys and does not count.
+    // The first round creates the keys and does not count.
     for turn in 0..3 * (turns + 1) {
         let whose = (turn + turn / 3) % 3;
         barrier.wait();
@@ -126,7 +126,7 @@ fn turn_of<O: Observer>(limiter: &Limiter<MemoryStore, SystemClock, O>, names: &
     for step in 0..DECISIONS {
         let request = Request::new("service.read", &names[step % names.len()]);
         let mut context = Context::from_waker(Waker::noop());
-        // The embedded store answers at once.
+        // The embedded store never suspends.
         let Poll::Ready(Ok(decision)) = pin!(limiter.check(&request)).poll(&mut context) else { return None };
         if !black_box(decision).is_allowed() {
             return None;
@@ -141,11 +141,11 @@ fn processor_time() -> Option<Duration> {
 
 fn limiters() -> Result<Limiters, String> {
     let now = SystemClock::new().now();
-    let watch = |hot: Option<HotIdentities>| Watch { counters: Counters::default(), hot };
+    let watch = |hot: Option<TopClients>| Watch { counters: DecisionCounters::default(), hot };
     Ok((
         limiter()?.observed(NoObserver),
         limiter()?.observed(watch(None)),
-        limiter()?.observed(watch(Some(HotIdentities::new(now)))),
+        limiter()?.observed(watch(Some(TopClients::new(now)))),
     ))
 }
 
@@ -157,10 +157,10 @@ fn limiter() -> Result<Limiter<MemoryStore>, String> {
     Ok(Limiter::new(rules, MemoryStore::default(), SystemClock::new()))
 }
 
-/// What the server's own observer does with a decision that the store had a part in, as far as everybody pays for it.
+/// The work of the server's observer for each decision that used the store.
 struct Watch {
-    counters: Counters,
-    hot: Option<HotIdentities>,
+    counters: DecisionCounters,
+    hot: Option<TopClients>,
 }
 
 impl Observer for Watch {
@@ -168,10 +168,10 @@ impl Observer for Watch {
         true
     }
 
-    fn decided(&self, decided: &Decided<'_>) {
+    fn decided(&self, decided: &DecisionEvent<'_>) {
         self.counters.decided(decided);
         if let Some(hot) = &self.hot {
-            let Decided { request, decision, asked_at, .. } = decided;
+            let DecisionEvent { request, decision, asked_at, .. } = decided;
             hot.record(request.tenant, request.identity, !decision.is_allowed(), *asked_at);
         }
     }

@@ -1,8 +1,8 @@
-//! `dashboard`: what it costs to be watched, and not to be.
+//! `dashboard`: the cost of open and of closed dashboards.
 //!
-//! Four servers of ours with the same rules: one without the admin listener, one with it that nobody watches, and two that are
-//! watched by one and by ten. All are asked in turn, as much as they can answer, and then left alone; what counts is the
-//! processor time of the server, for a request and for a second at rest.
+//! Four servers with the same rules: one without the admin listener, one with it but without a dashboard, and two
+//! with one and ten open dashboards. Each is driven to saturation in turn and then left idle. The result is the
+//! processor time of the server per request and per idle second.
 
 use crate::core_bench::now;
 use crate::goal::Goal;
@@ -17,23 +17,23 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::NamedTempFile;
 
-/// How long one measurement lasts: several looks.
+/// The duration of one measurement: several updates of the dashboard.
 const LASTS: Duration = Duration::from_secs(3);
-/// As many connections as keep the server busy.
+/// Enough connections to saturate the server.
 const CONNECTIONS: usize = 64;
-/// How many identities ask.
+/// The number of identities.
 const IDENTITIES: usize = 10_000;
-/// As many rules as a look tells of.
+/// As many rules as an update reports.
 const RULES: usize = 50;
 
 const WITHOUT: &str = "no admin listener";
 const UNSEEN: &str = "nobody watches";
-/// Who watches: the name of the row, and how many.
+/// The rows of the table, with their number of open dashboards.
 const CONTENDERS: [(&str, Option<usize>); 4] =
     [(WITHOUT, None), (UNSEEN, Some(0)), ("one watches", Some(1)), ("ten watch", Some(10))];
-/// Twice the noise of such a measurement is good enough for nothing.
+/// The goal without a dashboard: twice the noise of such a measurement.
 const GOAL_UNSEEN: f64 = 1.02;
-/// What ten may cost.
+/// The goal with ten dashboards.
 const GOAL_WATCHED: f64 = 1.05;
 
 const PER_REQUEST: &str = "CPU µs/request";
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     run.finish(options)
 }
 
-/// A server, and whoever watches it.
+/// A server with its open dashboards.
 struct Contender {
     name: &'static str,
     server: Server,
@@ -94,11 +94,11 @@ impl Contender {
         Ok(Self { name, server, api, admin: addresses.get("admin").copied(), readers: readers.unwrap_or(0) })
     }
 
-    /// Who watches does so for as long as this measurement lasts.
+    /// The dashboards stay open for the whole measurement.
     fn measure(&self, load: &Load, lasts: Duration) -> Result<[(&'static str, f64); 3], String> {
         let readers = (0..self.readers).map(|_| Reader::watch(self.admin.ok_or("nothing to watch")?));
         let _readers: Vec<Reader> = readers.collect::<Result<_, String>>()?;
-        // The first requests make the keys.
+        // The first requests create the keys.
         socket_load::drive(self.api, load, lasts / 5)?;
         let used = || processes::processor_micros(self.server.id());
         let (before, started) = (used()?, now());
@@ -115,11 +115,11 @@ impl Contender {
     }
 }
 
-/// Somebody who watches, until this value goes.
+/// An open dashboard, until this value is dropped.
 struct Reader(TcpStream);
 
 impl Reader {
-    /// Begins to watch, and waits for the first word.
+    /// Opens the event stream and waits for the first event.
     fn watch(admin: SocketAddr) -> Result<Self, String> {
         let broken = |error: std::io::Error| format!("watching {admin}: {error}");
         let mut stream = TcpStream::connect(admin).map_err(broken)?;
@@ -132,7 +132,7 @@ impl Reader {
             }
         }
         let mut rest = stream.try_clone().map_err(broken)?;
-        // It ends when the connection does.
+        // The thread ends with the connection.
         std::thread::spawn(move || while rest.read(&mut bytes).is_ok_and(|length| length > 0) {});
         Ok(Self(stream))
     }
@@ -140,12 +140,12 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // It may have been ended from the other side.
+        // The server may have closed it already.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
-/// One rule that decides, and others that a look tells of as well.
+/// One rule that decides, and others that an update reports as well.
 fn config() -> Result<NamedTempFile, String> {
     let broken = |error: std::io::Error| format!("a temporary file: {error}");
     let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().map_err(broken)?;

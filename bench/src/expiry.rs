@@ -1,5 +1,5 @@
-//! Does expiry disturb decisions? The same decisions twice on one store: while nothing expires, and while
-//! millions of keys expire and are swept beside them.
+//! The effect of expiry on decisions: the same decisions twice on one store, while nothing expires, and while
+//! millions of keys expire and are swept concurrently.
 
 use crate::contender::Ours;
 use crate::core_bench::now;
@@ -9,7 +9,7 @@ use sluicegate::core::{Micros, Rate, Timestamp, TokenBucket};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What was seen.
+/// The result.
 pub(crate) struct Expiry {
     pub(crate) idle_p999_nanos: u64,
     pub(crate) expiring_p999_nanos: u64,
@@ -19,12 +19,12 @@ const SAMPLES: usize = 2_000_000;
 
 /// Measures with `count` keys.
 pub(crate) fn measure(count: usize) -> Result<Expiry, String> {
-    // Whole again one second after a request.
+    // Full again one second after a request.
     let rate = Rate::new(1, Micros::from_secs(1)).map_err(|error| error.to_string())?;
     let ours = Ours::with_quota(TokenBucket::new(1, rate).map_err(|error| error.to_string())?)?;
     let (live, filled) = (workload::keys(100_000), ours.clock.now());
-    // The time stands still while the store is filled and idle, however long that takes: nothing expires before it should.
-    // Those that are asked for below have room, too.
+    // Time stands still while the store is filled and idle, so that nothing expires early.
+    // The capacity also covers the keys that are requested below.
     for index in live.len()..count {
         ours.is_allowed_at(&format!("gone:{index:019}"), filled);
     }

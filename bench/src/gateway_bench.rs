@@ -1,8 +1,8 @@
-//! `gateway`: what it costs to stand between a client and an application, beside nginx and beside nobody.
+//! `gateway`: the cost of a proxy between client and application, beside nginx and a direct connection.
 //!
-//! One application is asked directly, through nginx as a plain proxy, through nginx with `limit_req`, through our
-//! gateway where nothing is decided, and through our gateway with a limit per API key. Whoever is measured has the first
-//! core; the application and the client share another in all five cases, so what they cost cancels out.
+//! One application is requested directly, through nginx as a plain proxy, through nginx with `limit_req`, through the
+//! gateway on an exempt path, and through the gateway with a limit per API key. The measured proxy has the first
+//! core; application and client share another in all five cases, so their cost cancels out.
 
 mod contenders;
 
@@ -18,11 +18,11 @@ use std::time::Duration;
 
 /// How long one measurement lasts.
 const LASTS: Duration = Duration::from_secs(1);
-/// As many clients as keep everybody busy, and one that never waits for another.
+/// Enough clients to saturate each contender, and a single sequential one.
 const CONNECTIONS: [usize; 2] = [64, 1];
-/// How many identities ask.
+/// The number of identities.
 const IDENTITIES: usize = 10_000;
-/// How many times as much processor time as nginx with `limit_req` is good enough.
+/// The goal: processor time relative to nginx with `limit_req`.
 const GOAL: f64 = 1.2;
 
 const PER_SECOND: &str = "requests/s";
@@ -32,10 +32,10 @@ const P99: &str = "p99 µs";
 const ADDED_P50: &str = "added p50 µs";
 const ADDED_P99: &str = "added p99 µs";
 
-/// What one measurement of one contender found.
+/// The result of one measurement of one contender.
 struct Found {
     per_second: f64,
-    /// Of the proxy; nothing where there is none.
+    /// Of the proxy; `None` without one.
     proxy_micros: f64,
     p50: f64,
     p99: f64,
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     run.finish(options)
 }
 
-/// Measures everybody, round by round.
+/// Measures all contenders, round by round.
 fn compare(everybody: &[Contender], connections: usize, options: &Options) -> Result<Sheet, String> {
     let plural = if connections == 1 { "connection" } else { "connections" };
     let mut sheet = Sheet::new(format!("GET through a proxy, {connections} {plural}"), NGINX_LIMITED);
@@ -70,7 +70,7 @@ fn compare(everybody: &[Contender], connections: usize, options: &Options) -> Re
             let found =
                 measure(contender, &load, lasts).map_err(|error| format!("{}: {error}", contender.name))?;
             sheet.add(contender.name, &columns(&found, direct.as_ref()));
-            // Everybody else of the round is held against whoever comes first.
+            // The first contender is the reference of the round.
             direct.get_or_insert(found);
         }
     }
@@ -88,7 +88,7 @@ fn columns(found: &Found, direct: Option<&Found>) -> Vec<(&'static str, f64)> {
 }
 
 fn measure(contender: &Contender, load: &Load, lasts: Duration) -> Result<Found, String> {
-    // The first requests open connections to the application and make the keys.
+    // The first requests open connections to the application and create the keys.
     socket_load::drive(contender.address, load, lasts / 5)?;
     let used = || contender.process().map_or(Ok(0.0), processes::processor_micros);
     let (before, started) = (used()?, now());
@@ -125,13 +125,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_added_is_what_the_same_round_took_without_a_proxy() {
+    fn added_time_is_relative_to_the_round_without_a_proxy() {
         let direct = Found { per_second: 10.0, proxy_micros: 0.0, p50: 100.0, p99: 300.0 };
         let through = Found { per_second: 5.0, proxy_micros: 7.0, p50: 180.0, p99: 250.0 };
         assert_eq!(columns(&direct, None), [(PER_SECOND, 10.0), (PROXY_MICROS, 0.0), (P50, 100.0), (P99, 300.0)]);
         let of = |name| columns(&through, Some(&direct)).into_iter().find(|(column, _)| *column == name);
         assert_eq!(of(ADDED_P50), Some((ADDED_P50, 80.0)));
-        // Noise is shown as it was.
+        // Noise is shown as measured.
         assert_eq!(of(ADDED_P99), Some((ADDED_P99, -50.0)));
     }
 }

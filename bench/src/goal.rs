@@ -1,4 +1,4 @@
-//! What was hoped for beside what was reached: ratios within one run wherever a ratio says it.
+//! Goals and results: ratios within one run wherever possible.
 
 use crate::statistics::{Spread, compact, rounded};
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 /// One goal.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Goal {
-    /// What is measured.
+    /// The measured quantity.
     pub(crate) what: String,
-    /// What it is measured against; empty if it stands for itself.
+    /// The reference; empty for an absolute goal.
     pub(crate) beside: String,
-    /// What follows the number: `×`, `MB`, …
+    /// The unit after the number: `×`, `MB`, …
     pub(crate) unit: String,
-    /// Whether the bound is the least or the most that is good.
+    /// Whether the bound is a minimum or a maximum.
     pub(crate) sense: Sense,
     pub(crate) bound: f64,
-    /// What each round reached.
+    /// The result of each round.
     pub(crate) reached: Vec<f64>,
 }
 
-/// Which side of a bound is good.
+/// The good side of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sense {
@@ -28,12 +28,12 @@ pub(crate) enum Sense {
 }
 
 impl Goal {
-    /// So many times as much, at least.
+    /// A ratio of at least this.
     pub(crate) fn at_least(what: impl Into<String>, beside: &str, bound: f64, reached: Vec<f64>) -> Self {
         Self::new(what.into(), beside, Sense::AtLeast, bound, reached)
     }
 
-    /// So many times as much, at most.
+    /// A ratio of at most this.
     pub(crate) fn at_most(what: impl Into<String>, beside: &str, bound: f64, reached: Vec<f64>) -> Self {
         Self::new(what.into(), beside, Sense::AtMost, bound, reached)
     }
@@ -43,7 +43,7 @@ impl Goal {
         Self { what, beside: beside.to_owned(), unit: "×".to_owned(), sense, bound, reached }
     }
 
-    /// The same goal, which is not a ratio but so many of these.
+    /// The same goal as an absolute number with a unit.
     pub(crate) fn of(self, unit: &str) -> Self {
         Self { unit: unit.to_owned(), ..self }
     }
@@ -78,13 +78,13 @@ impl Goal {
         if self.unit == "×" { self.unit.clone() } else { format!(" {}", self.unit) }
     }
 
-    /// `what beside whom`.
+    /// `quantity beside reference`.
     pub(crate) fn title(&self) -> String {
         if self.beside.is_empty() { self.what.clone() } else { format!("{}, beside {}", self.what, self.beside) }
     }
 }
 
-/// A bound as a person would write it.
+/// A bound without superfluous zeros.
 fn plain(number: f64) -> String {
     let text = format!("{number:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -127,7 +127,7 @@ mod tests {
         assert!(!Goal::at_least("a", "b", 3.0, vec![2.0, 2.9, 9.0]).is_met());
         assert!(Goal::at_most("a", "b", 1.1, vec![1.0, 1.1, 9.0]).is_met());
         assert!(!Goal::at_most("a", "b", 1.1, vec![1.2]).is_met());
-        // What was not measured is not reached.
+        // A quantity that was not measured misses its goal.
         assert!(!Goal::at_most("a", "b", 1.1, vec![]).is_met());
     }
 

@@ -1,4 +1,4 @@
-//! `growth`: decisions per second and their tail as keys and instances grow. How cost grows with rules is in `rules`.
+//! `growth`: decisions per second and tail latency as keys and instances grow. `rules` measures the growth with rules.
 
 mod fleet;
 
@@ -20,16 +20,16 @@ use std::time::Duration;
 const KEYS_IN_MEMORY: [usize; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
 const KEYS_IN_REDIS: [usize; 3] = [10_000, 100_000, 1_000_000];
 const INSTANCES: [usize; 4] = [1, 2, 4, 8];
-/// How many callers there are on Redis: in all as keys grow, of each as instances grow.
+/// Concurrent tasks on Redis: in all as keys grow, per instance as instances grow.
 const CALLERS: usize = 256;
 const CALLERS_EACH: usize = 64;
 /// How long one measurement lasts.
 const LASTS: Duration = Duration::from_secs(1);
-/// Decisions per measurement in memory, and how many of them are timed one by one for the tail.
+/// Decisions per measurement in memory, and the number that is timed individually for the tail.
 const DECISIONS: usize = 2_000_000;
 const TIMED: usize = 500_000;
 
-/// The columns of its tables; the tail in memory is told in nanoseconds.
+/// The columns of its tables; tail latency in memory is in nanoseconds.
 pub(crate) use redis_bench::PER_SECOND;
 pub(crate) const P99_MICROS: &str = redis_bench::P99;
 pub(crate) const P99_NANOS: &str = "p99 ns";
@@ -53,7 +53,7 @@ fn short(number: usize) -> String {
     }
 }
 
-/// All stores stay alive, so that rounds can go around them.
+/// All stores stay alive, so that rounds can alternate between them.
 fn in_memory(options: &Options) -> Result<Sheet, String> {
     let sizes = if options.quick { &KEYS_IN_MEMORY[..3] } else { &KEYS_IN_MEMORY[..] };
     let decisions = if options.quick { DECISIONS / 10 } else { DECISIONS };
@@ -84,7 +84,7 @@ fn decisions_per_second(ours: &Ours, requests: &[String], decisions: usize) -> R
     if allowed == decisions { Ok(decisions as f64 / seconds) } else { Err("somebody was denied".to_owned()) }
 }
 
-/// Of decisions that are timed one by one, which adds what reading the clock takes.
+/// Of decisions that are timed individually, which includes the time to read the clock.
 fn p99_nanos(ours: &Ours, requests: &[String]) -> Result<f64, String> {
     let mut seen = Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 3).map_err(|error| error.to_string())?;
     for step in 0..TIMED {
@@ -95,7 +95,7 @@ fn p99_nanos(ours: &Ours, requests: &[String]) -> Result<f64, String> {
     Ok(seen.value_at_quantile(0.99) as f64)
 }
 
-/// A server of its own for every number of keys.
+/// A separate server for each number of keys.
 fn in_redis(options: &Options) -> Result<Sheet, String> {
     let sizes = if options.quick { &KEYS_IN_REDIS[..2] } else { &KEYS_IN_REDIS[..] };
     let mut sheet = Sheet::new(format!("keys in Redis, {CALLERS} callers"), &short(sizes[0]));

@@ -1,5 +1,5 @@
-//! Benchmarks beside peers. Absolute numbers depend on the machine; the ratios within one run are what is
-//! meant to be read. `cargo xtask bench` is the way in; `docs/benchmarks.md` says how to read the result.
+//! Benchmarks beside peers. Absolute numbers depend on the machine; only the ratios within one run are
+//! meaningful. `cargo xtask bench` runs them; `docs/benchmarks.md` explains how to read the results.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints what it measured")]
 #![expect(clippy::float_arithmetic, reason = "statistics of measurements, not decisions")]
 
@@ -49,7 +49,7 @@ const USAGE: &str = "usage: sluicegate-bench NAME [options]
   --throttlecrab FILE  throttlecrab's server, for protocols and peers
   --limitador FILE     limitador's library behind hyper, for peers";
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Clone, Debug)]
 struct Options {
     rounds: usize,
@@ -58,7 +58,7 @@ struct Options {
     programs: Programs,
 }
 
-/// Where the servers are that are measured.
+/// The paths of the measured servers.
 #[derive(Clone, Debug, Default)]
 struct Programs {
     ours: Option<String>,
@@ -109,7 +109,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ("simulate", _) => simulate_bench::run(&parse(rest)?),
         ("peers", _) => wire_bench::peers::run(&parse(rest)?),
         ("plot", []) => plot::run(),
-        // Processes of their own: one so that nobody inherits another's heap, one to be measured from outside.
+        // Separate processes: one so that no contender inherits another's heap, one to be measured from outside.
         ("core-bytes", [name]) => core_bench::print_bytes_per_key(name),
         ("bare-grpc", [answer]) => bare_grpc::serve(answer),
         ("bare-http", [answer]) => bare_http::serve(answer),

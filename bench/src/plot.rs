@@ -1,5 +1,5 @@
-//! `plot`: the pictures and tables of `docs/`, from the newest kept run of each benchmark, without measuring anything.
-//! The same runs always make the same files.
+//! `plot`: renders the charts and tables of `docs/` from the newest kept run of each benchmark, without measuring.
+//! The output depends only on the runs.
 
 mod bars;
 mod document;
@@ -19,9 +19,9 @@ const LINES: &str = "docs/growth.svg";
 
 /// The newest run of one benchmark.
 struct Kept {
-    /// When it ran, which is in the name of its file.
+    /// The date in the name of its file.
     date: String,
-    /// Its file, from the root of the repository.
+    /// The path of its file from the root of the repository.
     path: String,
     run: Run,
 }
@@ -37,7 +37,7 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// What each file should say.
+/// The expected content of each file.
 fn made(root: &Path) -> Result<[(&'static str, String); 3], String> {
     let kept = BENCHMARKS.iter().filter_map(|name| newest(root, name).transpose());
     let kept: Vec<Kept> = kept.collect::<Result<_, _>>()?;
@@ -47,13 +47,13 @@ fn made(root: &Path) -> Result<[(&'static str, String); 3], String> {
     Ok([(DOCUMENT, document::filled(&text, &kept)?), (BARS, bars::picture(&kept)), (LINES, lines::picture(&kept))])
 }
 
-/// The root of the repository: this package lies in a folder of it.
+/// The root of the repository, the parent of this package's folder.
 fn root() -> Result<PathBuf, String> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().map(Path::to_owned).ok_or_else(|| format!("{} is the root", package.display()))
 }
 
-/// The newest kept run of this benchmark. Older ones may have been written in another form: they are history.
+/// The newest kept run of this benchmark. Older ones may have another format.
 fn newest(root: &Path, benchmark: &str) -> Result<Option<Kept>, String> {
     let folder = root.join("bench/runs");
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documents_say_what_the_kept_runs_say() {
+    fn the_documents_match_the_kept_runs() {
         let root = root().unwrap();
         for (path, text) in made(&root).unwrap() {
             let found = std::fs::read_to_string(root.join(path)).unwrap_or_default();

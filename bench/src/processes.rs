@@ -1,4 +1,4 @@
-//! Servers that are measured from outside: started, found ready, asked what they used, and ended.
+//! Servers that are measured from outside: start, readiness, resource usage, and end.
 
 use crate::core_bench::now;
 use std::collections::HashMap;
@@ -9,18 +9,18 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// How long a server may take to be ready.
+/// The deadline for readiness.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait before asking again.
+/// The interval between readiness checks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A server of its own, ended when this value goes.
+/// A server process that ends when this value is dropped.
 pub(crate) struct Server {
     child: Child,
 }
 
 impl Server {
-    /// Starts a peer, which is ready when it takes connections at all these addresses.
+    /// Starts a peer, which is ready when it accepts connections at all these addresses.
     pub(crate) fn start(mut command: Command, addresses: &[SocketAddr]) -> Result<Self, String> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut server = Self { child: child.map_err(|error| not_started(&command, &error))? };
@@ -36,7 +36,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a server that says on stderr where it listens, `listening NAME ADDRESS`, and then `ready`.
+    /// Starts a server that prints `listening NAME ADDRESS` on stderr, and then `ready`.
     pub(crate) fn start_announcing(mut command: Command) -> Result<(Self, HashMap<String, SocketAddr>), String> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut server = Self { child: child.map_err(|error| not_started(&command, &error))? };
@@ -70,7 +70,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // An error means that it has ended already.
+        // An error means that it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -84,25 +84,25 @@ fn not_started(command: &Command, error: &std::io::Error) -> String {
     format!("cannot run {}: {error}", name(command))
 }
 
-/// Reads to the end, whether or not anybody listens: a full pipe would stop the server.
+/// Reads stderr to the end: a full pipe would stop the server.
 fn lines(stderr: ChildStderr) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-            // Nobody listens any more once the server is ready.
+            // The receiver is gone once the server is ready.
             let _ = sender.send(line);
         }
     });
     receiver
 }
 
-/// An address that nobody listens on at this moment, for programs that cannot choose one themselves.
+/// A free address at this moment, for programs that cannot choose one themselves.
 pub(crate) fn free_address() -> Result<SocketAddr, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| error.to_string())?;
     listener.local_addr().map_err(|error| error.to_string())
 }
 
-/// Processor time that a process used so far, of all its threads, in microseconds.
+/// The processor time of all threads of a process so far, in microseconds.
 pub(crate) fn processor_micros(process: u32) -> Result<f64, String> {
     let broken = |error: std::io::Error| format!("the threads of process {process}: {error}");
     let mut nanos = 0.0;
@@ -115,12 +115,12 @@ pub(crate) fn processor_micros(process: u32) -> Result<f64, String> {
     Ok(nanos / 1_000.0)
 }
 
-/// Memory that a process holds in RAM, in bytes.
+/// The resident memory of a process, in bytes.
 pub(crate) fn resident_bytes(process: u32) -> Result<u64, String> {
     status_bytes(process, "VmRSS:")
 }
 
-/// The most memory that a process has held in RAM so far, in bytes.
+/// The peak resident memory of a process, in bytes.
 pub(crate) fn peak_bytes(process: u32) -> Result<u64, String> {
     status_bytes(process, "VmHWM:")
 }

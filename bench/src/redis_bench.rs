@@ -1,8 +1,8 @@
-//! `redis`: decisions per second through Redis, what they cost the server and the client, how long they take, and what
-//! a key weighs.
+//! `redis`: decisions per second through Redis, their cost for the server and the client, their latency, and the
+//! memory of a key.
 //!
-//! A server of its own runs on one core, the client on the others. Rounds are interleaved: every round measures every
-//! way once, so that a noisy minute hits all of them, and the median counts.
+//! A dedicated Redis server runs on one core, the client on the others. Rounds are interleaved: every round measures every
+//! contender once, so that a noisy minute hits all of them, and the median counts.
 
 mod goals;
 mod latency;
@@ -31,9 +31,9 @@ pub(crate) const SERVER_MICROS: &str = "Redis CPU µs";
 pub(crate) const CLIENT_MICROS: &str = "client CPU µs";
 pub(crate) const P50: &str = "p50 µs";
 pub(crate) const P99: &str = "p99 µs";
-/// How many scripts Redis ran for each decision.
+/// Scripts per decision that Redis ran.
 pub(crate) const CALLS: &str = "calls per decision";
-/// The share of requests that got no decision, because too many waited already.
+/// The share of requests without a decision, because too many were queued.
 pub(crate) const FAILED: &str = "undecided";
 
 /// Runs the benchmark and prints its tables.
@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     run.finish(options)
 }
 
-/// Goes one way for so long, after the first calls have opened connections and made the keys.
+/// Measures one contender for the given time, after a warm-up that opens connections and creates the keys.
 pub(crate) fn measure(
     server: &RedisServer,
     ways: &Ways,
@@ -72,7 +72,7 @@ pub(crate) fn measure(
     lasts: Duration,
 ) -> Result<[(&'static str, f64); 7], String> {
     if workload.is_denied() {
-        // Whoever was denied may know it for an hour: an emptied server would only confuse them.
+        // The denial cache may hold denials for an hour; flushing the server would only make them stale.
         ways.use_up(way)?;
     } else {
         forget(server);
@@ -102,14 +102,14 @@ pub(crate) fn forget(server: &RedisServer) {
     let _: String = server.command(&["FLUSHALL", "SYNC"]);
 }
 
-/// How many scripts the server ran so far.
+/// The number of scripts that the server has run.
 fn calls(server: &RedisServer) -> f64 {
     let field = server.info("cmdstat_evalsha").unwrap_or_default();
     let calls = field.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
     calls.and_then(|calls| calls.parse().ok()).unwrap_or_default()
 }
 
-/// Processor time of the server, which it knows to the microsecond.
+/// Processor time of the server, which reports it in microseconds.
 fn server_seconds(server: &RedisServer) -> Result<f64, String> {
     let seconds = |field: &str| {
         let text = server.info(field).ok_or_else(|| format!("INFO has no {field}"))?;

@@ -1,6 +1,6 @@
-//! `rules`: what a decision costs as rules grow, when only one or two of them match.
+//! `rules`: the cost of a decision as the number of rules grows, while only one or two of them match.
 //!
-//! Half of the rules name their resource, half a prefix of it; requests go around all of them.
+//! Half of the rules name their resource, half a prefix of it; requests cycle through all resources.
 
 use crate::Options;
 use crate::core_bench::now;
@@ -10,7 +10,7 @@ use crate::sheet::Sheet;
 use crate::statistics::grouped;
 use sluicegate::clock::SystemClock;
 use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
-use sluicegate::rules::pattern::Pattern;
+use sluicegate::pattern::Pattern;
 use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
 use sluicegate::{Limiter, MemoryStore, Request};
 use std::hint::black_box;
@@ -19,18 +19,18 @@ use std::time::Duration;
 const COUNTS: [usize; 4] = [10, 100, 1_000, 10_000];
 /// How long one measurement lasts.
 const LASTS: Duration = Duration::from_millis(500);
-/// How often the clock is looked at.
+/// Decisions between two reads of the clock.
 const BETWEEN_LOOKS: usize = 16;
-/// How many identities ask.
+/// The number of identities.
 const IDENTITIES: usize = 1_000;
-/// Requests go around resources in this stride.
+/// The stride through the resources.
 const STRIDE: usize = 7_919;
 
 /// The columns of its tables, which `growth` draws.
 pub(crate) const PER_SECOND: &str = "decisions/s";
 const NANOS: &str = "ns per decision";
 
-/// A limiter and what it is asked.
+/// A limiter and its requests.
 struct Subject {
     row: String,
     limiter: Limiter<MemoryStore>,

@@ -1,4 +1,4 @@
-//! What a benchmark found: sheets of numbers and goals, as tables for people and as JSON that is kept.
+//! The results of a benchmark: sheets of numbers and goals, as tables for people and as JSON in `bench/runs`.
 
 use crate::Options;
 use crate::cores;
@@ -10,19 +10,19 @@ use std::path::Path;
 /// One run of one benchmark.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// The name by which it was asked for.
+    /// The name of the benchmark on the command line.
     pub(crate) benchmark: String,
-    /// Where it ran.
+    /// The machine.
     pub(crate) machine: String,
-    /// How busy the machine was before it began: the average number of those who wanted a core in the last minute.
+    /// The load average of the last minute before it started.
     pub(crate) load_before: f64,
-    /// How many interleaved rounds there were.
+    /// The number of interleaved rounds.
     pub(crate) rounds: usize,
-    /// True if it was only a first look, with a tenth of the work.
+    /// True for `--quick`, with a tenth of the work.
     pub(crate) is_quick: bool,
-    /// What was measured.
+    /// The measurements.
     pub(crate) sheets: Vec<Sheet>,
-    /// What was hoped for.
+    /// The goals.
     pub(crate) goals: Vec<Goal>,
 }
 
@@ -40,7 +40,7 @@ impl Run {
         }
     }
 
-    /// Prints everything, and keeps it where the options say.
+    /// Prints the results, and writes the file that the options name.
     pub(crate) fn finish(&self, options: &Options) -> Result<(), String> {
         let Self { benchmark, machine, load_before, rounds, .. } = self;
         println!("{benchmark}: {machine}, load {load_before} before, {rounds} rounds, median (least–most)");
@@ -56,7 +56,7 @@ impl Run {
         std::fs::write(path, format!("{text}\n")).map_err(|error| format!("writing {}: {error}", path.display()))
     }
 
-    /// A run that was kept.
+    /// Reads a kept run.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| format!("reading {name}: {error}"))?;

@@ -1,4 +1,4 @@
-//! One table of a benchmark: contenders as rows, what was measured of them as columns, every round in every cell.
+//! One table of a benchmark: contenders as rows, measured quantities as columns, every round in every cell.
 
 use crate::statistics::{Spread, compact, rounded};
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Sheet {
     /// The workload.
     pub(crate) title: String,
-    /// The row that the others are compared with.
+    /// The row of the reference.
     pub(crate) reference: String,
-    /// Everybody, in the order of the table.
+    /// All contenders, in the order of the table.
     pub(crate) rows: Vec<Row>,
 }
 
@@ -21,12 +21,12 @@ pub(crate) struct Row {
     pub(crate) columns: Vec<Column>,
 }
 
-/// One thing that was measured.
+/// One measured quantity.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Column {
-    /// What it is, with its unit.
+    /// Its name with the unit.
     pub(crate) name: String,
-    /// What each round found, in their order: the rounds of two rows belong together.
+    /// The result of each round, in order: the rounds of two rows correspond.
     pub(crate) rounds: Vec<f64>,
 }
 
@@ -36,7 +36,7 @@ impl Sheet {
         Self { title: title.into(), reference: reference.to_owned(), rows: Vec::new() }
     }
 
-    /// Adds what one round found.
+    /// Adds the result of one round.
     pub(crate) fn add(&mut self, row: &str, numbers: &[(&str, f64)]) {
         let at = self.rows.iter().position(|each| each.name == row).unwrap_or_else(|| {
             self.rows.push(Row { name: row.to_owned(), columns: Vec::new() });
@@ -45,18 +45,18 @@ impl Sheet {
         numbers.iter().for_each(|(column, number)| self.rows[at].add(column, *number));
     }
 
-    /// What all rounds found; nothing if it was not measured.
+    /// The results of all rounds; `None` if it was not measured.
     pub(crate) fn rounds(&self, row: &str, column: &str) -> &[f64] {
         let row = self.rows.iter().find(|each| each.name == row);
         row.and_then(|row| row.column(column)).map_or(&[], |column| &column.rounds)
     }
 
-    /// The middle of what all rounds found.
+    /// The median of all rounds.
     pub(crate) fn median(&self, row: &str, column: &str) -> f64 {
         Spread::of(self.rounds(row, column)).median
     }
 
-    /// One row over another, each round for itself: what disturbs a round disturbs both.
+    /// The ratio of two rows, taken within each round: a disturbance of a round affects both.
     pub(crate) fn ratios(&self, column: &str, over: &str, under: &str) -> Vec<f64> {
         let (over, under) = (self.rounds(over, column), self.rounds(under, column));
         over.iter().zip(under).map(|(over, under)| over / under).collect()
@@ -73,7 +73,7 @@ impl Sheet {
         names
     }
 
-    /// How the first column of a row stands to that of the reference.
+    /// The ratio of the first column of a row to that of the reference.
     fn ratio(&self, row: &Row) -> Option<Spread> {
         let column = row.columns.first()?;
         let ratios = self.ratios(&column.name, &row.name, &self.reference);
@@ -84,7 +84,7 @@ impl Sheet {
         self.rows.iter().any(|row| self.ratio(row).is_some())
     }
 
-    /// What the ratios compare with, between these; nothing if there are none.
+    /// The reference of the ratios; empty if there are none.
     fn compared(&self, before: &str, after: &str) -> String {
         if self.has_ratio() { format!("{before}× = times {}{after}", self.reference) } else { String::new() }
     }

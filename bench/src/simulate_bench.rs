@@ -1,7 +1,7 @@
-//! `simulate`: how quickly a log is replayed, and what it takes in memory as the log grows and those who ask do not.
+//! `simulate`: the speed of a replay, and its memory as the log grows and the number of clients does not.
 //!
-//! The logs are generated, in the combined format, and the same every time. The whole program is measured from outside:
-//! starting, reading, deciding and reporting.
+//! The logs are generated in the combined format and are the same every time. The whole program is measured from outside:
+//! start, parsing, decisions and report.
 
 use crate::Options;
 use crate::core_bench::now;
@@ -18,11 +18,11 @@ use std::time::Duration;
 
 /// The lines of the smaller and of the larger log.
 const LINES: [u64; 2] = [1_000_000, 10_000_000];
-/// How many addresses ask.
+/// The number of client addresses.
 const IDENTITIES: u64 = 10_000;
-/// How many requests a second has.
+/// Requests per second of the log.
 const PER_SECOND: u64 = 500;
-/// How often the memory of the program is looked at.
+/// The interval at which the memory of the program is sampled.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 const SECONDS: &str = "seconds";
@@ -74,7 +74,7 @@ fn row(lines: u64) -> String {
     format!("{} lines", grouped(lines as i64))
 }
 
-/// Writes a log. A few addresses ask for most, as is usual.
+/// Writes a log. A few addresses send most of the requests, as is usual.
 fn generate(path: &Path, count: u64) -> std::io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut random = fastrand::Rng::with_seed(7);
@@ -98,7 +98,7 @@ fn generate(path: &Path, count: u64) -> std::io::Result<()> {
     file.flush()
 }
 
-/// Replays a log: how many seconds it took, and how many bytes of memory at most.
+/// Replays a log: the duration in seconds, and the peak memory in bytes.
 fn replay(program: &str, config: &Path, log: &Path, count: u64) -> Result<(f64, f64), String> {
     let mut command = Command::new(program);
     command.arg("simulate").arg("--json").arg("--config").arg(config).arg("--log").arg(log);
@@ -106,7 +106,7 @@ fn replay(program: &str, config: &Path, log: &Path, count: u64) -> Result<(f64, 
     let mut child =
         command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run {program}: {error}"))?;
     let mut peak = 0;
-    // What it prints is little, and fits the pipe.
+    // Its output is short and fits the pipe.
     let took = loop {
         if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
             if !status.success() {
@@ -114,7 +114,7 @@ fn replay(program: &str, config: &Path, log: &Path, count: u64) -> Result<(f64, 
             }
             break started.elapsed();
         }
-        // It may be gone between the two looks.
+        // The process may end between the two samples.
         peak = peak.max(peak_bytes(child.id()).unwrap_or(0));
         std::thread::sleep(BETWEEN_LOOKS);
     };

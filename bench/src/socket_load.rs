@@ -1,7 +1,7 @@
-//! So many connections that each send again as soon as they are answered: a closed loop over real sockets, with
-//! requests that were packed before the clock starts.
+//! A closed loop over real sockets: a number of connections that each send the next batch when the previous one completes, with
+//! requests that are encoded before the clock starts.
 //!
-//! Everything runs on the calling thread, so that all of the load comes from one core.
+//! Everything runs on the calling thread, so that the load comes from one core.
 
 pub(crate) mod grpc;
 mod http_reply;
@@ -20,12 +20,12 @@ use tokio::task::{JoinSet, LocalSet};
 /// Enough for the replies to a whole batch in most reads.
 const READ_BYTES: usize = 16_384;
 
-/// What is sent, and how replies are told apart.
+/// The requests, and the format of their replies.
 pub(crate) struct Load {
     pub(crate) connections: usize,
-    /// Each is sent as one piece; connections take them in turn.
+    /// Each is one write; connections take them in turn.
     pub(crate) batches: Vec<Vec<u8>>,
-    /// How many requests each batch holds; in gRPC, how many calls of one request each connection has under way.
+    /// Requests per batch; in gRPC, calls in flight per connection.
     pub(crate) depth: usize,
     pub(crate) protocol: Protocol,
 }
@@ -39,20 +39,20 @@ pub(crate) enum Protocol {
     Grpc(&'static str),
 }
 
-/// What was seen.
+/// The result.
 pub(crate) struct Answers {
     pub(crate) answered: u64,
-    /// How many of them let the caller pass.
+    /// The number of allowed requests.
     pub(crate) allowed: u64,
-    /// How long one batch took.
+    /// The latency of a batch.
     pub(crate) micros: Histogram<u64>,
 }
 
-/// When a connection stops asking.
+/// The condition at which connections stop.
 #[derive(Clone)]
 enum Until {
     Past(Instant),
-    /// This many answers of all connections together; those under way are waited for.
+    /// This many replies on all connections together; requests in flight are completed.
     Asked(Rc<Cell<u64>>),
 }
 
@@ -69,12 +69,12 @@ impl Until {
     }
 }
 
-/// Drives the load for so long.
+/// Runs the load for the given time.
 pub(crate) fn drive(address: SocketAddr, load: &Load, lasts: Duration) -> Result<Answers, String> {
     drive_until(address, load, &Until::Past(now() + lasts))
 }
 
-/// Drives the load until so many requests were made.
+/// Runs the load for this many requests.
 pub(crate) fn ask(address: SocketAddr, load: &Load, requests: u64) -> Result<Answers, String> {
     drive_until(address, load, &Until::Asked(Rc::new(Cell::new(requests))))
 }
@@ -131,7 +131,7 @@ struct Caller {
     address: SocketAddr,
     depth: usize,
     take: TakeReplies,
-    /// Where among the batches it starts.
+    /// The index of its first batch.
     first: usize,
 }
 
@@ -141,7 +141,7 @@ impl Caller {
         let mut connection = TcpStream::connect(self.address).await.map_err(broken)?;
         connection.set_nodelay(true).map_err(broken)?;
         let (mut answers, mut inbox) = (Answers::none()?, Vec::with_capacity(READ_BYTES));
-        // Neighbours start far apart, so that they do not ask for the same.
+        // Connections start far apart, so that they do not send the same requests.
         let mut step = self.first * 7_919;
         while !until.is_over(self.depth) {
             let sent = now();
@@ -164,10 +164,10 @@ impl Caller {
     }
 }
 
-/// Takes all whole replies away; says how many there were and how many of them let the caller pass.
+/// Removes all complete replies from the buffer; returns their number and how many of them allow the request.
 type TakeReplies = fn(&mut Vec<u8>) -> Result<(usize, usize), String>;
 
-/// An error is no reply: what was answered is what passed.
+/// An error is not a reply: every reply counts as allowed.
 fn take_resp(inbox: &mut Vec<u8>) -> Result<(usize, usize), String> {
     raw::take_replies(inbox).map(|count| (count, count))
 }

@@ -1,6 +1,6 @@
-//! The middle and the ends of a few rounds, and how numbers are written.
+//! Median and extremes of a few rounds, and the format of numbers.
 
-/// What several rounds found.
+/// The results of several rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) least: f64,
@@ -9,7 +9,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of no rounds at all, nothing is a number.
+    /// Without rounds, every field is NaN.
     pub(crate) fn of(rounds: &[f64]) -> Self {
         let mut sorted = rounds.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -55,7 +55,7 @@ pub(crate) fn grouped(number: i64) -> String {
     text
 }
 
-/// What is kept of a number: no measurement here is better than that.
+/// The precision of kept numbers: no measurement here is more exact.
 pub(crate) fn rounded(number: f64) -> f64 {
     if number.abs() >= 1_000.0 { number.round() } else { (number * 10_000.0).round() / 10_000.0 }
 }

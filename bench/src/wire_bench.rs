@@ -1,4 +1,4 @@
-//! What `protocols` and `peers` share: whole servers on the first core, asked over sockets from another.
+//! The common part of `protocols` and `peers`: whole servers on the first core, under load over sockets from another.
 
 mod contenders;
 mod packed;
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// How long one measurement lasts.
 const LASTS: Duration = Duration::from_secs(1);
-/// How many clients there are.
+/// The number of clients.
 const CONNECTIONS: usize = 64;
-/// How many requests each of them sends before it waits, where the protocol has pipelines.
+/// Requests that each of them sends before it waits, for protocols with pipelining.
 const DEPTHS: [usize; 3] = [1, 16, 64];
 
 /// The columns of all tables.
@@ -25,7 +25,7 @@ const SERVER_MICROS: &str = "server CPU µs";
 const P50: &str = "p50 µs";
 const P99: &str = "p99 µs";
 
-/// Measures everybody with their own load, round by round.
+/// Measures all contenders with their own load, round by round.
 fn compare(sheet: &mut Sheet, pairs: &[(&Contender, Load)], rounds: usize, lasts: Duration) -> Result<(), String> {
     eprintln!("{}, {rounds} rounds …", sheet.title);
     for _ in 0..rounds {
@@ -40,7 +40,7 @@ fn compare(sheet: &mut Sheet, pairs: &[(&Contender, Load)], rounds: usize, lasts
 
 fn measure(contender: &Contender, load: &Load, lasts: Duration) -> Result<[(&'static str, f64); 4], String> {
     let address = contender.address(load.protocol)?;
-    // The first requests make the keys.
+    // The first requests create the keys.
     socket_load::drive(address, load, lasts / 10)?;
     let before = (processes::processor_micros(contender.process())?, now());
     let answers = socket_load::drive(address, load, lasts)?;
@@ -54,7 +54,7 @@ fn measure(contender: &Contender, load: &Load, lasts: Duration) -> Result<[(&'st
     Ok([(PER_SECOND, count / wall), (SERVER_MICROS, micros / count), (P50, quantile(0.5)), (P99, quantile(0.99))])
 }
 
-/// How long one measurement lasts, as the options have it.
+/// The duration of one measurement, by the options.
 fn lasts(is_quick: bool) -> Duration {
     if is_quick { LASTS / 5 } else { LASTS }
 }

@@ -1,20 +1,20 @@
-//! Keys and the order in which they are asked for. Everything is drawn before the clock starts.
+//! Keys and their order. All random numbers are drawn before the clock starts.
 
-/// How many requests there are before they repeat.
+/// Requests before they repeat.
 const REQUESTS: usize = 1 << 20;
 
 /// One workload.
 pub(crate) struct Workload {
-    /// What the table calls it.
+    /// Its name in the table.
     pub(crate) name: &'static str,
     /// The keys.
     pub(crate) keys: Vec<String>,
-    /// What is asked for, one after the other. Each request has a text of its own, which lies where the processor
-    /// expects it: a server has just read it from a connection.
+    /// The sequence of requests. Each request has its own text, in a cache-friendly position: a server
+    /// has just read it from a connection.
     pub(crate) requests: Vec<String>,
 }
 
-/// One key; 100,000 keys evenly; a million keys, few of them often.
+/// One key; 100,000 keys uniformly; a million keys, a few of them frequent.
 pub(crate) fn all() -> [Workload; 3] {
     [
         workload("hot key", 1, vec![0; REQUESTS]),
@@ -30,7 +30,7 @@ fn workload(name: &'static str, count: usize, order: Vec<u32>) -> Workload {
 }
 
 impl Workload {
-    /// The key asked for at `step`.
+    /// The key of `step`.
     pub(crate) fn key(&self, step: usize) -> &String {
         &self.requests[step % REQUESTS]
     }
@@ -46,7 +46,7 @@ pub(crate) fn key(index: usize) -> String {
     format!("user:{index:019}")
 }
 
-/// Requests for so many keys, each as often as the others.
+/// Requests for this many keys, uniformly.
 pub(crate) fn spread_over(count: u32) -> Vec<String> {
     uniform(count).into_iter().map(|index| key(index as usize)).collect()
 }
@@ -64,7 +64,7 @@ pub(crate) fn zipf(count: u32) -> Vec<u32> {
         let uniform = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
         ((uniform * scale).exp() as u32 - 1).min(count - 1)
     };
-    // Ranks are scattered over the table, as identities are.
+    // Ranks are scattered over the table, as identities are in practice.
     (0..REQUESTS).map(draw).map(|rank| (u64::from(rank) * 7_919 % u64::from(count)) as u32).collect()
 }
 

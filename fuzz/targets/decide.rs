@@ -1,7 +1,7 @@
-//! Decisions of the core beside the exact model. The input is a limit, and then what happens.
+//! Compares the core's decisions with the exact model. The input is a limit, followed by a sequence of operations.
 //!
-//! What must hold is what the properties of the core hold: each step is checked by the same watch over both that the
-//! core's own tests use. Here the steps are chosen by what they reach in the code, and not by chance.
+//! Properties: those of the core. The same checker that the core's own tests use compares each step.
+//! libFuzzer chooses the steps by code coverage instead of at random.
 
 #![no_main]
 
@@ -16,14 +16,14 @@ mod harness;
 
 use harness::{Run, quota};
 
-/// Longer runs find nothing more and cost the model much.
+/// Longer sequences find nothing new and make the model slow.
 const STEPS_MAX: usize = 60;
 
-/// A good start in time: neither the first day nor the last.
+/// A start time that is neither the first day nor the last.
 const START_MICROS: u64 = 1_705_312_800_000_000;
 
 fuzz_target!(|bytes: &[u8]| {
-    // Input that ends early has done what it could.
+    // The input has ended.
     let _ = carry_out(&mut Unstructured::new(bytes));
 });
 
@@ -70,7 +70,7 @@ fn step(input: &mut Unstructured<'_>, run: &mut Run) -> Result<()> {
 
 fn limit(input: &mut Unstructured<'_>) -> Result<Limit> {
     let number = |input: &mut Unstructured<'_>| {
-        // As many small numbers as large ones.
+        // Small and large numbers are equally likely.
         let bits = input.arbitrary::<u8>()? % 40;
         Ok(input.arbitrary::<u64>()? & ((1 << (bits + 1)) - 1))
     };
@@ -86,7 +86,7 @@ fn limit(input: &mut Unstructured<'_>) -> Result<Limit> {
         2 => Limit::Counter(Counter { limit: number(input)?, window: number(input)? }),
         3 => Limit::Fixed(Fixed { limit: number(input)?, window: number(input)? }),
         _ => {
-            // Whole milliseconds, of which a window of a calendar has at least a thousand.
+            // Whole milliseconds: a window of a calendar has at least a thousand.
             let millis = |number: u64| number / 1_000 * 1_000;
             let (limit, first) = (number(input)?, millis(number(input)?));
             let length = |_| Ok(millis(number(input)?) + 1_000_000);

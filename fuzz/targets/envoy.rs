@@ -1,7 +1,7 @@
-//! Questions of Envoy's rate limit service. The first byte says whether the rest is protobuf or JSON.
+//! Requests to Envoy's rate limit service. The first byte selects protobuf or JSON.
 //!
-//! What must hold: a message is the same when it is written and read again; a question that is not refused keeps every
-//! bound, and its descriptors make requests that the limiter takes, with one decision for each.
+//! Properties: a message is the same after encoding and decoding. An accepted request keeps every
+//! bound, and its descriptors become requests that the limiter accepts, with one decision per descriptor.
 
 #![no_main]
 
@@ -21,10 +21,10 @@ use std::task::{Context, Poll, Waker};
 mod messages;
 #[rustfmt::skip]
 #[allow(dead_code)]
-#[path = "../../crates/sluicegate-server/src/grpc/question.rs"]
-mod question;
+#[path = "../../crates/sluicegate-server/src/grpc/parsed_request.rs"]
+mod parsed_request;
 
-// Where this file is, or its parser would be looked for in a folder that does not exist.
+// The path of this file; without it, the compiler would search for its parser in a folder that does not exist.
 #[path = "."]
 mod json {
     use crate::messages::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -45,9 +45,9 @@ fuzz_target!(|bytes: &[u8]| {
     let read = if kind % 2 == 0 { RateLimitRequest::decode(input).ok() } else { json::read(input) };
     let Some(message) = read else { return };
     assert_eq!(RateLimitRequest::decode(&*message.encode_to_vec()).as_ref(), Ok(&message));
-    let Ok(asked) = question::read(&message) else { return };
+    let Ok(asked) = parsed_request::parse(&message) else { return };
     assert_eq!(asked.len(), message.descriptors.len());
-    assert!(asked.len() <= question::DESCRIPTORS_MAX);
+    assert!(asked.len() <= parsed_request::DESCRIPTORS_MAX);
     for each in &asked {
         assert!((1..=ENTRIES_MAX).contains(&each.entries.len()));
         assert!(each.entries.iter().all(|entry| entry.value.len() <= ENTRY_BYTES_MAX));

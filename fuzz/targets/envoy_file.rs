@@ -1,7 +1,7 @@
-//! Configuration files of `envoyproxy/ratelimit`: whatever somebody writes in one.
+//! Configuration files of `envoyproxy/ratelimit` with arbitrary content.
 //!
-//! What must hold: problems are in the file and say what to do; a file that was read is read alike again, its rules have
-//! names, and for every descriptor the explanation ends where the limit is found.
+//! Properties: errors point into the file and name a remedy. A valid file gives the same result when it is read again, its rules
+//! have names, and for every descriptor the explanation ends at its limit.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ use sluicegate::rules::envoy::{EnvoyConfig, EnvoyOptions};
 use sluicegate::rules::file::value;
 
 fuzz_target!(|bytes: &[u8]| {
-    // A second file of the same text has a domain of the first.
+    // A second file with the same text repeats the domain of the first.
     let options = EnvoyOptions { merge_domains: bytes.len().is_multiple_of(2), ..EnvoyOptions::default() };
     let read = |count| EnvoyConfig::read([("a.yaml", bytes), ("b.yaml", bytes)].into_iter().take(count), &options);
     match read(1) {
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
             let again = read(1).expect("as before");
             assert!(config.described().eq(again.described()));
             assert!(read(2).is_err() || (options.merge_domains && config.rules().is_empty()));
-            finds_what_it_explains(config);
+            explanation_matches_lookup(config);
         }
         Err(mistakes) => {
             assert!(read(2).is_err());
@@ -34,9 +34,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn finds_what_it_explains(config: EnvoyConfig) {
+fn explanation_matches_lookup(config: EnvoyConfig) {
     assert!(config.rules().iter().all(|rule| value::name(rule.space.name()).is_ok()));
-    // Two names may have one digest only by an accident that nobody sees.
+    // Two names share a digest with negligible probability.
     let rules = RuleSet::default().with_envoy(config).expect("names of their own");
     let envoy = rules.envoy().expect("just given");
     let pairs = [("path", "/login"), ("path", ""), ("k", "a"), ("k", "a*b"), ("remote_address", "10.0.0.1")];

@@ -1,24 +1,23 @@
-//! Where HTTP/1 requests begin and end on a connection. The first byte says in what pieces the rest arrives.
+//! HTTP/1 message framing on a connection. The first byte selects the sizes of the pieces in which the rest arrives.
 //!
-//! What must hold: it makes no difference in which pieces the bytes come, but for line ends before the byte that is spoiled;
-//! that is at most one, and nothing is looked at after it; and what is let through is framed alike by a reader that has all
-//! of it before its eyes.
+//! Properties: the pieces do not matter, except for line ends before the poisoned byte. At most one byte is poisoned, and nothing
+//! after it is parsed. A parser that sees all bytes at once finds the same message boundaries.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
 #[rustfmt::skip]
-#[path = "../../crates/sluicegate-server/src/net/framing.rs"]
+#[path = "../../crates/sluicegate-server/src/net/http1_framing.rs"]
 mod framing;
 
-use framing::{Framing, Standing};
+use framing::{FramingGuard, ResponseProgress};
 
-/// Lines up to here are kept whole however they arrive; longer ones may be refused in pieces only.
+/// Lines up to this length stay whole however they arrive; longer ones may be rejected only if they arrive in pieces.
 const LINE_BYTES: usize = 256;
 
-/// Nothing is answered while all of it arrives.
-const STANDING: Standing = Standing { answers: 0, is_upgraded: false };
+/// The response is not written before all of it has arrived.
+const STANDING: ResponseProgress = ResponseProgress { answers: 0, is_upgraded: false };
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((size, input)) = bytes.split_first() else { return };
@@ -36,12 +35,12 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(are_at_one_place(input, whole, expected.map(Some)), "{}", input.escape_ascii());
 });
 
-/// Which byte was spoiled, if one was. A byte that was a NUL already looks as it did, so which one it was is not known.
+/// The poisoned byte, if any. A byte that was NUL before looks the same, so its position is unknown.
 type Spoiled = Option<Option<usize>>;
 
-/// What becomes of the bytes.
+/// The result of the framing guard.
 fn passed(input: &[u8], size: usize) -> Spoiled {
-    let mut framing = Framing::new();
+    let mut framing = FramingGuard::new();
     let mut bytes = input.to_vec();
     let spoiled = bytes.chunks_mut(size).filter_map(|piece| framing.pass(piece, STANDING).then_some(())).count();
     assert!(spoiled <= 1, "nothing is looked at after a byte was spoiled");
@@ -51,14 +50,14 @@ fn passed(input: &[u8], size: usize) -> Spoiled {
     (spoiled == 1).then(|| changed.first().copied())
 }
 
-/// Whether there is nothing but line ends between the two.
+/// Whether there are only line ends between the two.
 fn are_at_one_place(input: &[u8], one: Spoiled, other: Spoiled) -> bool {
     let (Some(Some(one)), Some(Some(other))) = (one, other) else { return true };
     let between = &input[one.min(other) + 1..=one.max(other)];
     between.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
 }
 
-/// Where the first ambiguous thing ends, by a reader that goes through the requests one after the other.
+/// The end of the first ambiguous element, by a parser that reads the requests one after the other.
 fn ambiguous_at(input: &[u8]) -> Option<usize> {
     let mut reader = Reader { input, at: 0 };
     loop {
@@ -73,11 +72,11 @@ struct Reader<'a> {
     at: usize,
 }
 
-/// `Err(None)` is the end of the input, `Err(Some(at))` something ambiguous.
+/// `Err(None)` is the end of the input, `Err(Some(at))` an ambiguous element.
 type Read<T> = Result<T, Option<usize>>;
 
 impl<'a> Reader<'a> {
-    /// The next line without its end, which must be CR LF, and where its LF is.
+    /// The next line without its end, which must be CR LF, and the position of its LF.
     fn line(&mut self) -> Read<(&'a [u8], usize)> {
         let rest = &self.input[self.at..];
         let length = rest.iter().position(|byte| *byte == b'\n').ok_or(None)?;
@@ -131,7 +130,7 @@ impl<'a> Reader<'a> {
             _ if is_chunked => self.chunks()?,
             _ => self.skip(length.unwrap_or(0))?,
         }
-        // Whatever follows a request for another protocol is spoiled, whatever it is.
+        // All bytes after a request to upgrade the protocol are poisoned.
         if is_last && self.at < self.input.len() { Err(Some(self.at)) } else { Ok(()) }
     }
 

@@ -1,9 +1,9 @@
-//! Who a client is behind proxies. The input is a line that says how to read the rest, a line that the client sends
+//! The client's address behind proxies. The input is a line that selects how to parse the rest, a line that the client sends,
 //! and lines that trusted proxies add.
 //!
-//! What must hold: whatever the client sends, the answer is the same unless all that the proxies add are proxies
-//! themselves; the answer is the peer or an address that stands in the text; and an address as the standard library
-//! reads it is read alike.
+//! Properties: the client's line never changes the result, unless all entries of the proxies are proxies
+//! themselves. The result is the peer or an address in the text. Addresses are parsed as the standard library
+//! parses them.
 
 #![no_main]
 
@@ -29,8 +29,8 @@ fuzz_target!(|bytes: &[u8]| {
     let claimed = lines.next().unwrap_or_default();
     let added: Vec<&[u8]> = lines.collect();
     for line in added.iter().chain([&claimed]) {
-        reads_what_is_there(line, hops::x_forwarded_for(line), true);
-        reads_what_is_there(line, hops::forwarded(line), false);
+        result_is_in_the_text(line, hops::x_forwarded_for(line), true);
+        result_is_in_the_text(line, hops::forwarded(line), false);
     }
     if is_forwarded {
         is_not_moved_by_the_client(&FORWARDED, TrustedHeader::Forwarded, hops::forwarded, claimed, &added);
@@ -41,7 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
     both_fields_agree_or_the_peer_is_it(claimed, &added);
 });
 
-fn reads_what_is_there(line: &[u8], hops: Hops<'_>, is_plain: bool) {
+fn result_is_in_the_text(line: &[u8], hops: Hops<'_>, is_plain: bool) {
     let found: Vec<Hop> = hops.collect();
     let candidates = addresses_in(line);
     for hop in &found {
@@ -62,8 +62,8 @@ fn reads_what_is_there(line: &[u8], hops: Hops<'_>, is_plain: bool) {
     }
 }
 
-/// Every address that a line could be said to hold: what is made of the characters of an address, with a port or
-/// without.
+/// Every address that a line could contain: each sequence of address characters, with or without a
+/// port.
 fn addresses_in(line: &[u8]) -> Vec<IpAddr> {
     let is_part = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
     let runs = line.split(|byte| !is_part(byte)).filter_map(|run| str::from_utf8(run).ok());
@@ -84,7 +84,7 @@ fn is_not_moved_by_the_client(
     let client = client_address(peer, &honest, &proxies);
     let hops: Vec<Hop> = added.iter().rev().flat_map(|line| read(line)).take(HOPS_MAX + 1).collect();
     let is_proxy = |hop: &Hop| matches!(hop, Hop::Address(address) if proxies.contains(*address));
-    // Where the chain ends, the client's own words begin.
+    // The client's own text begins at the end of the chain.
     if hops.len() <= HOPS_MAX && hops.iter().all(is_proxy) {
         return;
     }
@@ -92,7 +92,7 @@ fn is_not_moved_by_the_client(
     if let Some(spoofed) = headers(name, &lines) {
         assert_eq!(client_address(peer, &spoofed, &proxies), client);
     }
-    // A proxy may also write on the client's line. Its own words are well-formed then: it wrote an address.
+    // A proxy may also append to the client's line. Its own text is then well-formed, because it wrote an address.
     if let (Some((first, rest)), Some(Hop::Address(_))) =
         (added.split_first(), hops.iter().find(|hop| !is_proxy(hop)))
     {
@@ -121,7 +121,7 @@ fn both_fields_agree_or_the_peer_is_it(forwarded: &[u8], added: &[&[u8]]) {
     }
 }
 
-/// The lines as fields of a request; `None` if one of them cannot be a line of a request.
+/// The lines as header fields; `None` if one of them is not a valid header value.
 fn headers(name: &HeaderName, lines: &[&[u8]]) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for line in lines {

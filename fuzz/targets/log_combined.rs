@@ -1,7 +1,7 @@
 //! Lines of the combined format.
 //!
-//! What must hold: any bytes are a line or a fault; a second reading says the same, whatever was read in between; what is
-//! said are bytes of the line; times are those that decisions know; and a line that is written back reads alike.
+//! Properties: any bytes are a line or an error. Parsing the line again gives the same result, whatever was parsed in between. All
+//! texts in the result are bytes of the line, times are in range, and a line that is written back parses the same.
 
 #![no_main]
 
@@ -14,15 +14,15 @@ mod simulate {
     pub(crate) mod format;
 }
 
-use simulate::format::fields::FieldMap;
+use simulate::format::json::FieldMap;
 use simulate::format::time::AT_MICROS_MAX;
-use simulate::format::{Format, Line, Parser};
+use simulate::format::{Format, LineParser, LogLine};
 
-/// A line that is always good, and changes what the parser remembers.
+/// A valid line that changes the state of the parser.
 const GOOD: &[u8] = b"192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.1\" 200 1";
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut parser = Parser::new(Format::Combined, &FieldMap::default());
+    let mut parser = LineParser::new(Format::Combined, &FieldMap::default());
     let first = parser.parse(bytes).map(owned);
     assert!(parser.parse(GOOD).is_ok());
     assert_eq!(parser.parse(bytes).map(owned), first);
@@ -42,7 +42,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 type Owned = (u64, [Vec<u8>; 4]);
 
-fn owned(line: Line<'_>) -> Owned {
-    let Line { at_micros, client, method, target, identity, .. } = line;
+fn owned(line: LogLine<'_>) -> Owned {
+    let LogLine { at_micros, client, method, target, identity, .. } = line;
     (at_micros, [client, method, target, identity.unwrap_or_default()].map(<[u8]>::to_vec))
 }

@@ -1,6 +1,7 @@
-//! JSON lines. The names of fields come first, up to a line break; what is no map of names stands for the usual ones.
+//! JSON lines. The input starts with the field names, up to a line break; an invalid map of names selects the usual ones.
 //!
-//! What must hold: any bytes are a line or a fault; a second reading says the same, whatever was read in between; times are those that decisions know; and a line that is written back reads alike.
+//! Properties: any bytes are a line or an error. Parsing the line again gives the same result, whatever was parsed in between.
+//! Times are in range, and a line that is written back parses the same.
 
 #![no_main]
 
@@ -13,43 +14,43 @@ mod simulate {
     pub(crate) mod format;
 }
 
-use simulate::format::fields::FieldMap;
+use simulate::format::json::FieldMap;
 use simulate::format::time::AT_MICROS_MAX;
-use simulate::format::{Format, Line, Parser};
+use simulate::format::{Format, LineParser, LogLine};
 
-/// A line that is good by the usual names, and changes what the parser remembers.
+/// A line that is valid with the usual names and changes the state of the parser.
 const GOOD: &[u8] = br#"{"time":1,"ip":"192.0.2.7","path":"/\u0061"}"#;
 
 fuzz_target!(|bytes: &[u8]| {
     let at = memchr::memchr(b'\n', bytes).unwrap_or(0);
     let names = std::str::from_utf8(&bytes[..at]).ok().and_then(|names| names.parse::<FieldMap>().ok());
     let line = if names.is_some() { &bytes[at + 1..] } else { bytes };
-    let mut parser = Parser::new(Format::Json, &names.unwrap_or_default());
+    let mut parser = LineParser::new(Format::Json, &names.unwrap_or_default());
     let first = parser.parse(line).map(owned);
     let _ = parser.parse(GOOD);
     assert_eq!(parser.parse(line).map(owned), first);
     let Ok((at_micros, texts)) = first else { return };
     assert!(at_micros <= AT_MICROS_MAX);
-    // Whoever reads all of it agrees that it is an object.
+    // A complete JSON parser accepts it as an object.
     assert!(serde_json::from_slice::<serde_json::Value>(line).map_or(true, |value| value.is_object()));
     let texts = texts.map(|text| String::from_utf8(text).expect("JSON is text"));
     let [client, method, target, identity, tenant, tier] = &texts;
     let written = serde_json::json!({
         "time": at_micros, "ip": client, "method": method, "path": target, "i": identity, "t": tenant, "r": tier,
     });
-    // Small numbers are seconds, so the time is written with its fraction.
+    // Small numbers are seconds, so the time needs its fraction.
     let (seconds, micros) = (at_micros / 1_000_000, at_micros % 1_000_000);
     let written =
         written.to_string().replace(&format!("\"time\":{at_micros}"), &format!("\"time\":{seconds}.{micros:06}"));
     let names = "identity=i,tenant=t,tier=r".parse().expect("a map of names");
-    let mut parser = Parser::new(Format::Json, &names);
+    let mut parser = LineParser::new(Format::Json, &names);
     assert_eq!(parser.parse(written.as_bytes()).map(owned), Ok((at_micros, texts.map(String::into_bytes))));
 });
 
 type Owned = (u64, [Vec<u8>; 6]);
 
-fn owned(line: Line<'_>) -> Owned {
-    let Line { at_micros, client, method, target, identity, tenant, tier } = line;
+fn owned(line: LogLine<'_>) -> Owned {
+    let LogLine { at_micros, client, method, target, identity, tenant, tier } = line;
     let optional = |text: Option<&[u8]>| text.unwrap_or_default().to_vec();
     let texts =
         [client.to_vec(), method.to_vec(), target.to_vec(), optional(identity), optional(tenant), optional(tier)];

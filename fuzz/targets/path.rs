@@ -1,7 +1,8 @@
-//! Paths and the patterns that rules match them with. The input is a line that is a pattern, and then a path.
+//! Paths and path patterns. The input is a line with a pattern, followed by a path.
 //!
-//! What must hold: a path that was read reads the same again, has neither dot segments nor empty ones, and is the same
-//! however it is written; and a pattern agrees with a matcher that is slow and obvious.
+//! Properties: a normalised path normalises to itself, has no dot segments and no empty ones, and is the same for
+//! every spelling. Its second reading equals the path with its slashes decoded first. A pattern agrees with a slow,
+//! obvious matcher.
 
 #![no_main]
 
@@ -18,6 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let Ok(read) = kept else { return };
     is_normal(&read);
+    has_its_slashes_decoded(path, &read);
     is_the_same_written_otherwise(path, &read);
     if let Ok(parsed) = PathPattern::parse(pattern) {
         agrees_with_the_slow_matcher(&parsed, pattern, read.matched());
@@ -27,7 +29,8 @@ fuzz_target!(|bytes: &[u8]| {
 fn is_normal(read: &Path<'_>) {
     let again = Path::parse(read.sent(), EncodedSlashes::Keep).expect("what was read can be read");
     assert_eq!((again.sent(), again.matched()), (read.sent(), read.matched()));
-    for form in [read.sent(), read.matched()] {
+    assert_eq!(again.separated(), read.separated());
+    for form in read.readings().take(2).chain([read.sent()]) {
         assert!(form.starts_with('/') && !form.contains("//"), "{form}");
         assert!(!form.split('/').any(|segment| matches!(segment, "." | "..")), "{form}");
     }
@@ -36,7 +39,16 @@ fn is_normal(read: &Path<'_>) {
     assert!(!read.matched().bytes().any(|byte| byte.is_ascii_uppercase()), "{}", read.matched());
 }
 
-/// Every way to write the same path: more slashes, dot segments, other letters, escapes that need not be.
+/// An application that decodes slashes first, in the original or the forwarded path, finds a path that rules match.
+fn has_its_slashes_decoded(path: &str, read: &Path<'_>) {
+    for text in [path, read.sent()] {
+        let decoded = text.replace("%2f", "/").replace("%2F", "/");
+        let decoded = Path::parse(&decoded, EncodedSlashes::Refuse).expect("both readings can be read");
+        assert_eq!(Some(decoded.matched()), read.readings().take(2).last());
+    }
+}
+
+/// Other spellings of the same path: more slashes, dot segments, other letter case, unnecessary escapes.
 fn is_the_same_written_otherwise(path: &str, read: &Path<'_>) {
     let slashes = path.replace('/', "//");
     let dots = path.replace('/', "/./");
@@ -44,7 +56,7 @@ fn is_the_same_written_otherwise(path: &str, read: &Path<'_>) {
     let escaped: String = path.split('%').enumerate().map(|(index, part)| escaped(part, index > 0)).collect();
     for other in [&slashes, &dots, &detour, &escaped] {
         let Ok(other) = Path::parse(other, EncodedSlashes::Keep) else {
-            // It has become too long. Nothing else may happen to it.
+            // It has become too long. No other error is possible.
             assert!(other.len() > sluicegate::path::PATH_BYTES_MAX, "{other}");
             continue;
         };
@@ -55,7 +67,7 @@ fn is_the_same_written_otherwise(path: &str, read: &Path<'_>) {
     assert_eq!(loud.matched(), read.matched());
 }
 
-/// Writes every letter as an escape, except the two characters that belong to one already.
+/// Escapes every letter, except the two characters of an existing escape.
 fn escaped(part: &str, follows_percent: bool) -> String {
     let (head, rest) = if follows_percent { part.split_at(2) } else { ("", part) };
     let percent = if follows_percent { "%" } else { "" };
@@ -66,7 +78,7 @@ fn escaped(part: &str, follows_percent: bool) -> String {
     format!("{percent}{head}{}", rest.chars().map(each).collect::<String>())
 }
 
-/// Only patterns that mean themselves letter by letter: how others are read is not for a second opinion to repeat.
+/// Only patterns without special characters: this matcher does not reimplement the parser of patterns.
 fn agrees_with_the_slow_matcher(parsed: &PathPattern, pattern: &str, path: &str) {
     let is_literal =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'/' | b'*' | b'-');
@@ -83,8 +95,8 @@ fn agrees_with_the_slow_matcher(parsed: &PathPattern, pattern: &str, path: &str)
     assert_eq!(parsed.matches(path), expected, "{pattern} on {path}");
 }
 
-/// Whether a list of patterns, of which some stand for any number of things, stands for all the things: by a table of
-/// every beginning of the one against every beginning of the other.
+/// Whether a list of patterns, some of which match any number of items, matches all items: by a table of
+/// every prefix of the one against every prefix of the other.
 fn covers<T>(patterns: &[T], things: &[T], is_any: &dyn Fn(&T) -> bool, is_one: &dyn Fn(&T, &T) -> bool) -> bool {
     let mut row = vec![false; things.len() + 1];
     row[0] = true;

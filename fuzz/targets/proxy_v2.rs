@@ -1,7 +1,7 @@
-//! The header of the PROXY protocol, by which a load balancer says who its client is.
+//! The header of the PROXY protocol, version 2, in which a load balancer reports the client's address.
 //!
-//! What must hold: the client that is found is the one whose address and port stand in the bytes, where the
-//! specification puts them; a header that ends before they do is refused; and no length leads beyond its bound.
+//! Properties: the parsed client has the address and port at the offsets of the
+//! specification. A truncated header is an error, and no length leads beyond its bound.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../crates/sluicegate-server/src/net/proxy_header.rs"]
 mod proxy_header;
 
-use proxy_header::{Client, FIXED_BYTES, REST_BYTES_MAX, client, rest_bytes};
+use proxy_header::{FIXED_BYTES, ProxiedClient, REST_BYTES_MAX, client, rest_bytes};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((fixed, rest)) = bytes.split_first_chunk::<FIXED_BYTES>() else { return };
@@ -23,18 +23,18 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(fixed[..12], *b"\r\n\r\n\0\r\nQUIT\n");
     let Some(rest) = rest.get(..length) else { return };
     match client(fixed, rest) {
-        Ok(Client::At(found)) => {
+        Ok(ProxiedClient::At(found)) => {
             assert_eq!(fixed[12], 0x21, "only PROXY names a client");
             assert!(is_there(fixed[13], rest, found), "{found} is not in {}", rest.escape_ascii());
             is_refused_when_cut(fixed, rest);
             is_written_back(found);
         }
-        Ok(Client::Sender) => assert!(fixed[12] == 0x20 || fixed[13] == 0),
+        Ok(ProxiedClient::Sender) => assert!(fixed[12] == 0x20 || fixed[13] == 0),
         Err(_) => {}
     }
 });
 
-/// Where a family has the source address, and behind both addresses the source port.
+/// The offsets of the source address and of the source port for an address family.
 fn is_there(family: u8, rest: &[u8], found: SocketAddr) -> bool {
     let address = match found.ip() {
         IpAddr::V4(address) if family == 0x11 => address.octets().to_vec(),
@@ -52,7 +52,7 @@ fn is_refused_when_cut(fixed: &[u8; FIXED_BYTES], rest: &[u8]) {
     }
 }
 
-/// What is said of a client is understood as it was meant.
+/// A header written for a client parses to the same client.
 fn is_written_back(found: SocketAddr) {
     let (family, address) = match found.ip() {
         IpAddr::V4(address) => (0x11, address.octets().to_vec()),
@@ -62,5 +62,5 @@ fn is_written_back(found: SocketAddr) {
     let length = u16::try_from(rest.len()).expect("short").to_be_bytes();
     let fixed = [b"\r\n\r\n\0\r\nQUIT\n".as_slice(), &[0x21, family], &length].concat();
     let fixed: [u8; FIXED_BYTES] = fixed.try_into().expect("sixteen bytes");
-    assert_eq!((rest_bytes(&fixed), client(&fixed, &rest)), (Ok(rest.len()), Ok(Client::At(found))));
+    assert_eq!((rest_bytes(&fixed), client(&fixed, &rest)), (Ok(rest.len()), Ok(ProxiedClient::At(found))));
 }

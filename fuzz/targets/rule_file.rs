@@ -1,7 +1,7 @@
-//! Files of rules: whatever somebody writes in one.
+//! Rule files with arbitrary content.
 //!
-//! What must hold: problems are in the file and say what to do; a set that was read is read alike again, and for every
-//! request its explanation says what it charges.
+//! Properties: errors point into the file and name a remedy. A valid file gives the same rules when it is read again, and for every
+//! request the explanation lists the same charges as the decision.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(rules) => {
             let again = RuleSet::from_yaml(bytes, "rules.yaml", &environment).expect("as before");
             assert_eq!(format!("{rules:?}"), format!("{again:?}"));
-            requests().iter().for_each(|request| says_what_it_charges(&rules, request));
+            requests().iter().for_each(|request| explanation_matches_charges(&rules, request));
         }
         Err(problems) => {
             let lines = bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() + 1;
@@ -44,7 +44,7 @@ fn requests() -> [Request<'static>; 4] {
     ]
 }
 
-fn says_what_it_charges(rules: &RuleSet, request: &Request<'_>) {
+fn explanation_matches_charges(rules: &RuleSet, request: &Request<'_>) {
     let now = Timestamp::now(1_705_312_800_000_000);
     let (explained, charged) = (rules.explain(request, now), rules.charges(request, now));
     let (Ok(explained), Ok(charged)) = (&explained, &charged) else {

@@ -1,8 +1,8 @@
-//! Signed tokens. The input is the JSON of a header, the JSON of a payload, and bytes by which a good token is
-//! damaged, each on a line.
+//! Signed tokens. The input is the JSON of a header, the JSON of a payload, and bytes that select how to damage a valid
+//! token, each on a line.
 //!
-//! What must hold: whatever is accepted is accepted by a second reading of the same JSON too; a token is verified if
-//! it is exactly what was signed, and not if a single character of it is another.
+//! Properties: a second parser accepts the same JSON. A token is valid if
+//! it is exactly the signed text, and invalid if any single character differs.
 
 #![no_main]
 
@@ -52,7 +52,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Nothing has to be awaited where the keys are fixed.
+/// With fixed keys the future is ready at once.
 fn is_verified(token: &str) -> bool {
     let verifying = pin!(TOKENS.verify(token, NOW));
     match verifying.poll(&mut Context::from_waker(Waker::noop())) {
@@ -72,7 +72,7 @@ fn unsigned(header: &[u8], payload: &[u8]) -> String {
     format!("{}.{}.", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload))
 }
 
-/// Puts characters of base64, dots and others at places that the bytes name: a place, what is done, and a character.
+/// Replaces, inserts or removes characters; each edit takes a position, an operation and a character from the bytes.
 fn damaged(token: &str, damage: &[u8]) -> String {
     const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.=";
     let mut characters: Vec<u8> = token.bytes().collect();

@@ -1,7 +1,7 @@
-//! `cargo xtask bench <name>`: builds what a benchmark needs, says where it is, and passes further words on unchanged.
+//! `cargo xtask bench <name>`: builds the programs that a benchmark needs, passes their paths, and forwards further arguments.
 //!
-//! `--keep` writes the raw numbers where they are kept. `all` runs every benchmark, keeps them all and draws the
-//! pictures.
+//! `--keep` writes the raw numbers to `bench/runs`. `all` runs every benchmark with `--keep` and then renders the
+//! charts.
 
 use crate::command::Invocation;
 use crate::failure::Failure;
@@ -15,11 +15,11 @@ struct Benchmark {
     needs: &'static [Need],
 }
 
-/// A program that is measured from outside.
+/// A program that the benchmark measures from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Ours,
-    /// Which the benchmark finds where it is installed.
+    /// The benchmark itself finds the program where it is installed.
     Nginx,
     Throttlecrab,
     Limitador,
@@ -102,19 +102,19 @@ fn plot() -> Result<(), Failure> {
     invocation(PLOT, &[], None, &[]).within(&Workspace::find()?.root).run()
 }
 
-/// The same words, and that what they find is kept.
+/// The same arguments plus `--keep`.
 fn with_keep(words: &[String]) -> Vec<String> {
     let is_missing = !words.iter().any(|word| word == KEEP);
     words.iter().cloned().chain(is_missing.then(|| KEEP.to_owned())).collect()
 }
 
-/// Where today's run of a benchmark is kept. Documents cite runs, so none is ever overwritten.
+/// The file of today's run of a benchmark. Documents cite runs, so no run is ever overwritten.
 fn kept(workspace: &Workspace, name: &str) -> Result<String, Failure> {
     let today = Invocation::new("date").word("--utc").word("+%F").ask()?;
     first_free(today.trim(), name, |path| workspace.root.join(path).exists())
 }
 
-/// The first run of a day has its date, the second a `b` behind it, and so on: they sort by their age.
+/// The first run of a day has the date as its name, the second a `b` after it, and so on: names sort by age.
 fn first_free(today: &str, name: &str, exists: impl Fn(&str) -> bool) -> Result<String, Failure> {
     let letters = std::iter::once(String::new()).chain(('b'..='z').map(String::from));
     let mut paths = letters.map(|letter| format!("{RUNS}/{today}{letter}-{name}.json"));
@@ -130,7 +130,7 @@ fn invocation(name: &str, programs: &[(&str, String)], file: Option<String>, wor
 }
 
 impl Need {
-    /// The option by which a benchmark is told the path, if it has to be told.
+    /// The option that passes the path to the benchmark, if there is one.
     fn option(self) -> Option<&'static str> {
         match self {
             Self::Ours => Some("--ours"),
@@ -140,7 +140,7 @@ impl Need {
         }
     }
 
-    /// The path of the program, which is built or installed if need be.
+    /// The path of the program, which is built or installed if necessary.
     fn program(self, workspace: &Workspace) -> Result<String, Failure> {
         match self {
             Self::Ours => {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_benchmark_is_told_where_programs_are_and_where_numbers_go() {
+    fn a_benchmark_receives_the_paths_of_programs_and_of_its_output() {
         let programs = [("--ours", "/out/sluicegate".to_owned())];
         let file = Some("bench/runs/2026-01-02-peers.json".to_owned());
         assert_eq!(
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn all_keeps_its_runs_whether_or_not_it_is_told() {
+    fn all_keeps_its_runs_with_and_without_the_option() {
         assert_eq!(with_keep(&words(&["--quick"])), words(&["--quick", "--keep"]));
         assert_eq!(with_keep(&words(&["--keep", "--quick"])), words(&["--keep", "--quick"]));
     }

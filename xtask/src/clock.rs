@@ -1,8 +1,8 @@
-//! The one place of the task runner that reads the clock: how long did that take?
+//! The one place of the task runner that reads the clock, to time its steps.
 
 use std::time::{Duration, Instant};
 
-/// Does the work and says how long it took.
+/// Runs the closure and returns its result and duration.
 #[expect(clippy::disallowed_methods, reason = "this is the task runner's clock")]
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();

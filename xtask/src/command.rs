@@ -60,12 +60,22 @@ impl Invocation {
         Ok(())
     }
 
-    /// Shows the command and runs it, passing its standard output on line by line and keeping it.
+    /// Shows the command, runs it on the caller's terminal and returns its exit code. Termination by a signal is a failure.
+    pub(crate) fn exit_code(&self) -> Result<i32, Failure> {
+        println!("$ {self}");
+        let (status, took) = timed(|| self.command().status());
+        match status.as_ref().ok().and_then(ExitStatus::code) {
+            Some(code) => Ok(code),
+            None => self.judge(status, took).map(|()| 0),
+        }
+    }
+
+    /// Shows and runs the command; prints its standard output line by line and returns it.
     pub(crate) fn run_and_keep(&self) -> Result<String, Failure> {
         self.run_and_keep_stream(|command| command.stdout(Stdio::piped()), |child| child.stdout.take())
     }
 
-    /// The same for a command that tells what it does on standard error.
+    /// The same for a command that reports on standard error.
     pub(crate) fn run_and_keep_errors(&self) -> Result<String, Failure> {
         self.run_and_keep_stream(|command| command.stderr(Stdio::piped()), |child| child.stderr.take())
     }
@@ -94,6 +104,26 @@ impl Invocation {
         self.judge(Ok(output.status), took)?;
         String::from_utf8(output.stdout)
             .map_err(|_| Failure::step(format!("`{self}` printed something that is not UTF-8")))
+    }
+
+    /// Runs the command without showing it, and returns whether it succeeded. As soon as a line of its standard output
+    /// indicates a failure, the command is terminated.
+    pub(crate) fn succeeds_without(&self, is_failure: impl Fn(&str) -> bool) -> Result<bool, Failure> {
+        let failed = |error: &io::Error| self.not_started(error);
+        let mut child =
+            self.command().stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(|e| failed(&e))?;
+        let lines = child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines());
+        let has_failed = lines.map_while(Result::ok).any(|line| is_failure(&line));
+        if has_failed {
+            Self::new("kill").word(child.id().to_string()).run_silently()?;
+        }
+        let status = child.wait().map_err(|error| failed(&error))?;
+        Ok(status.success() && !has_failed)
+    }
+
+    fn run_silently(&self) -> Result<(), Failure> {
+        let (status, took) = timed(|| self.command().stdout(Stdio::null()).stderr(Stdio::null()).status());
+        self.judge(status, took)
     }
 
     fn command(&self) -> Command {
@@ -173,13 +203,29 @@ mod tests {
     }
 
     #[test]
+    fn an_exit_code_is_returned_and_a_signal_is_a_failure() {
+        let sh = |script: &str| Invocation::new("sh").word("-c").word(script).exit_code();
+        assert_eq!((sh("exit 0").unwrap(), sh("exit 4").unwrap()), (0, 4));
+        assert!(sh("kill -9 $$").unwrap_err().to_string().contains("signal: 9"));
+    }
+
+    #[test]
+    fn a_command_ends_with_the_first_line_that_means_failure() {
+        let sh = |script: &str| Invocation::new("sh").word("-c").word(script);
+        let is_failure = |line: &str| line.ends_with("FAILED");
+        assert!(sh("echo one; echo two").succeeds_without(is_failure).unwrap());
+        assert!(!sh("echo one FAILED; exec sleep 600").succeeds_without(is_failure).unwrap());
+        assert!(!sh("exit 1").succeeds_without(is_failure).unwrap());
+    }
+
+    #[test]
     fn a_program_that_is_not_there_is_named() {
         let failure = Invocation::new("no-such-program").run().unwrap_err().to_string();
         assert!(failure.contains("`no-such-program` installed?"), "{failure}");
     }
 
     #[test]
-    fn what_is_passed_on_is_also_kept() {
+    fn forwarded_output_is_also_returned() {
         let printed = Invocation::new("sh").word("-c").word("echo one; echo two").run_and_keep().unwrap();
         assert_eq!(printed, "one\ntwo\n");
         let printed =

@@ -1,8 +1,8 @@
-//! `cargo xtask counts`: the instructions of the core paths, counted by Callgrind and held against `bench/counts.txt`.
+//! `cargo xtask counts`: counts the instructions of the hot paths with Callgrind and compares them with `bench/counts.txt`.
 //!
-//! Unlike times, counts do not depend on what else the machine does, so a path that has grown is seen at once. They do
-//! depend on the compiler and its settings, on the C library's choice of routines (which is pinned here, because it goes
-//! by the processor), and on the architecture: elsewhere than on x86-64 nothing is counted.
+//! Unlike times, counts do not depend on the load of the machine, so a regression is visible at once. They do
+//! depend on the compiler and its settings, on the architecture, and on the C library's choice of routines for the
+//! processor, which is pinned here. Only x86-64 is supported.
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -14,26 +14,26 @@ use crate::servers;
 use crate::tools::printable;
 use crate::workspace::Workspace;
 
-/// The numbers that were accepted.
+/// The accepted counts.
 const ACCEPTED: &str = "bench/counts.txt";
 const ACCEPT: &str = "cargo xtask counts --accept";
 const HEADING: &str =
     "# Instructions per call on x86-64, optimised as shipped. Written by `cargo xtask counts --accept`.";
 
-/// How much a path may grow, in per cent, before somebody must say that it is worth it. A new version of the C library
-/// moves counts by less.
+/// The growth of a path, in per cent, above which `--accept` is required. A new version of the C library
+/// changes counts by less.
 const GROWTH_PERCENT_MAX: u64 = 5;
 
 const VALGRIND: &str = "valgrind";
 const VALGRIND_REMEDY: &str = "Install it yourself: it counts the instructions of the core paths";
 
-/// The C library takes other routines on other processors: these keep it to those that every x86-64 has.
+/// Restricts the C library to routines that every x86-64 processor has.
 const TUNABLES: (&str, &str) = (
     "GLIBC_TUNABLES",
     "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX2,-AVX,-ERMS,-FSRM,-SSSE3,-SSE4_1,-SSE4_2,-AVX_Fast_Unaligned_Load",
 );
 
-/// One path and how many instructions a call of it takes.
+/// A path and its instructions per call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Count {
     path: String,
@@ -49,7 +49,7 @@ pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure
     }
 }
 
-/// Counts, and fails if a path has grown.
+/// Counts, and fails if a path has grown by more than the tolerance.
 pub(crate) fn check(workspace: &Workspace) -> Result<String, Failure> {
     if std::env::consts::ARCH != "x86_64" {
         return Ok(format!("not counted: the numbers are those of x86-64, this is {}", std::env::consts::ARCH));
@@ -70,12 +70,12 @@ fn accept(workspace: &Workspace) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the paths, runs them under Callgrind, and reads what it wrote.
+/// Builds the paths, runs them under Callgrind, and parses its output files.
 fn count(workspace: &Workspace) -> Result<Vec<Count>, Failure> {
     let valgrind = servers::of_debian(VALGRIND, VALGRIND, VALGRIND_REMEDY)?;
     Invocation::cargo().words("build --locked --profile counts --package sluicegate-counts").run()?;
     let folder = workspace.target.join("callgrind");
-    // Files of an earlier run would be taken for this one's.
+    // Remove the output files of an earlier run.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)
         .map_err(|error| Failure::step(format!("cannot make {}: {error}", folder.display())))?;
@@ -99,7 +99,7 @@ fn count(workspace: &Workspace) -> Result<Vec<Count>, Failure> {
         .collect()
 }
 
-/// How often each path is called, and the paths in the order in which they are.
+/// The number of calls of each path, and the paths in their order.
 fn announced(printed: &str) -> Result<(u64, Vec<&str>), Failure> {
     let calls =
         printed.lines().find_map(|line| line.strip_prefix("calls ")?.parse().ok()).filter(|calls| *calls > 0);
@@ -107,7 +107,7 @@ fn announced(printed: &str) -> Result<(u64, Vec<&str>), Failure> {
     Ok((calls.ok_or_else(|| Failure::step("the paths did not say how often they are called"))?, paths))
 }
 
-/// The sum of all instructions in a file of Callgrind's.
+/// The sum of all instructions in a Callgrind output file.
 fn total(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok())
 }
@@ -216,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_counts_are_read_back() {
         let counted = counts(&[("a/b", 173), ("c", 5_379)]);
         assert_eq!(parse(&written(&counted)), Some(counted));
         assert_eq!(parse("a/b many\n"), None);
     }
 
     #[test]
-    fn what_callgrind_says_is_found() {
+    fn instructions_are_found_in_callgrind_output() {
         assert_eq!(announced("calls 10\npath a\npath b\n").map_err(|_| ()), Ok((10, vec!["a", "b"])));
         assert!(announced("path a\n").is_err());
         assert_eq!(total("fn=(1)\n0 4\ntotals: 173008\n"), Some(173_008));

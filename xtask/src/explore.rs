@@ -1,4 +1,4 @@
-//! `cargo xtask explore`: every state of the model of leases at sizes that take too long for a test.
+//! `cargo xtask explore`: explores every state of the model of leases at sizes that take too long for a test.
 
 use crate::command::Invocation;
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! Why a task stopped: one sentence for a person, and the exit code that goes with it.
+//! The error type of tasks: one sentence, and the exit code.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -12,9 +12,9 @@ pub(crate) struct Failure {
 
 #[derive(Debug)]
 enum Kind {
-    /// The command line made no sense: nothing was run.
+    /// The command line is invalid; nothing was run.
     Usage,
-    /// Something was run, or should have been, and did not pass.
+    /// A step failed.
     Step,
 }
 

@@ -1,10 +1,10 @@
-//! `cargo xtask fuzz`: mutated bytes against everything that reads what strangers send.
+//! `cargo xtask fuzz`: runs the fuzz targets, which feed mutated bytes to every parser of untrusted input.
 //!
-//! The targets are programs of the workspace in `fuzz/`, each of which says what must hold. They are driven by libFuzzer,
-//! which keeps the inputs that reach new code and mutates those; it needs counters in the code, and stable Rust can put
-//! them there. What it finds on the way stays in the target folder; what breaks a target is kept in `fuzz/artifacts`.
+//! The targets are programs of the workspace in `fuzz/`; each documents its properties. libFuzzer drives them:
+//! it keeps and mutates the inputs that reach new code. This needs coverage counters, which stable Rust can
+//! insert. Discovered inputs stay in the target folder; inputs that break a target are kept in `fuzz/artifacts`.
 //!
-//! `cargo xtask test` runs each of them for some seconds on the inputs of `fuzz/corpus`, from which every run starts.
+//! `cargo xtask test` runs each target for a few seconds on the inputs of `fuzz/corpus`, the seeds of every run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::servers;
 use crate::tools::printable;
 use crate::workspace::Workspace;
 
-/// The programs of `fuzz/Cargo.toml`, and what they try.
+/// The programs of `fuzz/Cargo.toml` with a description of their input.
 const TARGETS: &[(&str, &str)] = &[
     ("decide", "decisions of the core beside the exact model"),
     ("envoy", "questions of Envoy's rate limit service"),
@@ -34,23 +34,23 @@ const TARGETS: &[(&str, &str)] = &[
     ("token", "signed tokens"),
 ];
 
-/// How long a target runs unless somebody says otherwise.
+/// The default duration of a target.
 const SECONDS: u32 = 180;
-/// How long it runs among the tests: enough to try tens of thousands of inputs.
+/// Its duration in the tests: enough for tens of thousands of inputs.
 const SECONDS_IN_TEST: u32 = 3;
 
-/// What lets libFuzzer see where an input leads: a counter for every edge, where each of them is, and what is compared
-/// with what. This is what cargo-fuzz passes too, but for `--cfg fuzzing`: libraries behave differently under it.
+/// The compiler flags of libFuzzer: a counter for every edge, a table of the edges, and hooks for comparisons.
+/// cargo-fuzz passes the same, except for `--cfg fuzzing`, under which libraries behave differently.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Inputs of at most this many bytes, one of which may take this many seconds, and all of it this many megabytes.
+/// The bounds of one input: bytes, seconds, and megabytes of memory.
 const BOUNDS: &str = "-max_len=4096 -timeout=10 -rss_limit_mb=1024";
 
 const COMPILER_REMEDY: &str = "Install a C++ compiler yourself: libFuzzer is compiled with it";
 
-/// What the command line asked for.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     targets: Vec<&'static str>,
@@ -71,7 +71,7 @@ pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure
         }
         println!("\n[{}/{}] {target}: for {} s", number + 1, wanted.targets.len(), wanted.seconds);
         let found = folder(workspace.target.join("fuzz/found").join(target))?;
-        // Every new input would be a line: how many there are by now is said from time to time.
+        // libFuzzer would print a line per new input; periodic statistics are enough.
         let program = program.word("-print_new=0");
         let tried = search(workspace, program, target, wanted.seconds, &found)?;
         println!("{target}: {} inputs tried, {} of them new and kept in {found}", tried.inputs, tried.kept);
@@ -79,14 +79,14 @@ pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure
     Ok(())
 }
 
-/// All targets for some seconds each, from the inputs of `fuzz/corpus` only.
+/// Runs all targets for a few seconds each, from the inputs of `fuzz/corpus` only.
 pub(crate) fn check(workspace: &Workspace) -> Result<String, Failure> {
     let targets: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
     let programs = build(workspace, &targets)?;
     let mut inputs = 0;
     for target in &targets {
         let found = workspace.target.join("fuzz/test").join(target);
-        // What an earlier run found would be taken for this one's.
+        // Remove the inputs that an earlier run discovered.
         let _ = fs::remove_dir_all(&found);
         let program = Invocation::new(printable(&programs.join(target))?).word("-verbosity=0");
         let tried = search(workspace, program, target, SECONDS_IN_TEST, &folder(found)?)?;
@@ -100,8 +100,8 @@ pub(crate) fn check(workspace: &Workspace) -> Result<String, Failure> {
     Ok(format!("{} targets, {inputs} inputs", targets.len()))
 }
 
-/// A command of Cargo in the workspace of the targets, compiled as they are run. Its folder is that of the main
-/// workspace, which holds what both need only once; because a platform is named, the flags do not reach build scripts.
+/// A Cargo command in the workspace of the targets, with their compiler flags. It uses the target folder of the main
+/// workspace, so that shared dependencies are built once; with `--target`, the flags do not apply to build scripts.
 pub(crate) fn cargo(workspace: &Workspace, command: &str) -> Result<Invocation, Failure> {
     servers::of_debian("c++", "g++", COMPILER_REMEDY)?;
     Ok(Invocation::cargo()
@@ -120,21 +120,21 @@ fn platform() -> Result<String, Failure> {
     host.map(str::to_owned).ok_or_else(|| Failure::step("`rustc -vV` does not say what it compiles for"))
 }
 
-/// The folder of the programs, which are built if need be.
+/// The folder of the programs, which are built if necessary.
 fn build(workspace: &Workspace, targets: &[&str]) -> Result<PathBuf, Failure> {
     let build = cargo(workspace, "build")?;
     targets.iter().fold(build, |build, target| build.word("--bin").word(*target)).run()?;
     Ok(workspace.target.join(platform()?).join("release"))
 }
 
-/// What a run has tried.
+/// The statistics of a run.
 #[derive(Debug, PartialEq, Eq)]
 struct Tried {
     inputs: u64,
     kept: u64,
 }
 
-/// Runs a target, and keeps what breaks it.
+/// Runs a target and keeps the input that breaks it.
 fn search(
     workspace: &Workspace,
     program: Invocation,
@@ -170,7 +170,7 @@ fn broken(target: &str, file: &str, failure: &Failure) -> String {
 }
 
 impl Tried {
-    /// Reads the numbers that libFuzzer prints at the end.
+    /// Parses the statistics that libFuzzer prints at the end.
     fn read(printed: &str) -> Result<Self, Failure> {
         let number = |name: &str| {
             let value = printed.lines().find_map(|line| line.strip_prefix(name));
@@ -230,7 +230,7 @@ fn folder(path: PathBuf) -> Result<String, Failure> {
     printable(&path)
 }
 
-/// The files of a folder and when each was written: an input that breaks a target again is written again, under the
+/// The files of a folder with their modification times: an input that breaks a target again is written again under the
 /// same name.
 fn files(folder: &Path) -> BTreeSet<(String, Option<SystemTime>)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_answered_with_what_does() {
+    fn an_invalid_command_line_lists_the_valid_options() {
         let unknown = parsed(&["paths"]).unwrap_err();
         assert!(
             unknown.starts_with("there is no target or option `paths`\nThe targets are:\n  decide "),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_meets_a_broken_target_is_told_how_to_meet_it_again() {
+    fn a_broken_target_prints_the_replay_command() {
         let told = broken("hops", "crash-1", &Failure::step("it failed"));
         assert!(told.starts_with("it failed\n`hops` was broken by an input"), "{told}");
         assert!(told.contains("cargo xtask fuzz hops --replay fuzz/artifacts/hops/crash-1\n"), "{told}");

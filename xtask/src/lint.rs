@@ -6,7 +6,7 @@ use crate::command::Invocation;
 use crate::failure::Failure;
 use crate::plan::Step;
 use crate::workspace::Workspace;
-use crate::{fuzz, tidy, tools};
+use crate::{advisories, fuzz, tidy, tools};
 
 pub(crate) const STEPS: &[Step] = &[
     Step { name: "tidy", about: "the house rules no other tool knows", run: tidy::run },
@@ -16,6 +16,11 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "docs", about: "the documentation builds and its links lead somewhere", run: docs },
     Step { name: "typos", about: "no known misspelling", run: typos },
     Step { name: "deny", about: "licences, banned packages and sources of dependencies", run: deny },
+    Step {
+        name: "advisories",
+        about: "no known vulnerability in a dependency, where the database can be fetched",
+        run: advisories::check,
+    },
 ];
 
 /// The crate others embed, whose features must work in any combination.
@@ -77,8 +82,7 @@ fn typos(workspace: &Workspace) -> Result<String, Failure> {
     Ok("none".to_owned())
 }
 
-/// Advisories are not asked for: their database cannot be fetched everywhere, and a new entry would turn
-/// an old commit red.
+/// Advisories are a step of their own, because their database cannot be fetched everywhere.
 fn deny(workspace: &Workspace) -> Result<String, Failure> {
     let program = tools::cargo_deny(workspace)?;
     for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {

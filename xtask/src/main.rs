@@ -1,11 +1,12 @@
 //! The project's tasks, run as `cargo xtask <task>`.
 //!
-//! Continuous integration runs the same commands as a developer: `lint` and `test` are all there is to pass.
-//! This file reads the command line and turns the result into an exit code: 0 when everything passed,
-//! 1 when a step failed, 2 when the command line made no sense.
+//! Continuous integration runs the same commands as a developer: `lint` and `test`.
+//! This file parses the command line and returns the exit code: 0 when all steps passed,
+//! 1 when a step failed, 2 when the command line is invalid.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a task runner talks to the person who ran it")]
 
+mod advisories;
 mod bench;
 mod clock;
 mod command;
@@ -13,7 +14,10 @@ mod counts;
 mod explore;
 mod failure;
 mod fuzz;
+mod h2spec;
 mod lint;
+mod mutants;
+mod oracle;
 mod peers;
 mod plan;
 mod proto;
@@ -39,10 +43,18 @@ Tasks:
   bench <name> ...  a benchmark, or `all`, or `plot`; further words go to it unchanged
   counts            instructions of the core paths beside the accepted ones, a part of `test`;
                     `--accept` accepts what is counted now
+  advisories        known vulnerabilities in the dependencies, the last step of `lint`; says so where the
+                    database cannot be fetched
   fuzz [target ...] mutated input for everything that reads what strangers send, `--seconds N` for each target;
                     `--replay FILE` tries one input again
+  h2spec            the cases of h2spec on the HTTP listeners, a part of `test`; it needs Go
   proto             writes the code of the .proto files anew
   explore           every state of the model of leases, which takes hours and gigabytes
+  mutants <target>  mutation testing of `core`, `library` or `script`, which takes hours;
+                    `--shard K/N` runs a part, `--list` prints the mutants
+  oracle            random rules, clients and operations on every store, held against the contract;
+                    `--store memory|redis|denials|cluster|all`, `--seconds N`, `--seed S`; with `--door
+                    http|rls|resp|gateway|all` the front doors of a server instead of the library
 
 Options of lint and test:
   --list            print the numbered plan and run nothing
@@ -76,10 +88,15 @@ fn run(words: &[String]) -> Result<(), Failure> {
         "lint" => plan::run("lint", lint::STEPS, &Selection::parse(rest)?, &Workspace::find()?),
         "test" => plan::run("test", test::STEPS, &Selection::parse(rest)?, &Workspace::find()?),
         "bench" => bench::run(rest),
+        "advisories" => advisories::run(rest, &Workspace::find()?),
         "counts" => counts::run(rest, &Workspace::find()?),
         "fuzz" => fuzz::run(rest, &Workspace::find()?),
         "explore" => explore::run(rest),
+        "mutants" => mutants::run(rest, &Workspace::find()?),
+        "oracle" => oracle::run(rest, &Workspace::find()?),
         "proto" => proto::run(rest, &Workspace::find()?),
+        "h2spec" if rest.is_empty() => h2spec::check(&Workspace::find()?).map(|seen| println!("h2spec: {seen}")),
+        "h2spec" => Err(Failure::usage(format!("`h2spec` takes no options, not `{}`", rest.join(" ")))),
         "tidy" if rest.is_empty() => tidy::run(&Workspace::find()?).map(|seen| println!("tidy: {seen}")),
         "tidy" => Err(Failure::usage(format!("`tidy` takes no options, not `{}`", rest.join(" ")))),
         "help" | "--help" | "-h" => {

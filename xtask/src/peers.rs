@@ -1,5 +1,5 @@
-//! Servers of others that are measured beside ours: fixed versions, compiled once into `target/peers`. One that cannot
-//! be built is a failure that names it.
+//! The servers of other projects that benchmarks compare with: fixed versions, compiled once into `target/peers`. A failed
+//! build is an error that names the peer.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use crate::workspace::Workspace;
 
 const THROTTLECRAB: &str = "throttlecrab-server";
 const THROTTLECRAB_VERSION: &str = "0.4.40";
-/// What its build script calls, and what brings that.
+/// The program that its build script needs, and the package that contains it.
 const PROTOC: (&str, &str) = ("protoc", "protobuf-compiler");
 const PROTOC_REMEDY: &str = "Install it yourself: throttlecrab-server is not compiled without it";
-/// limitador's server is not in the registry: this is its library behind a bare server, in a workspace of its own.
+/// limitador's server is not in the registry: this is its library behind a minimal server, in a separate workspace.
 const LIMITADOR: &str = "limitador-in-hyper";
 const LIMITADOR_FOLDER: &str = "bench/peers/limitador";
 
@@ -37,7 +37,7 @@ pub(crate) fn limitador(workspace: &Workspace) -> Result<String, Failure> {
     installed(workspace, LIMITADOR, Invocation::cargo().words("install --path").word(folder))
 }
 
-/// Cargo itself sees whether there is something to do.
+/// Cargo decides whether a rebuild is necessary.
 fn installed(workspace: &Workspace, name: &str, source: Invocation) -> Result<String, Failure> {
     let home = home(workspace);
     fs::create_dir_all(&home)

@@ -1,4 +1,4 @@
-//! A task as a list of steps: announced by number, run in order, stopped at the first failure, summed up.
+//! A task as a list of numbered steps: they run in order and stop at the first failure, and a summary follows.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::workspace::Workspace;
 
 /// One step of a task.
 pub(crate) struct Step {
-    /// What `--only` takes.
+    /// The name for `--only`.
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// Does it; the text is this step's line in the summary.
+    /// Runs the step; the text is its line in the summary.
     pub(crate) run: fn(&Workspace) -> Result<String, Failure>,
 }
 
-/// Which steps the command line asked for.
+/// The steps that the command line selects.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
     All,
@@ -52,7 +52,7 @@ impl Selection {
     }
 }
 
-/// Prints the plan of the task and, unless only the list was asked for, runs it.
+/// Prints the plan of the task and, unless only the list was requested, runs it.
 pub(crate) fn run(
     task: &str,
     steps: &[Step],
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_step_or_option_is_refused_with_what_there_is() {
+    fn an_unknown_step_or_option_lists_the_known_ones() {
         assert_eq!(run_with(&["--only", "best"]).unwrap_err(), "there is no step `best`; the steps are good, bad");
         assert!(run_with(&["--only"]).unwrap_err().contains("needs the name"));
         assert!(run_with(&["--fast"]).unwrap_err().contains("cannot read `--fast`"));

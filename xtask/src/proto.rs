@@ -1,7 +1,7 @@
-//! `cargo xtask proto`: the code and the description of the .proto files, written anew.
+//! `cargo xtask proto`: regenerates the code and the descriptor of the .proto files.
 //!
-//! The work is done by a package of its own, so that other tasks do not wait for a compiler of protobuf to be built. Its
-//! test holds what is committed against the files.
+//! A separate package does the work, so that other tasks need not build a protobuf compiler. Its
+//! test compares the committed files with a new generation.
 
 use crate::command::Invocation;
 use crate::failure::Failure;
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_is_what_it_is_told() {
+    fn the_root_is_the_argument() {
         assert!(invocation("here").to_string().ends_with("--package sluicegate-proto -- here"));
     }
 }

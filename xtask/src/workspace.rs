@@ -1,7 +1,7 @@
-//! What the tasks know about this workspace, as Cargo itself tells it.
+//! The structure of this workspace, from `cargo metadata`.
 //!
-//! Reading `cargo metadata` instead of the manifests means that renamed folders, a target folder set by the
-//! environment and dependencies for one platform only are all seen as Cargo sees them.
+//! Unlike the manifests, `cargo metadata` also reflects renamed folders, a target folder from the
+//! environment, and platform-specific dependencies.
 
 use std::path::{Path, PathBuf};
 
@@ -22,12 +22,12 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// Every feature but `default`, sorted.
     pub(crate) features: Vec<String>,
-    /// What the package needs to be built: for every platform, optional or not, build scripts included.
+    /// All dependencies of the package: for every platform, optional ones and build scripts included.
     pub(crate) needs: Vec<String>,
 }
 
 impl Workspace {
-    /// Asks Cargo about the workspace around the current folder.
+    /// Reads the metadata of the workspace around the current folder.
     pub(crate) fn find() -> Result<Self, Failure> {
         let metadata = Invocation::cargo().words("metadata --no-deps --format-version 1").ask()?;
         Self::parse(&metadata)
@@ -40,7 +40,7 @@ impl Workspace {
             .ok_or_else(|| Failure::step(format!("the workspace has no package `{name}`")))
     }
 
-    /// Where programs are kept that only the tasks need.
+    /// The folder of programs that only tasks need.
     pub(crate) fn tools(&self) -> PathBuf {
         self.target.join("tools")
     }
@@ -101,7 +101,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn features_leave_out_default_and_needs_leave_out_what_only_tests_use() {
+    fn features_exclude_default_and_needs_exclude_dev_dependencies() {
         let workspace = Workspace::parse(METADATA).unwrap();
         let package = workspace.package("sluicegate").unwrap();
         assert_eq!(package.features, ["redis", "tower"]);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_package_is_named() {
         let failure = Workspace::parse(r#"{"workspace_root": "/src"}"#).unwrap_err();
         assert_eq!(failure.to_string(), "`cargo metadata` gave no usable `target_directory`");
         let failure = Workspace::parse(METADATA).unwrap().package("gate").unwrap_err().to_string();

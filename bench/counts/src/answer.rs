@@ -1,5 +1,5 @@
-//! The path of a `CL.THROTTLE` in the server, from bytes to bytes: read, decide, write. The parts are the server's own
-//! files; what is left out is the session that calls them one after the other.
+//! The path of a `CL.THROTTLE` in the server, from bytes to bytes: parse, decide, write. The parts are the server's own
+//! files, without the session that calls them in turn.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use super::reply::Replies;
 use super::throttle::{Buckets, LastQuota, Throttle};
 use crate::paths::{NOW, Path, store};
 
-/// As every client library sends it.
+/// The encoding that client libraries send.
 const COMMAND: &[u8] =
     b"*5\r\n$11\r\nCL.THROTTLE\r\n$13\r\nuser:12345678\r\n$6\r\n999999\r\n$7\r\n1000000\r\n$2\r\n60\r\n";
 

@@ -1,14 +1,14 @@
-//! A check by one rule whose decision is counted as the server counts it. Beside `limiter/one_rule` it says what metrics cost
-//! without the clock, which is set by hand here.
+//! A check by one rule whose decision is counted as in the server. The difference to `limiter/one_rule` is the cost of metrics
+//! without the clock, which is manual here.
 
 use std::error::Error;
 use std::hint::black_box;
 
 use sluicegate::Observer;
 use sluicegate::core::{Micros, Rate, TokenBucket};
-use sluicegate::observe::{Decided, Operation};
+use sluicegate::observe::{DecisionEvent, Operation};
 
-use super::counters::Counters;
+use super::counters::DecisionCounters;
 use crate::paths::{PLENTY, Path, REQUEST, limiter, ready};
 
 pub(crate) fn all() -> Result<Vec<Path>, Box<dyn Error>> {
@@ -25,14 +25,14 @@ pub(crate) fn all() -> Result<Vec<Path>, Box<dyn Error>> {
 }
 
 #[derive(Default)]
-struct Counted(Counters);
+struct Counted(DecisionCounters);
 
 impl Observer for Counted {
     fn wants_durations(&self) -> bool {
         true
     }
 
-    fn decided(&self, decided: &Decided<'_>) {
+    fn decided(&self, decided: &DecisionEvent<'_>) {
         self.0.decided(decided);
     }
 

@@ -1,20 +1,21 @@
-//! Calls each of the core paths a fixed number of times, so that whoever runs this program under Callgrind can count
-//! the instructions of one call. `cargo xtask counts` does, and holds the counts against `bench/counts.txt`.
+//! Calls each of the hot paths a fixed number of times, so that Callgrind can count
+//! the instructions of one call. `cargo xtask counts` runs it and compares the counts with `bench/counts.txt`.
 //!
-//! Nothing here depends on the time, on randomness or on the machine: clocks are set by hand, and every table holds
-//! one key, so that it does not matter where its hash puts it.
+//! Nothing here depends on time, randomness or the machine: clocks are manual, and every table holds
+//! one key, so the position of its hash does not matter.
 
 #![expect(clippy::print_stdout, reason = "what is counted, in which order, is what this program has to say")]
 
 mod paths;
 
-/// The server is a program, not a library: of its own files those are compiled here that a command goes through. Their
+/// The server is a program, not a library: this compiles those of its files that a command passes through. Their
 /// tests belong to the server.
 #[cfg(not(test))]
 #[path = "../../../crates/sluicegate-server/src/resp"]
 mod resp {
     #[path = "../../../../bench/counts/src/answer.rs"]
     pub(crate) mod answer;
+    #[expect(dead_code, reason = "whom a command is from is for the connection to say")]
     mod parse;
     #[expect(dead_code, reason = "the server uses the rest")]
     mod reply;
@@ -22,26 +23,26 @@ mod resp {
     mod throttle;
 }
 
-/// The same for those that count a decision.
+/// The same for the files that count a decision.
 #[cfg(not(test))]
 #[path = "../../../crates/sluicegate-server/src/metrics"]
 mod metrics {
-    #[expect(dead_code, reason = "the server reads what is counted")]
-    mod cells;
     #[path = "../../../../bench/counts/src/counted.rs"]
     pub(crate) mod counted;
     #[expect(dead_code, reason = "the server counts more than decisions")]
     mod counters;
     mod histogram;
-    mod place;
+    #[expect(dead_code, reason = "the server reads what is counted")]
+    mod thread_counters;
+    mod thread_slot;
 }
 
 use std::error::Error;
 use std::hint::black_box;
 
-/// Calls before anything is counted: tables and buffers have found their size by then.
+/// Warm-up calls, after which tables and buffers have their final size.
 const CALLS_BEFORE: u32 = 100;
-/// Calls that are counted.
+/// Counted calls.
 const CALLS: u32 = 1_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -66,13 +67,13 @@ fn of_the_server() -> Result<Vec<paths::Path>, Box<dyn Error>> {
     Ok(Vec::new())
 }
 
-/// Callgrind is told to count from here …
+/// Callgrind starts to count here …
 #[inline(never)]
 fn counting_begins() {
     black_box("begins");
 }
 
-/// … to here, and finds both by their names. Their bodies differ, or the compiler would make one of them.
+/// … and stops here; it finds both functions by name. Their bodies differ, or the compiler would merge them.
 #[inline(never)]
 fn counting_ends() {
     black_box("ends here");

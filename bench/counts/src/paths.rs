@@ -1,4 +1,4 @@
-//! The paths of the core and the library: decide, charge, check, and write the header fields.
+//! The hot paths of the core and the library: decide, charge, check, and write the header fields.
 
 use std::error::Error;
 use std::future::Future;
@@ -18,13 +18,13 @@ use sluicegate::{Decision, Limiter, MemoryStore, Request};
 /// A path: its name, and one call of it.
 pub(crate) type Path = (&'static str, Box<dyn FnMut()>);
 
-/// When everything happens.
+/// The time of all operations.
 pub(crate) const NOW: Timestamp = Timestamp::now(1_705_312_800_000_500);
 
-/// More than all calls together ask for.
+/// More than the cost of all calls together.
 pub(crate) const PLENTY: u64 = 1_000_000;
 
-/// Who asks for what, and how often does not matter.
+/// The request; repetition does not matter.
 pub(crate) const REQUEST: Request<'_> = Request::new("api.payments.create", "customer-0123456789");
 
 type ManualLimiter = Limiter<MemoryStore, ManualClock>;
@@ -34,7 +34,7 @@ pub(crate) fn all() -> Result<Vec<Path>, Box<dyn Error>> {
     let bucket: Quota = TokenBucket::new(PLENTY, Rate::new(PLENTY, minute)?)?.into();
     let fixed: Quota = FixedWindow::new(PLENTY, minute, Align::Epoch)?.into();
     let counter: Quota = SlidingCounter::new(PLENTY, minute)?.into();
-    // Full before anything is counted.
+    // The bucket is full before the count starts.
     let log: Quota = SlidingWindow::new(64, minute)?.into();
     let full: Quota = TokenBucket::new(1, Rate::new(1, minute)?)?.into();
     Ok(vec![
@@ -106,7 +106,7 @@ pub(crate) fn store() -> MemoryStore {
     MemoryStore::new(MemoryOptions { shards: 1, ..MemoryOptions::default() }, NOW)
 }
 
-/// What a future says that never waits, as those of the embedded store do not.
+/// The result of a future that never suspends, as those of the embedded store do not.
 pub(crate) fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

@@ -1,7 +1,7 @@
-//! The application, and those who stand in front of it, each started on the first core.
+//! The application, and the proxies in front of it, each started on the first core.
 //!
 //! All proxies keep as many connections to the application as there are clients, write no access log, set `Host` and
-//! `X-Forwarded-For`, and have limits that nobody reaches.
+//! `X-Forwarded-For`, and have limits that are never reached.
 
 use crate::processes::Server;
 use crate::{Programs, cores};
@@ -17,16 +17,16 @@ pub(super) const NGINX_LIMITED: &str = "nginx with limit_req";
 pub(super) const OURS_PLAIN: &str = "sluicegate, exempt path";
 pub(super) const OURS: &str = "sluicegate";
 
-/// What the application answers: about what a small API does.
+/// The application's response, of the size of a small API's.
 const ANSWER: &str = r#"{"id":7,"name":"an item","tags":["one","two"],"price":{"amount":1299,"currency":"EUR"}}"#;
 
-/// The application behind all of them. It shares the core of the clients.
+/// The application behind all contenders. It shares the core of the clients.
 pub(super) struct Application {
     address: SocketAddr,
     _server: Server,
 }
 
-/// Somebody who is asked.
+/// A contender.
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) address: SocketAddr,
@@ -34,12 +34,12 @@ pub(super) struct Contender {
 }
 
 enum Runs {
-    /// Nothing of its own.
+    /// No process.
     Nothing,
     Nginx(FrontProxy),
     Ours {
         server: Server,
-        /// What it reads while it runs.
+        /// The folder of its configuration.
         _config: NamedTempFile,
     },
 }
@@ -56,7 +56,7 @@ impl Application {
 }
 
 impl Contender {
-    /// Everybody, in the order in which they are asked: nobody in between comes first.
+    /// All contenders in the order of measurement; the direct connection comes first.
     pub(super) fn all(programs: &Programs, application: &Application) -> Result<Vec<Self>, String> {
         let upstream = application.address;
         Ok(vec![
@@ -86,7 +86,7 @@ impl Contender {
         Ok(Self { name, address, runs: Runs::Ours { server, _config: config } })
     }
 
-    /// The process that stands in between, if one does.
+    /// The process of the proxy, if there is one.
     pub(super) fn process(&self) -> Option<u32> {
         match &self.runs {
             Runs::Nothing => None,
@@ -96,7 +96,7 @@ impl Contender {
     }
 }
 
-/// nginx as people run it in front of an application, as one process: its worker is all of it.
+/// nginx with a usual configuration, as one process without workers.
 fn nginx(port: u16, upstream: SocketAddr, limit: &str) -> String {
     format!(
         "limit_req_zone $http_x_api_key zone=bench:32m rate=1000000r/s;

@@ -1,10 +1,10 @@
-//! Several instances of our store in one process, each with connections of its own.
+//! Several instances of the Redis store in one process, each with its own connections.
 
 use crate::redis_bench::load::Caller;
 use crate::redis_bench::workloads::Workload;
 use sluicegate::Identity;
 use sluicegate::clock::{Clock, SystemClock};
-use sluicegate::core::decision::Group;
+use sluicegate::core::decision::ChargeMode;
 use sluicegate::core::{Cost, Micros, Quota, Rate, TokenBucket};
 use sluicegate::identity::DEFAULT_TENANT;
 use sluicegate::rules::DEADLINES;
@@ -15,10 +15,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// How many tasks make keys at once.
+/// The number of tasks that create keys.
 const WRITERS: usize = 256;
 
-/// The instances, and who asks them.
+/// The instances and their load.
 pub(super) struct Fleet {
     stores: Vec<RedisStore>,
     clock: SystemClock,
@@ -28,12 +28,12 @@ pub(super) struct Fleet {
 }
 
 thread_local! {
-    /// Whose turn it is on this thread.
+    /// The next instance on this thread.
     static TURN: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Fleet {
-    /// So many instances on this server, for so many identities.
+    /// The given number of instances on this server, for the given number of identities.
     pub(super) async fn start(server: &RedisServer, instances: usize, identities: usize) -> Result<Self, String> {
         let bucket = Rate::new(1, Micros::from_secs(10)).and_then(|rate| TokenBucket::new(30_000_000, rate));
         let quota = Quota::from(bucket.map_err(|error| error.to_string())?);
@@ -54,7 +54,8 @@ impl Fleet {
         let identity = Some(Identity::Named(&self.names[index]));
         let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
         let key = Key { space: &self.space, subject };
-        let charge = Charge { key, quotas: &self.quotas, cost: Cost::ONE, group: Group::Enforced, lease: None };
+        let charge =
+            Charge { key, quotas: &self.quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None };
         let reply = store.charge(&[charge], self.clock.now(), *DEADLINES.end()).await;
         let reply = reply.map_err(|error| error.to_string())?;
         let is_allowed = reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed());

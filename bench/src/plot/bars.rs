@@ -1,4 +1,4 @@
-//! The goals as bars: how many times better than what it is held against, on a logarithmic scale, with the goal as a
+//! The goals as bars: the improvement over the reference on a logarithmic scale, with the goal as a
 //! mark. Bars to the right of the line are better, bars to the left are worse.
 
 use super::Kept;
@@ -16,7 +16,7 @@ const HEADING: f64 = 26.0;
 const SCALE: (f64, f64) = (0.25, 64.0);
 const MARKS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
-/// What the headings call the benchmarks.
+/// The headings of the benchmarks.
 const HEADINGS: [(&str, &str); 8] = [
     ("core", "Embedded store, time per decision"),
     ("redis", "On Redis"),
@@ -28,7 +28,7 @@ const HEADINGS: [(&str, &str); 8] = [
     ("peers", "Whole servers"),
 ];
 
-/// The picture.
+/// The chart.
 pub(super) fn picture(kept: &[Kept]) -> String {
     let groups: Vec<(&str, Vec<&Goal>)> = kept.iter().map(group).filter(|(_, goals)| !goals.is_empty()).collect();
     let rows: usize = groups.iter().map(|(_, goals)| goals.len()).sum();
@@ -92,7 +92,7 @@ fn draw_row(svg: &mut Svg, goal: &Goal, y: f64) {
     svg.text("ink", 12.0, Anchor::End, (WIDTH - 20.0, middle + 4.0), &text);
 }
 
-/// How many times better, whichever way the goal counts.
+/// The improvement factor, for minimum and maximum goals alike.
 fn better(goal: &Goal) -> Spread {
     match goal.sense {
         Sense::AtLeast => goal.spread(),
@@ -104,7 +104,7 @@ fn better_bound(goal: &Goal) -> f64 {
     if goal.sense == Sense::AtLeast { goal.bound } else { 1.0 / goal.bound }
 }
 
-/// Where a ratio lies on the scale.
+/// The position of a ratio on the scale.
 fn place(ratio: f64) -> f64 {
     let (least, most) = SCALE;
     let share = (ratio.clamp(least, most) / least).ln() / (most / least).ln();

@@ -1,4 +1,4 @@
-//! Fills the tables of the document: what stands between two markers is written by the program, the rest by people.
+//! Fills the tables of the document: the program writes the text between two markers, people write the rest.
 
 use super::{BENCHMARKS, Kept};
 use crate::goal;
@@ -8,7 +8,7 @@ use crate::sheet::Sheet;
 const OPENING: &str = "<!-- numbers: ";
 const CLOSING: &str = "<!-- end of numbers -->";
 
-/// The text with every marked part replaced by what the runs say.
+/// The text with every marked part replaced by the results of the runs.
 pub(super) fn filled(text: &str, kept: &[Kept]) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
@@ -34,7 +34,7 @@ fn part(name: &str, kept: &[Kept]) -> Result<String, String> {
     }
 }
 
-/// Which runs the numbers come from.
+/// The runs behind the numbers.
 fn runs(kept: &[Kept]) -> String {
     let line = |kept: &Kept| {
         let Kept { date, path, run } = kept;
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stands_between_the_markers_is_replaced() {
+    fn only_the_text_between_the_markers_is_replaced() {
         let text = "a\n<!-- numbers: runs -->old<!-- end of numbers -->\nb\n";
         let once = filled(text, &[kept()]).unwrap();
         assert!(once.starts_with("a\n<!-- numbers: runs -->\n\n| benchmark |"), "{once}");
@@ -67,13 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn a_benchmark_without_a_run_says_so() {
+    fn a_benchmark_without_a_run_is_reported() {
         let text = filled("<!-- numbers: peers --><!-- end of numbers -->", &[kept()]).unwrap();
         assert!(text.contains("No run is kept yet."), "{text}");
     }
 
     #[test]
-    fn what_cannot_be_filled_is_named() {
+    fn an_unknown_marker_is_named() {
         let of = |text: &str| filled(text, &[kept()]).unwrap_err();
         assert_eq!(of("<!-- numbers: cor --><!-- end of numbers -->"), "there is no benchmark `cor`");
         assert!(of("<!-- numbers: core --> x").contains("`core` has no"));

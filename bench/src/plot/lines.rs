@@ -1,4 +1,4 @@
-//! How cost grows: one small picture for each thing that grows, decisions per second as a line from zero.
+//! Growth charts: one small chart per growing quantity, with decisions per second as a line from zero.
 
 use super::Kept;
 use super::svg::{Anchor, Svg};
@@ -12,7 +12,7 @@ const TOP: f64 = 62.0;
 /// The space around the line within its panel: left, top, right, bottom.
 const INSET: (f64, f64, f64, f64) = (40.0, 44.0, 40.0, 44.0);
 
-/// The picture.
+/// The chart.
 pub(super) fn picture(kept: &[Kept]) -> String {
     let grows = |kept: &&Kept| matches!(kept.run.benchmark.as_str(), "growth" | "rules");
     let sheets: Vec<&Sheet> = kept.iter().filter(grows).flat_map(|kept| &kept.run.sheets).collect();

@@ -1,5 +1,5 @@
-//! As much of SVG as two pictures need. Colours follow the reader's light or dark setting, and the background is the
-//! picture's own, so that it can be read where the page does not follow.
+//! The part of SVG that the charts need. Colours follow the reader's light or dark setting, and the chart has its own
+//! background, so that it is readable on pages that do not follow the setting.
 
 use std::fmt::Write;
 
@@ -10,14 +10,14 @@ const STYLE: &str = "\
     .back{fill:#0d1117}.ink{fill:#e6edf3}.soft{fill:#9198a1}.grid{stroke:#30363d}.axis{stroke:#9198a1}\
     .good{fill:#3fb98a}.fair{fill:#d29922}.poor{fill:#f0705c}.line{stroke:#58a6ff}.dot{fill:#58a6ff}}";
 
-/// A picture that is drawn.
+/// A chart under construction.
 pub(super) struct Svg {
     width: f64,
     height: f64,
     body: String,
 }
 
-/// Where a text stands to its point.
+/// The alignment of a text at its point.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -63,7 +63,7 @@ impl Svg {
         ));
     }
 
-    /// The whole file; `title` is for those who cannot see it.
+    /// The whole file; `title` is for screen readers.
     pub(super) fn finish(self, title: &str) -> String {
         let Self { width, height, body } = self;
         format!(
@@ -75,7 +75,7 @@ impl Svg {
     }
 
     fn push(&mut self, element: std::fmt::Arguments<'_>) {
-        // A text takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.body, "{element}");
     }
 }

@@ -1,4 +1,4 @@
-//! What `redis` is for: the goals, each beside one script call per decision.
+//! The goals of `redis`, each relative to one script call per decision.
 
 use super::memory::{BUCKET, BYTES, EACH, HASH as HASH_KEY};
 use super::ways::{HASH, HASH_CLIENT, OUR_SCRIPT, STORE};
@@ -7,7 +7,7 @@ use super::{CALLS, P99, PER_SECOND, SERVER_MICROS};
 use crate::goal::Goal;
 use crate::sheet::Sheet;
 
-/// What is set against what was measured.
+/// The goals with their measurements.
 pub(super) fn of(sheets: &[Sheet]) -> Vec<Goal> {
     let find = |title: &str| sheets.iter().find(|sheet| sheet.title == title);
     let mut goals = Vec::new();
@@ -25,7 +25,7 @@ pub(super) fn of(sheets: &[Sheet]) -> Vec<Goal> {
     goals
 }
 
-/// How many decisions one core of Redis makes: what they cost it, turned around.
+/// Decisions per second and Redis core: the inverse of their cost.
 fn per_redis_core(workload: Workload, sheet: &Sheet) -> Goal {
     let what = format!("{}, decisions per Redis core", workload.title());
     Goal::at_least(what, HASH, 3.0, sheet.ratios(SERVER_MICROS, HASH, STORE))

@@ -1,7 +1,7 @@
-//! How long decisions take at half of the peak.
+//! The latency of decisions at half of the peak rate.
 //!
-//! Requests come when they are due, whether or not earlier ones were answered, and their time counts from when they
-//! were due: a stall is felt by all who come meanwhile, and none of them is left out.
+//! This is an open loop: requests start at their scheduled time, whether or not earlier ones have completed, and latency counts
+//! from that time. A stall therefore affects all requests that are due meanwhile, and none is left out.
 
 use super::load::Caller;
 use super::ways::{self, Ways};
@@ -15,20 +15,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// The ways of which it is asked.
+/// The measured contenders.
 const WAYS: [&str; 3] = [ways::HASH_CLIENT, ways::STORE, ways::LIMITER];
-/// How often it is looked who is due. It counts for latency, as it would on a network.
+/// The interval at which due requests start. It counts as latency, as it would on a network.
 const TICK: Duration = Duration::from_micros(50);
 /// The share of the peak.
 const LOAD: f64 = 0.5;
 
-/// The columns of its table. Who failed got no decision, for instance because too many waited already; they are not
-/// in the other numbers.
+/// The columns of its table. Failed requests got no decision, for instance because too many were queued; the other columns
+/// exclude them.
 const DUE: &str = "due/s";
 const P999: &str = "p99.9 µs";
 const FAILED: &str = "failed";
 
-/// Measures every way at half of its own peak over many keys, and our store also at half of the hash bucket's.
+/// Measures every contender at half of its own peak over many keys, and the store also at half of the hash bucket's.
 pub(super) fn measure(
     server: &RedisServer,
     ways: &Ways,

@@ -1,4 +1,4 @@
-//! So many tasks that each ask again as soon as they are answered: a closed loop.
+//! A closed loop: a number of tasks that each send the next request when the previous one completes.
 
 use super::workloads::Workload;
 use crate::core_bench::now;
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// The most identities that a workload of every way may have.
+/// The most identities of a workload for all contenders.
 pub(super) const IDENTITIES_MAX: usize = 10_000;
-/// One call of so many is timed: reading the clock twice costs as much as some of the calls.
+/// One call in this many is timed, because reading the clock twice costs as much as some of the calls.
 const TIMED: usize = 8;
-/// After so many calls a caller steps back.
+/// A task yields after this many calls.
 const TURN: usize = 64;
-/// The longest time that is told apart from a longer one.
+/// The highest latency that the histogram distinguishes.
 const NANOS_MAX: u64 = 60_000_000_000;
 
-/// Somebody who asks for a decision and expects to be allowed, or denied where the workload says so.
+/// A contender that decides, and is expected to allow, or to deny where the workload requires it.
 pub(crate) trait Caller: Send + Sync + 'static {
-    /// Asks for the identity with this number. False if there was no decision, because too many wait already.
+    /// Requests a decision for the identity with this number. False if there was none, because too many are queued.
     fn ask(
         &self,
         way: &'static str,
@@ -29,24 +29,24 @@ pub(crate) trait Caller: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, String>> + Send;
 }
 
-/// What was seen.
+/// The result.
 pub(crate) struct Driven {
-    /// How often somebody was answered.
+    /// The number of decisions.
     pub(crate) answered: u64,
-    /// How often there was no decision.
+    /// The number of requests without a decision.
     pub(crate) failed: u64,
-    /// How long it took.
+    /// The latency of decisions.
     pub(crate) nanos: Histogram<u64>,
-    /// How long everything took.
+    /// The total duration.
     pub(crate) wall: Duration,
 }
 
-/// What one caller saw.
+/// The result of one task.
 #[derive(Default)]
 struct Asked {
     answered: u64,
     failed: u64,
-    /// What some of its calls took.
+    /// The latency of the timed calls.
     nanos: Vec<u64>,
 }
 
@@ -56,15 +56,15 @@ impl Driven {
         Ok(Self { answered: 0, failed: 0, nanos, wall: Duration::ZERO })
     }
 
-    /// So many waited since then.
+    /// Calls since the last one that was timed.
     pub(super) fn waited_since(&mut self, since: Instant, count: u64) {
         let nanos = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX).clamp(1, NANOS_MAX);
-        // Within its bounds a histogram takes everything.
+        // Within its bounds, a histogram accepts every value.
         let _ = self.nanos.record_n(nanos, count);
     }
 }
 
-/// Keeps so many callers asking for so long.
+/// Runs this many tasks for the given time.
 pub(crate) fn drive<C: Caller>(
     runtime: &Runtime,
     caller: &Arc<C>,
@@ -112,7 +112,7 @@ async fn keep_asking<C: Caller>(
         } else {
             seen.failed += 1;
         }
-        // A caller that is answered at once must let the others have their turn.
+        // A task whose call completes at once must yield to the others.
         if !is_decided || step.is_multiple_of(TURN) {
             tokio::task::yield_now().await;
         }

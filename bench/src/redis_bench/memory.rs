@@ -1,4 +1,4 @@
-//! What a key weighs, beside a hash of two fields under the same name.
+//! The memory of a key, compared with a two-field hash of the same name.
 
 use super::forget;
 use super::ways::{self, Callers, Ways};
@@ -8,7 +8,7 @@ use sluicegate_testkit::redis_server::RedisServer;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// How many keys are weighed one by one.
+/// The number of keys that are measured individually.
 const WEIGHED: usize = 200;
 /// How many entries the log has.
 const LOG_ENTRIES: usize = 100;
@@ -23,7 +23,7 @@ pub(super) const HASH: &str = "two-field hash";
 pub(super) const EACH: &str = "one key by MEMORY USAGE";
 pub(super) const BYTES: &str = "bytes per key";
 
-/// What keys weigh: by `MEMORY USAGE`, and by how much `used_memory` grows with each of many.
+/// The memory of keys: by `MEMORY USAGE`, and by the growth of `used_memory` over many keys.
 pub(super) fn measure(server: &RedisServer, ways: &Ways, growth_keys: usize) -> Result<[Sheet; 2], String> {
     let text = |error: sluicegate::core::QuotaError| error.to_string();
     let bucket = |capacity, seconds| {
@@ -52,7 +52,7 @@ pub(super) fn measure(server: &RedisServer, ways: &Ways, growth_keys: usize) -> 
     Ok([each, growth])
 }
 
-/// Charges so many names once.
+/// Charges this many names once each.
 fn fill(ways: &Ways, quotas: &[Quota], count: usize) -> Result<(), String> {
     ways.runtime.block_on(async {
         let mut tasks = JoinSet::new();

@@ -1,5 +1,5 @@
-//! The barest client there is: one blocking connection, requests that were packed before the clock starts, and replies
-//! that are counted but not read. What it reaches is the server's limit, not a client's.
+//! A minimal client: one blocking connection, requests that are encoded before the clock starts, and replies
+//! that are counted but not parsed. Its throughput is the limit of the server, not of a client.
 
 use super::load::Driven;
 use super::workloads::Workload;
@@ -9,10 +9,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Small, so that the server has the next requests before the last replies were taken.
+/// Small, so that the server has the next requests before the last replies are read.
 const READ_BYTES: usize = 2_048;
 
-/// Keeps so many requests under way for so long.
+/// Keeps this many requests in flight for the given time.
 pub(super) fn drive(
     address: SocketAddr,
     requests: &[Vec<u8>],
@@ -46,7 +46,7 @@ pub(super) fn drive(
     }
 }
 
-/// Replies come in the order of the requests: those who waited longest are answered first.
+/// Replies arrive in the order of the requests, so the longest waiter is first.
 fn answered(driven: &mut Driven, waiting: &mut VecDeque<(Instant, u64)>, mut replies: u64) {
     driven.answered += replies;
     while let Some((since, count)) = waiting.front_mut() {
@@ -60,7 +60,7 @@ fn answered(driven: &mut Driven, waiting: &mut VecDeque<(Instant, u64)>, mut rep
     }
 }
 
-/// Takes all whole replies away, and says how many there were.
+/// Removes all complete replies from the buffer and returns their number.
 pub(crate) fn take_replies(inbox: &mut Vec<u8>) -> Result<usize, String> {
     let (mut at, mut count) = (0, 0);
     while let Some(length) = reply_bytes(&inbox[at..])? {
@@ -71,7 +71,7 @@ pub(crate) fn take_replies(inbox: &mut Vec<u8>) -> Result<usize, String> {
     Ok(count)
 }
 
-/// How long the first reply is; nothing if it is not whole yet.
+/// The length of the first reply; `None` while it is incomplete.
 fn reply_bytes(bytes: &[u8]) -> Result<Option<usize>, String> {
     let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
     let (line, head) = (&bytes[..end], end + 2);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waited_longest_is_answered_first() {
+    fn the_longest_waiter_is_answered_first() {
         let mut driven = Driven::nothing().unwrap();
         let mut waiting: VecDeque<_> = [(now(), 3), (now(), 4)].into();
         answered(&mut driven, &mut waiting, 2);

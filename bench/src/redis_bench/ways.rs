@@ -1,6 +1,6 @@
-//! The ways to a decision that are compared. All use the same keys and one bucket so large that everything is allowed.
+//! The contenders of `redis`. All use the same keys and one bucket so large that all requests are allowed.
 //!
-//! The raw ways show what the server can do; the others are what a program would call.
+//! The raw contenders show the limit of the server; the others use the interfaces of real programs.
 
 use super::load::{self, Caller, Driven};
 use super::raw;
@@ -8,10 +8,10 @@ use super::workloads::Workload;
 use crate::cores;
 use redis::Cmd;
 use sluicegate::clock::SystemClock;
-use sluicegate::core::decision::Group;
+use sluicegate::core::decision::ChargeMode;
 use sluicegate::core::{Cost, Micros, Quota, Rate, TokenBucket};
 use sluicegate::identity::DEFAULT_TENANT;
-use sluicegate::rules::pattern::Pattern;
+use sluicegate::pattern::Pattern;
 use sluicegate::rules::{DEADLINES, Limits, Rule, RuleSet, Unmatched};
 use sluicegate::store::redis::{KeyEncoder, RedisStore};
 use sluicegate::store::{Charge, ErrorClass, Key, KeySpace, Store, Subject};
@@ -23,77 +23,77 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// A script that does nothing, by the bare client: what any script costs.
+/// An empty script by the raw client: the cost of any script.
 pub(crate) const EMPTY: &str = "empty script, raw";
-/// A hash of tokens and time by the bare client: what most people write.
+/// A hash of tokens and time by the raw client: the usual implementation.
 pub(crate) const HASH: &str = "hash bucket, raw";
-/// One arrival time in a string, by the bare client.
+/// One arrival time in a string, by the raw client.
 pub(crate) const GCRA: &str = "plain GCRA, raw";
-/// Our script by the bare client, with the words that our store says: the most that our store can reach.
+/// Sluicegate's script by the raw client, with the store's arguments: the upper bound for the store.
 pub(crate) const OUR_SCRIPT: &str = "our script, raw";
-/// A hash of tokens and time, by the client library that we use ourselves.
+/// A hash of tokens and time, by the client library that Sluicegate uses.
 pub(crate) const HASH_CLIENT: &str = "hash bucket, client";
-/// Our store.
+/// Sluicegate's store.
 pub(crate) const STORE: &str = "our store";
-/// Our limiter, with one rule, on our store.
+/// Sluicegate's limiter with one rule on this store.
 pub(crate) const LIMITER: &str = "our limiter";
 
-/// All ways, in the order of the table.
+/// All contenders, in the order of the table.
 pub(crate) const NAMES: [&str; 7] = [EMPTY, HASH, GCRA, OUR_SCRIPT, HASH_CLIENT, STORE, LIMITER];
 
-/// The ways that a denied identity goes.
+/// The contenders for a denied identity.
 pub(crate) const NAMES_DENIED: [&str; 4] = [HASH, HASH_CLIENT, STORE, LIMITER];
 
 const RULE: &str = "bench";
-/// The rule of the identity that is denied: one unit in so many seconds.
+/// The rule of the denied identity: one unit per this many seconds.
 const RULE_DENIED: &str = "bench-denied";
 const PERIOD_DENIED_SECS: u64 = 3_600;
-/// What is asked for under each rule.
+/// The resource under each rule.
 const RESOURCE: &str = "orders.read";
 const RESOURCE_DENIED: &str = "orders.write";
-/// One unit per so many seconds, and so many at once.
+/// One unit per this many seconds, with a burst of the same number.
 const PERIOD_SECS: u64 = 10;
 const CAPACITY: u64 = 30_000_000;
-/// As the server has on the machine that the numbers are read on.
+/// The server's setting on the reference machine.
 const THREADS: usize = 2;
 const HOUR_MICROS: u64 = 3_600_000_000;
 
-/// Everything that is needed to go each way.
+/// The state of all contenders.
 pub(crate) struct Ways {
     pub(crate) runtime: Runtime,
     pub(crate) callers: Arc<Callers>,
     address: SocketAddr,
     requests: Vec<(&'static str, Vec<Vec<u8>>)>,
-    /// The hash bucket's request for the identity that is denied.
+    /// The hash bucket's request for the denied identity.
     denied: Vec<Vec<u8>>,
 }
 
-/// The ways that are not raw.
+/// The contenders that are not raw.
 pub(crate) struct Callers {
     pub(super) limiter: Limiter<RedisStore, SystemClock>,
     open: Limit,
     used_up: Limit,
     client: redis::aio::MultiplexedConnection,
     hash_script: HashScript,
-    /// Made before the clock starts, as a server has them in the request.
+    /// Created before the clock starts; a server has them from the request.
     names: Vec<String>,
     keys: Vec<String>,
 }
 
-/// What our store is asked for without a limiter.
+/// The charges of the store without a limiter.
 struct Limit {
     space: KeySpace,
     quotas: [Quota; 1],
 }
 
-/// How the hash bucket is called.
+/// The call of the hash bucket.
 struct HashScript {
     hash: String,
     now_millis: u64,
 }
 
 impl Ways {
-    /// Connects, and makes the server know all scripts.
+    /// Connects, and loads all scripts.
     pub(crate) fn start(server: &RedisServer) -> Result<Self, String> {
         let runtime = client_runtime()?;
         let load = |text: &str| server.command::<String>(&["SCRIPT", "LOAD", text]);
@@ -115,7 +115,7 @@ impl Ways {
         Ok(Self { runtime, callers, address: server.address(), requests, denied })
     }
 
-    /// Goes one way for so long.
+    /// Runs one contender for the given time.
     pub(crate) fn drive(&self, way: &'static str, workload: Workload, lasts: Duration) -> Result<Driven, String> {
         match self.requests.iter().find(|(name, _)| *name == way) {
             Some(_) if workload.is_denied() => raw::drive(self.address, &self.denied, workload, lasts),
@@ -124,14 +124,14 @@ impl Ways {
         }
     }
 
-    /// Makes sure that the identity that is to be denied has nothing left.
+    /// Exhausts the limit of the identity that is to be denied.
     pub(crate) fn use_up(&self, way: &'static str) -> Result<(), String> {
         let way = if way == HASH { HASH_CLIENT } else { way };
         self.runtime.block_on(self.callers.decide(way, 0, true)).map(|_| ())
     }
 }
 
-/// A runtime whose threads leave the server's core alone.
+/// A runtime whose threads avoid the server's core.
 pub(crate) fn client_runtime() -> Result<Runtime, String> {
     let started = AtomicUsize::new(0);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -160,7 +160,7 @@ impl Callers {
         Ok(Self { limiter, open, used_up, client, hash_script, names, keys })
     }
 
-    /// Charges these limits of this name in our store, under the rule that denies nobody.
+    /// Charges these limits of this name in the store, under the rule that never denies.
     pub(super) async fn charge(&self, name: &str, quotas: &[Quota]) -> Result<(), String> {
         match self.charged(&self.open.space, name, quotas).await? {
             Some(true) => Ok(()),
@@ -168,12 +168,17 @@ impl Callers {
         }
     }
 
-    /// Whether it may pass; nothing if too many wait already.
+    /// The decision; `None` if too many requests are queued.
     async fn charged(&self, space: &KeySpace, name: &str, quotas: &[Quota]) -> Result<Option<bool>, String> {
         let identity = Some(Identity::Named(name));
         let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
-        let charge =
-            Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, group: Group::Enforced, lease: None };
+        let charge = Charge {
+            key: Key { space, subject },
+            quotas,
+            cost: Cost::ONE,
+            mode: ChargeMode::Enforced,
+            lease: None,
+        };
         let now = sluicegate::clock::Clock::now(self.limiter.clock());
         let reply = self.limiter.store().charge(&[charge], now, *DEADLINES.end()).await;
         match reply {
@@ -188,7 +193,7 @@ impl Callers {
         self.hash_script.call(key, CAPACITY, PERIOD_SECS)
     }
 
-    /// Whether this identity may pass, by this way; nothing if too many wait already.
+    /// The decision of this contender for the identity; `None` if too many requests are queued.
     async fn decide(&self, way: &'static str, index: usize, is_denied: bool) -> Result<Option<bool>, String> {
         let (limit, resource) = match is_denied {
             true => (&self.used_up, RESOURCE_DENIED),
@@ -222,14 +227,14 @@ impl Caller for Callers {
 }
 
 impl Limit {
-    /// So many at once, and one more in so many seconds.
+    /// A burst of this many, and one more per this many seconds.
     fn new(rule: &str, capacity: u64, seconds: u64) -> Result<Self, String> {
         let bucket = Rate::new(1, Micros::from_secs(seconds)).and_then(|rate| TokenBucket::new(capacity, rate));
         let quota = Quota::from(bucket.map_err(|error| error.to_string())?);
         Ok(Self { space: KeySpace::new(rule), quotas: [quota] })
     }
 
-    /// The rule that has this limit for this resource.
+    /// The rule with this limit for this resource.
     fn rule(&self, resource: &str) -> Rule {
         let name = self.space.name();
         let mut rule = Rule::new(name, Limits::all(name, [(None, self.quotas[0].clone())]));
@@ -257,12 +262,12 @@ pub(super) fn name(index: usize) -> String {
     format!("user-{index:019}")
 }
 
-/// The key that our store has for it.
+/// Its key in the store.
 pub(super) fn key(index: usize) -> String {
     format!("sg:1:{{{DEFAULT_TENANT}:{}}}:{RULE}", name(index))
 }
 
-/// The key of the identity that is denied.
+/// The key of the denied identity.
 fn key_denied() -> String {
     format!("sg:1:{{{DEFAULT_TENANT}:{}}}:hash-denied", name(0))
 }
@@ -277,7 +282,7 @@ fn call(hash: &str, key: &str, arguments: &[&str]) -> Cmd {
     command
 }
 
-/// What our store says to the server for one charge.
+/// The store's command for one charge.
 struct Said {
     hash: String,
     deadline: String,
@@ -292,7 +297,7 @@ impl Said {
     }
 }
 
-/// Listens to what the store says, so that the bare client says the very same; only its deadline is in an hour.
+/// Records the store's command, so that the raw client sends exactly the same; only its deadline is an hour away.
 fn said_by_the_store(server: &RedisServer, runtime: &Runtime, callers: &Arc<Callers>) -> Result<Said, String> {
     let text = |error: redis::RedisError| error.to_string();
     let mut monitor = server.connection().map_err(text)?;

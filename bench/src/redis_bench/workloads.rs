@@ -1,11 +1,11 @@
-//! Which callers there are: how many at once, over which identities.
+//! Workloads: the number of concurrent tasks, and the distribution of identities.
 
 use super::load::IDENTITIES_MAX;
 use super::ways;
 use crate::workload::zipf;
 use std::sync::LazyLock;
 
-/// Who asks, and for whom.
+/// The tasks and their identities.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
     pub(crate) identities: usize,
@@ -13,14 +13,14 @@ pub(crate) struct Workload {
     pub(crate) kind: Kind,
 }
 
-/// How identities are chosen, and what becomes of them.
+/// The distribution of identities, and the expected decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// All of them equally often.
+    /// Uniform.
     Even,
-    /// Few of them often.
+    /// Skewed: a few identities are frequent.
     Zipf,
-    /// One that has used up its limit for the next hour.
+    /// One identity that has exhausted its limit for the next hour.
     Denied,
 }
 
@@ -39,7 +39,7 @@ pub(super) const ALL: [Workload; 11] = [
     Workload { identities: 1, in_flight: 256, kind: Kind::Denied },
 ];
 
-/// Identities are taken in this stride, so that neighbours are not asked for one after the other.
+/// The stride through the identities, so that neighbours do not follow each other.
 const STRIDE: usize = 7_919;
 
 static ZIPF: LazyLock<Vec<u32>> = LazyLock::new(|| zipf(IDENTITIES_MAX as u32));
@@ -49,13 +49,13 @@ pub(crate) const fn many(in_flight: usize) -> Workload {
     Workload { identities: 10_000, in_flight, kind: Kind::Even }
 }
 
-/// One key that everybody wants.
+/// One hot key.
 pub(crate) const fn hot(in_flight: usize) -> Workload {
     Workload { identities: 1, in_flight, kind: Kind::Even }
 }
 
 impl Workload {
-    /// What the table calls it.
+    /// Its name in the table.
     pub(crate) fn title(&self) -> String {
         let Self { identities, in_flight, kind } = self;
         let callers = if *in_flight == 1 { "caller" } else { "callers" };
@@ -68,7 +68,7 @@ impl Workload {
         format!("{keys}, {in_flight} {callers}")
     }
 
-    /// The ways that are measured.
+    /// The measured contenders.
     pub(super) fn ways(&self) -> &'static [&'static str] {
         if self.is_denied() { &ways::NAMES_DENIED } else { &ways::NAMES }
     }
@@ -77,7 +77,7 @@ impl Workload {
         self.kind == Kind::Denied
     }
 
-    /// Who is asked for in this step.
+    /// The identity of this step.
     pub(crate) fn identity(&self, step: usize) -> usize {
         match self.kind {
             Kind::Zipf => ZIPF[step % ZIPF.len()] as usize % self.identities,

@@ -1,5 +1,5 @@
-//! gRPC over as many connections, each with as many calls under way: messages that were packed before the clock starts,
-//! and answers that are only looked at as far as they say yes or no.
+//! gRPC over a number of connections, each with a number of calls in flight: messages are encoded before the clock starts,
+//! and of the responses only the decision is parsed.
 
 use super::{Answers, Load, Until};
 use crate::core_bench::now;
@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// Of a frame, the bytes before the message: whether it is compressed, and how long it is.
+/// The bytes of a frame before the message: the compression flag and the length.
 const HEAD_BYTES: usize = 5;
-/// The first field of a message with the value 1: `OK` of Envoy's answer, and `true` of throttlecrab's.
+/// The first field of a message with the value 1: `OK` in Envoy's response, `true` in throttlecrab's.
 const YES: &[u8] = &[0x08, 0x01];
 
 /// The frame of a message.
@@ -27,7 +27,7 @@ pub(crate) fn frame(message: &[u8]) -> Vec<u8> {
     [&[0][..], &length.to_be_bytes(), message].concat()
 }
 
-/// Asks once, and returns the message of the answer.
+/// Makes one call and returns the message of the response.
 pub(crate) fn answer(address: SocketAddr, path: &str, message: &[u8]) -> Result<Vec<u8>, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
@@ -38,7 +38,7 @@ pub(crate) fn answer(address: SocketAddr, path: &str, message: &[u8]) -> Result<
     })
 }
 
-/// Starts a task for each call that is to be under way.
+/// Starts a task for each call that is to be in flight.
 pub(super) async fn start(
     (address, path): (SocketAddr, &str),
     load: &Load,
@@ -62,7 +62,7 @@ pub(super) async fn start(
 struct Caller {
     sender: Sender,
     uri: Uri,
-    /// Where among the messages it starts.
+    /// The index of its first message.
     first: usize,
 }
 
@@ -97,7 +97,7 @@ fn uri(address: SocketAddr, path: &str) -> Result<Uri, String> {
     format!("http://{address}{path}").parse().map_err(|error| format!("{path}: {error}"))
 }
 
-/// One call; returns the frame of the answer.
+/// Makes one call and returns the frame of the response.
 async fn call(sender: &mut Sender, uri: &Uri, frame: Bytes) -> Result<Bytes, String> {
     let broken = |error: hyper::Error| format!("a call of {uri}: {error}");
     let request = Request::post(uri.clone()).header(CONTENT_TYPE, "application/grpc").header(TE, "trailers");

@@ -1,9 +1,9 @@
-//! Just enough of HTTP/1.1 to count replies: a head, and a body as long as the head says.
+//! The part of HTTP/1.1 that counting replies needs: a head, and a body of its `content-length`.
 
-/// What ends a head.
+/// The end of a head.
 const END: &[u8] = b"\r\n\r\n";
 
-/// Takes all whole replies away; says how many there were and how many of them had the status 200.
+/// Removes all complete replies from the buffer; returns their number and how many of them have the status 200.
 pub(super) fn take(inbox: &mut Vec<u8>) -> Result<(usize, usize), String> {
     let (mut at, mut count, mut allowed) = (0, 0, 0);
     while let Some((length, is_allowed)) = first(&inbox[at..])? {
@@ -15,7 +15,7 @@ pub(super) fn take(inbox: &mut Vec<u8>) -> Result<(usize, usize), String> {
     Ok((count, allowed))
 }
 
-/// How long the first reply is, and whether it is a yes; nothing if it is not whole yet.
+/// The length of the first reply and whether it is 200; `None` while it is incomplete.
 fn first(bytes: &[u8]) -> Result<Option<(usize, bool)>, String> {
     let Some(end) = bytes.windows(END.len()).position(|window| window == END) else { return Ok(None) };
     let head = std::str::from_utf8(&bytes[..end]).map_err(|_| "a head that is no text")?;

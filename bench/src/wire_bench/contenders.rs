@@ -1,4 +1,4 @@
-//! The servers that are compared, each started on the first core.
+//! The compared servers, each started on the first core.
 
 use super::packed::{CAPACITY, DOMAIN, PERIOD_SECS};
 use crate::processes::{self, Server};
@@ -16,19 +16,19 @@ pub(super) const REDIS: &str = "Redis GET";
 pub(super) const THROTTLECRAB: &str = "throttlecrab-server";
 pub(super) const LIMITADOR: &str = "limitador in hyper";
 
-/// The resource whose limit is met, in our rules and as the namespace of the peer that has them.
+/// The resource whose limit is reached, in Sluicegate's rules and as the namespace of the peer that has them.
 pub(super) const EXACT: &str = "exact";
 /// That limit.
 pub(super) const EXACT_LIMIT: u64 = 1_000;
 
-/// A server that is measured.
+/// A server under test.
 pub(super) struct Contender {
     pub(super) name: &'static str,
     runs: Runs,
     http: Option<SocketAddr>,
     resp: Option<SocketAddr>,
     grpc: Option<SocketAddr>,
-    /// What it reads while it runs.
+    /// The folder of its configuration.
     _config: Option<NamedTempFile>,
 }
 
@@ -38,7 +38,7 @@ enum Runs {
 }
 
 impl Contender {
-    /// Our server as it is shipped, with its state in this store.
+    /// Sluicegate as shipped, with this store.
     pub(super) fn ours(programs: &Programs, store: &str) -> Result<Self, String> {
         let rules = format!(
             "rules:\n  \
@@ -59,19 +59,19 @@ impl Contender {
         Ok(Self { name: OURS, runs: Runs::Process(server), http, resp, grpc: http, _config: Some(config) })
     }
 
-    /// A server that answers this text over HTTP and does nothing else.
+    /// A server that responds with a fixed text over HTTP.
     pub(super) fn bare(answer: &str) -> Result<Self, String> {
         let (runs, http) = bare("bare-http", answer, "http")?;
         Ok(Self { name: BARE, runs, http, resp: None, grpc: None, _config: None })
     }
 
-    /// A server that answers this message over gRPC and does nothing else.
+    /// A server that responds with a fixed message over gRPC.
     pub(super) fn bare_grpc(answer: &[u8]) -> Result<Self, String> {
         let (runs, grpc) = bare("bare-grpc", &format!("{answer:?}"), "grpc")?;
         Ok(Self { name: BARE_GRPC, runs, http: None, resp: None, grpc, _config: None })
     }
 
-    /// Redis itself, with a value for all of these.
+    /// Redis itself, with a value for each key.
     pub(super) fn redis(names: impl Iterator<Item = String>) -> Result<Self, String> {
         let server = cores::on_first(RedisServer::start);
         let mut connection = server.connection().map_err(|error| error.to_string())?;
@@ -97,7 +97,7 @@ impl Contender {
         Ok(Self { name: THROTTLECRAB, runs: Runs::Process(server), http, resp, grpc, _config: None })
     }
 
-    /// limitador's library behind the same bare hyper, with its state in this store.
+    /// limitador's library behind the same minimal hyper server, with this store.
     pub(super) fn limitador(programs: &Programs, store: &str) -> Result<Self, String> {
         let mut command = Command::new(programs.limitador()?);
         command.args([store, &EXACT_LIMIT.to_string()]);
@@ -106,7 +106,7 @@ impl Contender {
         Ok(Self { name: LIMITADOR, runs: Runs::Process(server), http, resp: None, grpc: None, _config: None })
     }
 
-    /// Where it is asked in this protocol.
+    /// Its address for this protocol.
     pub(super) fn address(&self, protocol: Protocol) -> Result<SocketAddr, String> {
         let address = match protocol {
             Protocol::Http => self.http,
@@ -125,7 +125,7 @@ impl Contender {
     }
 }
 
-/// A process of this benchmark that answers always the same, and where it listens.
+/// A process of this benchmark with a fixed response, and its address.
 fn bare(name: &str, answer: &str, listener: &str) -> Result<(Runs, Option<SocketAddr>), String> {
     let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
     command.args([name, answer]);

@@ -1,18 +1,18 @@
-//! Requests as bytes, packed before the clock starts.
+//! Requests as bytes, encoded before the clock starts.
 
 use super::CONNECTIONS;
 use crate::socket_load::{Load, Protocol, grpc};
 use prost::Message;
 use sluicegate_testkit::envoy_client::{self, Descriptor, Question};
 
-/// How many identities ask.
+/// The number of identities.
 pub(super) const IDENTITIES: usize = 10_000;
-/// Envoy's name for what our rules call a tenant.
+/// Envoy's domain, which Sluicegate's rules call a tenant.
 pub(super) const DOMAIN: &str = "edge";
-/// One unit per so many seconds, and so many at once: nobody is denied.
+/// One unit per this many seconds, with a burst of the same number: no request is denied.
 pub(super) const PERIOD_SECS: u64 = 10;
 pub(super) const CAPACITY: u64 = 30_000_000;
-/// Batches of deep pipelines are made for so many requests in all, which is enough to go around all identities.
+/// The total number of requests in the batches of deep pipelines, enough to cycle through all identities.
 const REQUESTS: usize = 20_480;
 
 /// The name of an identity.
@@ -40,12 +40,12 @@ pub(super) fn http_of_one(path: &str, body: &str) -> Load {
     Load { connections: CONNECTIONS, batches: vec![post(path, body)], depth: 1, protocol: Protocol::Http }
 }
 
-/// Our own check of this identity.
+/// Sluicegate's own check of this identity.
 pub(super) fn check_body(resource: &str, identifier: &str) -> String {
     format!(r#"{{"resource":"{resource}","identifier":"{identifier}"}}"#)
 }
 
-/// Commands of all identities, so many at once.
+/// Commands for all identities, this many per batch.
 pub(super) fn resp(depth: usize, words: impl Fn(&str) -> Vec<String>) -> Load {
     let batch = |number: usize| {
         let indices = (0..depth).map(|at| (number * depth + at) % IDENTITIES);
@@ -68,7 +68,7 @@ pub(super) fn get(depth: usize) -> Load {
     resp(depth, |name| vec!["GET".to_owned(), name.to_owned()])
 }
 
-/// Calls of a method about all identities, so many under way on each of so many connections.
+/// Calls of a method for all identities, with this many in flight on each of this many connections.
 pub(super) fn grpc(
     (connections, depth): (usize, usize),
     path: &'static str,
@@ -78,12 +78,12 @@ pub(super) fn grpc(
     Load { connections, batches, depth, protocol: Protocol::Grpc(path) }
 }
 
-/// Envoy's question about all identities.
+/// Envoy's request for all identities.
 pub(super) fn should_rate_limit(shape: (usize, usize)) -> Load {
     grpc(shape, envoy_client::PATH, |name| question(name).encode_to_vec())
 }
 
-/// Envoy's question about one of them.
+/// Envoy's request for one of them.
 pub(super) fn question(name: &str) -> Question {
     Question::new(DOMAIN, [Descriptor::new(&[("user", name)])])
 }

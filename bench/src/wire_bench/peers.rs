@@ -1,5 +1,5 @@
-//! `peers`: whole servers beside ours, in one run: over HTTP with their state in memory and in Redis, and how many of
-//! a limit they let pass there.
+//! `peers`: whole servers of other projects in the same run: over HTTP with their state in memory and in Redis, and the number of
+//! requests of a limit that they admit there.
 
 use super::contenders::{Contender, EXACT, EXACT_LIMIT, LIMITADOR, OURS};
 use super::{CONNECTIONS, PER_SECOND, compare, lasts, packed};
@@ -12,7 +12,7 @@ use sluicegate_testkit::redis_server::RedisServer;
 
 const RESOURCE: &str = "open";
 const ADMITTED: &str = "admitted";
-/// How often the limit is asked for.
+/// The number of requests to the limit.
 const EXACT_REQUESTS: u64 = EXACT_LIMIT * 5;
 
 /// Runs the benchmark and prints its tables.
@@ -36,7 +36,7 @@ fn limitador_check() -> Load {
     packed::http("/check_and_report", |name| limitador_body(RESOURCE, name))
 }
 
-/// What limitador's own server takes.
+/// The request format of limitador's own server.
 fn limitador_body(namespace: &str, identifier: &str) -> String {
     format!(r#"{{"namespace":"{namespace}","values":{{"identifier":"{identifier}"}},"delta":1}}"#)
 }
@@ -50,7 +50,7 @@ fn measure_http(options: &Options, everybody: [&Contender; 3], run: &mut Run) ->
     Ok(())
 }
 
-/// Redis runs beside the load, so that the servers have their core for themselves.
+/// Redis runs on the cores of the load, so that the servers have their core for themselves.
 fn measure_redis(options: &Options, run: &mut Run) -> Result<(), String> {
     let redis = RedisServer::start();
     let ours = Contender::ours(&options.programs, &redis.url())?;

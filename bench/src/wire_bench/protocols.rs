@@ -1,7 +1,7 @@
-//! `protocols`: what a decision costs our server beyond what its protocols cost anybody.
+//! `protocols`: the cost of a decision in the server beyond the cost of its protocols.
 //!
-//! HTTP is held against a hyper server that reads the body and answers a fixed text of the same size; gRPC against a
-//! tonic server that does the like; `CL.THROTTLE` against Redis' own `GET`. throttlecrab's server stands beside all.
+//! The reference of HTTP is a hyper server that reads the body and responds with a fixed text of the same size, that of gRPC a
+//! tonic server that does the same, and that of `CL.THROTTLE` Redis' own `GET`. throttlecrab's server is a peer for all.
 
 use super::contenders::{BARE, BARE_GRPC, Contender, OURS, REDIS};
 use super::{CONNECTIONS, DEPTHS, SERVER_MICROS, compare, lasts, packed};
@@ -18,10 +18,10 @@ use std::time::Duration;
 
 const PATH: &str = "/v1/check";
 const RESOURCE: &str = "open";
-/// How many connections ask over gRPC, and how many calls each has under way: one for each, and many on a few.
+/// Connections over gRPC, and calls in flight on each: one each, and many on a few.
 const SHAPES: [(usize, usize); 2] = [(CONNECTIONS, 1), (4, 64)];
 const MEGABYTES: &str = "resident MB";
-/// A server is idle once it has had this time after its start.
+/// A server counts as idle after this time since its start.
 const SETTLES: Duration = Duration::from_secs(1);
 
 /// Runs the benchmark and prints its tables.
@@ -98,7 +98,7 @@ fn measure_resp(options: &Options, [ours, crab]: [&Contender; 2], run: &mut Run)
     Ok(())
 }
 
-/// The body of our answer to one check, which the bare server then gives to all.
+/// The body of the server's response to one check, which the minimal server then sends to all.
 fn answer(address: SocketAddr) -> Result<String, String> {
     let broken = |error: std::io::Error| format!("the connection to {address}: {error}");
     let mut connection = TcpStream::connect(address).map_err(broken)?;

@@ -1,8 +1,8 @@
-//! The algorithms, one file each, behind two enums: [`Quota`] is a limit, [`State`] what is remembered of one
-//! identity under it.
+//! The algorithms, one file each, behind two enums: [`Quota`] is a limit, and [`State`] is the state of one identity
+//! under it.
 //!
-//! To add an algorithm, write a file that implements [`Algorithm`] and add one line to the list at the end of
-//! this one; `docs/custom-algorithm.md` walks through it.
+//! To add an algorithm, write a file that implements [`Algorithm`] and add one line to the list at the end of this
+//! file; `docs/custom-algorithm.md` describes the steps.
 
 pub mod fixed_window;
 pub mod sliding_counter;
@@ -14,47 +14,45 @@ use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing, Verdict};
 use std::num::NonZeroU32;
 
-/// What every algorithm answers. All of it is pure, total and exact: no input may panic, and nothing rounds
-/// in favour of the caller.
+/// The operations of an algorithm. All are pure, total and exact: no input may panic, and no rounding favours the
+/// client.
 ///
-/// A state that is absent means an identity never seen, or one whose state was dropped after
-/// [`Algorithm::kept_until`].
+/// An absent state belongs to a new identity, or to one with a state that was dropped after [`Algorithm::kept_until`].
 pub trait Algorithm {
-    /// What is remembered between two requests.
+    /// The state of one identity between two requests.
     type State: Clone + std::fmt::Debug + PartialEq;
 
-    /// The name in configuration, metrics and answers.
+    /// The name in configuration, metrics and replies.
     const NAME: &'static str;
 
-    /// The most units that pass at once when the limit is whole.
+    /// The maximum number of units admitted at once, by a full limit.
     fn limit(&self) -> u64;
 
-    /// The length that the limit speaks of: the window, or the time a bucket takes to fill. Of windows that differ it is
-    /// the longest.
+    /// The period of the limit: the window, or the fill time of a bucket. If windows differ, it is the longest one.
     fn window(&self) -> Micros;
 
-    /// How long the window is that `now` lies in, where windows differ.
+    /// The length of the window that contains `now`, if windows differ.
     fn window_at(&self, now: Timestamp) -> Micros {
         let _ = now;
         self.window()
     }
 
-    /// A state from too far ahead (the clock stepped back, the limit shrank, the bytes were damaged), pulled
-    /// back to the fullest that could come from now: it never adds tokens, and bounds the wait. Too far is more
-    /// than one [`Algorithm::window`], and more than a second, beyond that; `None` for any other state, which
-    /// is believed as it is. A caller that keeps the state must keep the repair, even when the request is
-    /// denied, or the wait it promised would move away with the clock.
+    /// Repairs a state too far in the future (the clock stepped back, the limit shrank, or the bytes were damaged).
+    /// Returns the fullest state that is possible now: it never adds tokens and bounds the wait. Too far means beyond
+    /// that state by more than one [`Algorithm::window`] and more than a second. Returns `None` for any other state,
+    /// which is used unchanged. A caller that stores the state must store the repair, even if the request is denied.
+    /// Otherwise the promised wait would move with the clock.
     fn repair(&self, state: &Self::State, now: Timestamp) -> Option<Self::State>;
 
-    /// Whether `cost`, which is not zero, fits.
+    /// Whether a non-zero `cost` fits.
     fn outcome(&self, state: Option<&Self::State>, cost: Cost, now: Timestamp) -> Outcome;
 
-    /// The state after `cost` was taken; only for a cost that [`Algorithm::outcome`] allowed.
+    /// The state after a charge of `cost`, which [`Algorithm::outcome`] must have allowed.
     fn charge(&self, state: Option<Self::State>, cost: Cost, now: Timestamp) -> Self::State;
 
-    /// The state after `cost`, which is not zero, was taken by a decision made elsewhere, whether or not it fits here.
-    /// What does not fit is owed: nothing passes until it is made good. The default knows no debts and takes what is
-    /// left; then what was beyond it may pass here once more.
+    /// The state after a forced charge of a non-zero `cost` that was decided elsewhere, whether or not it fits. The
+    /// excess becomes a debt: nothing is admitted until it is paid. The default has no debts and takes the remaining
+    /// quota; then the excess may be admitted here once more.
     fn force(&self, state: Option<Self::State>, cost: Cost, now: Timestamp) -> Option<Self::State> {
         let left = self.standing(state.as_ref(), now).remaining;
         let cost = Cost::new(u32::try_from(left).unwrap_or(u32::MAX).min(cost.get()));
@@ -62,18 +60,18 @@ pub trait Algorithm {
         if fits { Some(self.charge(state, cost, now)) } else { state }
     }
 
-    /// The state after `cost` was given back: never more than whole.
+    /// The state after a refund of `cost`, at most full.
     fn refund(&self, state: Self::State, cost: Cost, now: Timestamp) -> Self::State;
 
-    /// How the limit stands.
+    /// The standing of the limit.
     fn standing(&self, state: Option<&Self::State>, now: Timestamp) -> Standing;
 
-    /// The last instant at which the state matters: at any later one it means the same as no state.
+    /// The last instant at which the state is live. Later it is equivalent to no state.
     fn kept_until(&self, state: &Self::State) -> Timestamp;
 
-    /// What one of `parts` enforces alone so that all together stay within this limit, up to the rounding that
-    /// leaves each at least one unit. `None` if there is no such limit, which lets nothing pass: what cannot be
-    /// shared is not handed out several times.
+    /// The limit that each of `parts` enforces alone so that all together stay within this limit, except for rounding
+    /// that gives each at least one unit. `None` if there is no such limit, and then nothing is admitted: a quota
+    /// that cannot be divided is not granted several times.
     #[must_use]
     fn share(&self, parts: NonZeroU32) -> Option<Self>
     where
@@ -83,8 +81,9 @@ pub trait Algorithm {
         None
     }
 
-    /// What to charge by so that charges that pass up to `delay` after they were made stay within this limit, as if
-    /// they had passed at once. `None` if there is no such limit; then nothing may be charged ahead.
+    /// The limit for charges in advance: if permits are used up to `delay` after their charge, their admissions stay
+    /// within this limit as if charged at admission. `None` if there is no such limit; then nothing may be charged in
+    /// advance.
     #[must_use]
     fn prepaid(&self, delay: Micros) -> Option<Self>
     where
@@ -94,8 +93,8 @@ pub trait Algorithm {
         None
     }
 
-    /// Decides one request under this limit alone: the state to remember from now on, and the verdict. A cost
-    /// of nothing always fits and leaves the state as it is.
+    /// Decides one request under this limit alone. Returns the new state and the verdict. A cost of zero always fits
+    /// and leaves the state unchanged.
     fn decide(&self, state: Option<Self::State>, cost: Cost, now: Timestamp) -> (Option<Self::State>, Verdict) {
         let repaired = state.as_ref().and_then(|state| self.repair(state, now));
         let state = repaired.or(state);
@@ -110,18 +109,17 @@ pub trait Algorithm {
     }
 }
 
-/// How far beyond what could come from now a state is believed.
+/// The distance into the future up to which a state is accepted.
 ///
-/// Clocks differ a little, and requests that read the clock in one order are decided in another. Would each
-/// that comes late pull the state back to its own `now`, the next in time would be given the same moments
-/// again, as often as that happens. So a state that is a little ahead is taken as it is: who comes late waits
-/// longer, nobody gets anything twice. A second is far more than that takes, and a window no more than the
-/// wait that an identity must expect anyway.
+/// Clocks differ slightly, and requests that read the clock in one order are decided in another. If every late
+/// request pulled the state back to its own `now`, the next timely request would receive the same time again, and so
+/// on. So a state slightly ahead is accepted: the late request waits longer, and no time is granted twice. A second
+/// is far more than that needs, and a window is no longer than the wait that a client must expect anyway.
 pub(crate) fn believed_ahead(window: Micros) -> Micros {
     window.max(Micros::from_secs(1))
 }
 
-/// The state if this algorithm left it. A state of another algorithm counts as none: a rule that changes its
+/// The state, if this algorithm wrote it. A state of another algorithm counts as absent, so a rule that changes its
 /// algorithm starts fresh instead of failing.
 macro_rules! own {
     ($state:expr, $name:ident) => {
@@ -134,14 +132,14 @@ macro_rules! own {
 
 macro_rules! algorithms {
     ($($(#[$doc:meta])* $name:ident($quota:ty)),+ $(,)?) => {
-        /// A limit: one of the algorithms with its numbers.
+        /// A limit: an algorithm with its parameters.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Quota {
             $($(#[$doc])* $name($quota),)+
         }
 
-        /// What is remembered of one identity under one limit.
+        /// The state of one identity under one limit.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum State {
@@ -166,32 +164,32 @@ macro_rules! algorithms {
                 match self { $(Self::$name(_) => <$quota as Algorithm>::NAME,)+ }
             }
 
-            /// The place of this limit's algorithm in [`Quota::ALGORITHMS`].
+            /// The index of this limit's algorithm in [`Quota::ALGORITHMS`].
             #[must_use]
             pub fn algorithm_index(&self) -> usize {
                 enum Index { $($name),+ }
                 match self { $(Self::$name(_) => Index::$name as usize,)+ }
             }
 
-            /// The most units that pass at once when the limit is whole.
+            /// The maximum number of units admitted at once, by a full limit.
             #[must_use]
             pub fn limit(&self) -> u64 {
                 match self { $(Self::$name(quota) => quota.limit(),)+ }
             }
 
-            /// The window, or the time a bucket takes to fill. Of windows that differ it is the longest.
+            /// The window, or the fill time of a bucket. If windows differ, it is the longest one.
             #[must_use]
             pub fn window(&self) -> Micros {
                 match self { $(Self::$name(quota) => quota.window(),)+ }
             }
 
-            /// The same, but where windows differ it is the one that `now` lies in.
+            /// As [`Quota::window`], but the window that contains `now` if windows differ.
             #[must_use]
             pub fn window_at(&self, now: Timestamp) -> Micros {
                 match self { $(Self::$name(quota) => quota.window_at(now),)+ }
             }
 
-            /// See [`Algorithm::share`]; a limit that lets nothing pass where there is no share.
+            /// As [`Algorithm::share`], but a limit that admits nothing if there is no share.
             #[must_use]
             pub fn share(&self, parts: NonZeroU32) -> Self {
                 let share = match self { $(Self::$name(quota) => quota.share(parts).map(Self::$name),)+ };
@@ -226,7 +224,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Whether `cost` fits. A cost of nothing always does.
+            /// Whether `cost` fits. A cost of zero always fits.
             #[must_use]
             pub fn outcome(&self, state: Option<&State>, cost: Cost, now: Timestamp) -> Outcome {
                 if cost.is_zero() {
@@ -235,7 +233,7 @@ macro_rules! algorithms {
                 match self { $(Self::$name(quota) => quota.outcome(own!(state, $name), cost, now),)+ }
             }
 
-            /// The state after `cost` was taken. A cost of nothing creates no state.
+            /// The state after a charge of `cost`. A cost of zero creates no state.
             #[must_use]
             pub fn charge(&self, state: Option<State>, cost: Cost, now: Timestamp) -> Option<State> {
                 if cost.is_zero() {
@@ -248,7 +246,7 @@ macro_rules! algorithms {
                 })
             }
 
-            /// See [`Algorithm::force`]. A cost of nothing creates no state.
+            /// As [`Algorithm::force`]. A cost of zero creates no state.
             #[must_use]
             pub fn force(&self, state: Option<State>, cost: Cost, now: Timestamp) -> Option<State> {
                 if cost.is_zero() {
@@ -259,8 +257,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// The state after `cost` was given back: never more than whole, and nothing where nothing is
-            /// remembered.
+            /// The state after a refund of `cost`, at most full. An absent state stays absent.
             #[must_use]
             pub fn refund(&self, state: Option<State>, cost: Cost, now: Timestamp) -> Option<State> {
                 match (self, state) {
@@ -271,13 +268,13 @@ macro_rules! algorithms {
                 }
             }
 
-            /// How the limit stands.
+            /// The standing of the limit.
             #[must_use]
             pub fn standing(&self, state: Option<&State>, now: Timestamp) -> Standing {
                 match self { $(Self::$name(quota) => quota.standing(own!(state, $name), now),)+ }
             }
 
-            /// The last instant at which `state` matters; the beginning of time for another algorithm's.
+            /// The last instant at which `state` is live; the beginning of time for a state of another algorithm.
             #[must_use]
             pub fn kept_until(&self, state: &State) -> Timestamp {
                 match (self, state) {
@@ -290,7 +287,7 @@ macro_rules! algorithms {
 }
 
 impl Quota {
-    /// The state, pulled back into range if it was not.
+    /// The state, repaired if it was out of range.
     #[must_use]
     pub fn repaired(&self, state: Option<State>, now: Timestamp) -> Option<State> {
         match state.as_ref().and_then(|state| self.repair(state, now)) {
@@ -299,14 +296,34 @@ impl Quota {
         }
     }
 
-    /// `outcome` together with how the limit stands.
+    /// Combines `outcome` with the standing of the limit.
     #[must_use]
     pub fn verdict(&self, outcome: Outcome, state: Option<&State>, now: Timestamp) -> Verdict {
         Verdict::new(outcome, self.limit(), self.standing(state, now))
     }
 
-    /// The time by which this limit sees `now`: shifted by a part of its window that `seed`, a digest of the
-    /// key, picks, when the limit spreads its windows over keys. Everything else sees `now` as it is.
+    /// The outcome of a request that another limit delays by `wait`. It is the `outcome` at `now`, unless the credits
+    /// that the request needs expire during the wait. In that case no wait is ever enough.
+    #[must_use]
+    pub fn outcome_after_waiting(
+        &self,
+        outcome: Outcome,
+        state: Option<&State>,
+        cost: Cost,
+        now: Timestamp,
+        wait: Micros,
+    ) -> Outcome {
+        match self {
+            Self::TokenBucket(bucket) if bucket.credits() > 0 => match self.outcome(state, cost, now.plus(wait)) {
+                Outcome::NeverAdmissible => Outcome::NeverAdmissible,
+                Outcome::Allowed | Outcome::Denied { .. } => outcome,
+            },
+            _ => outcome,
+        }
+    }
+
+    /// The instant at which this limit decides at `now`. If the limit spreads its windows over keys, it is shifted by
+    /// a part of the window that depends on `seed`, a digest of the key. Otherwise it is `now`.
     #[must_use]
     pub fn aligned(&self, now: Timestamp, seed: u64) -> Timestamp {
         match self {
@@ -317,12 +334,12 @@ impl Quota {
 }
 
 algorithms! {
-    /// Capacity that refills at a steady rate: bursts up to the capacity, the rate in the long run.
+    /// Capacity that refills at a steady rate: it bounds bursts by the capacity, and the long-term rate.
     TokenBucket(token_bucket::TokenBucket),
-    /// A log of what was charged when: never more than the limit within any window.
+    /// A log of charges: never more than the limit within any window.
     SlidingWindow(sliding_window::SlidingWindow),
     /// Two counters that approximate the sliding window in constant memory.
     SlidingCounter(sliding_counter::SlidingCounter),
-    /// A counter that starts anew with every window of the calendar.
+    /// A counter that restarts with every window of the clock or calendar.
     FixedWindow(fixed_window::FixedWindow),
 }

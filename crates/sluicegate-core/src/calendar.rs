@@ -1,23 +1,23 @@
 //! Windows of unequal length: days of 23 and 25 hours, months of 28 to 31 days.
 //!
 //! A [`Calendar`] is the list of instants at which one window ends and the next begins, its *boundaries*. It is plain
-//! data: whoever knows time zones makes it once, and from then on a boundary is found by a search. Neighbouring windows
-//! of equal length are one [`Run`], so the days of a century and a half are a few hundred entries.
+//! data. Code that knows time zones builds it once, and from then on a search finds a boundary. Neighbouring windows
+//! of equal length form one [`Run`], so the days of a century and a half are a few hundred entries.
 //!
-//! The boundaries tile time: before the first one lies one window, after the last one windows of the last run's length
-//! follow without end. Nothing here knows a time zone, and nothing checks that a calendar is that of any.
+//! The boundaries tile time. One window lies before the first boundary, and after the last one, windows of the last
+//! run's length follow forever. This module knows no time zones and does not check that a calendar matches one.
 
 use crate::quota::QuotaError;
 use crate::time::{Micros, Timestamp};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Windows of equal length, one after the other.
+/// Consecutive windows of equal length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
-    /// Where the first of them begins.
+    /// The start of the first window.
     pub start: Timestamp,
-    /// How long each is.
+    /// The length of each window.
     pub length: Micros,
 }
 
@@ -28,23 +28,24 @@ pub struct Calendar {
     runs: Box<[Run]>,
     shortest: Micros,
     longest: Micros,
-    /// Stands for all of it where it is hashed, which happens at every request.
+    /// Replaces the content when a calendar is hashed, which happens with every request.
     digest: [u64; 2],
 }
 
-/// How many boundaries [`Calendar::around`] tells.
+/// The number of boundaries that [`Calendar::around`] returns.
 pub const BOUNDARIES_AROUND: usize = 5;
 
 impl Calendar {
-    /// The shortest window: what is a little ahead is believed for a window, and for no less than this.
+    /// The shortest window. A state ahead of the clock is accepted within one window, and at least within this
+    /// duration.
     pub const WINDOW_MIN: Micros = Micros::from_secs(1);
 
-    /// A calendar that is called `name`, of windows that begin with these runs. Each run lasts until the next one starts,
+    /// A calendar called `name`, with windows that begin with these runs. Each run lasts until the next one starts,
     /// and the last one forever.
     ///
     /// # Errors
-    /// If there is no run, if a run does not end where the next one starts, or if a window is not whole milliseconds from
-    /// 1 s to ten years.
+    /// If there is no run, if a run does not end where the next one starts, or if a window is not whole milliseconds
+    /// from 1 s to ten years.
     pub fn new(name: impl Into<Box<str>>, runs: impl Into<Box<[Run]>>) -> Result<Self, QuotaError> {
         let (name, runs): (Box<str>, Box<[Run]>) = (name.into(), runs.into());
         for (index, run) in runs.iter().enumerate() {
@@ -62,7 +63,7 @@ impl Calendar {
         Ok(Self { name, runs, shortest, longest, digest })
     }
 
-    /// What it is called.
+    /// The name of the calendar.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -80,8 +81,8 @@ impl Calendar {
         self.longest
     }
 
-    /// The first boundary after `instant`: the end of the window that it lies in.
-    // Out of line, as the next ones, so that decisions by windows of one length stay short.
+    /// The first boundary after `instant`: the end of its window.
+    // Not inlined, like the next functions, to keep decisions by windows of one length short.
     #[must_use]
     #[inline(never)]
     pub fn after(&self, instant: Timestamp) -> Timestamp {
@@ -91,7 +92,7 @@ impl Calendar {
         }
     }
 
-    /// `instant`, if it is a boundary, or else the first one after it.
+    /// `instant` if it is a boundary, otherwise the first boundary after it.
     #[must_use]
     #[inline(never)]
     pub fn at_or_after(&self, instant: Timestamp) -> Timestamp {
@@ -101,23 +102,24 @@ impl Calendar {
         }
     }
 
-    /// `instant`, if it is a boundary, or else the last one before it: where the window begins that it lies in. `None` before the first.
+    /// `instant` if it is a boundary, otherwise the last boundary before it: the start of its window. `None` before
+    /// the first boundary.
     #[must_use]
     pub fn at_or_before(&self, instant: Timestamp) -> Option<Timestamp> {
         self.run_at(instant).map(|run| run.last_until(instant))
     }
 
-    /// How long the window is that `instant` lies in. Of the one before the first boundary nobody knows when it began:
-    /// it is as long as the first that is known.
+    /// The length of the window of `instant`. The start of the window before the first boundary is unknown, so its
+    /// length is that of the first known window.
     #[must_use]
     pub fn length_at(&self, instant: Timestamp) -> Micros {
         self.run_at(instant).map_or(self.runs[0].length, |run| run.length)
     }
 
-    /// The boundaries around `instant`, in order, for somebody whose clock is not ours: the window that `instant` lies
-    /// in, one before it and two after it. Whoever has a clock within the first three of the four windows can tell from
-    /// them where the window ends that it shows, and where the next one does. Before the first boundary stands the
-    /// beginning of time.
+    /// The boundaries around `instant` in order, for a clock that differs from ours: the window of `instant`, one
+    /// before it and two after it. A clock within the first three of these four windows can find the end of its
+    /// window and of the next one. If `instant` is before the first boundary, the first item is the beginning of
+    /// time.
     #[must_use]
     pub fn around(&self, instant: Timestamp) -> [Timestamp; BOUNDARIES_AROUND] {
         let start = self.at_or_before(instant).unwrap_or_default();
@@ -131,7 +133,7 @@ impl Calendar {
         })
     }
 
-    /// The run that has begun at `instant`.
+    /// The last run that starts at or before `instant`.
     fn run_at(&self, instant: Timestamp) -> Option<Run> {
         let begun = self.runs.partition_point(|run| run.start <= instant);
         begun.checked_sub(1).map(|index| self.runs[index])
@@ -139,7 +141,7 @@ impl Calendar {
 }
 
 impl Run {
-    /// The last boundary until `instant`, which is not before the first.
+    /// The last boundary at or before `instant`, which must not be before the first.
     fn last_until(self, instant: Timestamp) -> Timestamp {
         let elapsed = instant.since(self.start).as_micros() % self.length.as_micros();
         Timestamp::from_micros(instant.as_micros() - elapsed)
@@ -169,7 +171,7 @@ impl Hash for Calendar {
     }
 }
 
-/// Hundreds of runs would tell nobody anything.
+/// Prints a summary, because hundreds of runs are not readable.
 impl fmt::Debug for Calendar {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Calendar").field(&self.name).finish()
@@ -219,18 +221,18 @@ mod tests {
     }
 
     #[test]
-    fn the_boundaries_around_an_instant_have_a_window_before_it_and_two_after_it() {
+    fn boundaries_around_an_instant_cover_one_window_before_and_two_after() {
         let around = |seconds| uneven().around(at(seconds)).map(|boundary| boundary.as_micros() / SECOND);
         assert_eq!(around(17), [13, 16, 20, 25, 30]);
         assert_eq!(around(20), [16, 20, 25, 30, 35]);
         assert_eq!(around(13), [10, 13, 16, 20, 25]);
-        // Before the first boundary lies one window, from the beginning of time.
+        // One window lies before the first boundary, from the beginning of time.
         assert_eq!(around(12), [0, 10, 13, 16, 20]);
         assert_eq!(around(5), [0, 10, 13, 16, 20]);
     }
 
     #[test]
-    fn the_last_run_goes_on_to_the_end_of_time() {
+    fn last_run_continues_to_the_end_of_time() {
         let calendar = uneven();
         assert_eq!(calendar.after(Timestamp::NOW_MAX).as_micros() % (5 * SECOND), 0);
         assert_eq!(calendar.after(Timestamp::MAX), Timestamp::MAX);
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_tile_time_is_no_calendar() {
+    fn calendar_must_tile_time() {
         let uneven = Run { start: Timestamp::from_micros(1), length: Micros::from_secs(1) };
         let short = Run { start: at(0), length: Micros::from_millis(999) };
         for runs in [
@@ -257,9 +259,10 @@ mod tests {
     }
 
     #[test]
-    fn two_calendars_are_equal_if_they_are_called_the_same_and_have_the_same_windows() {
+    fn calendars_are_equal_if_name_and_windows_are_equal() {
         let of = |name: &str, runs: &[Run]| {
             let calendar = Calendar::new(name, runs).unwrap();
+            assert_eq!(calendar.name(), name);
             let mut hasher = DefaultHasher::new();
             calendar.hash(&mut hasher);
             (calendar, hasher.finish())

@@ -1,25 +1,25 @@
 //! Exact rate-limit decisions as pure functions.
 //!
-//! Everything here is a function of *(state, quota, cost, now)*. There is no clock, no I/O, no lock, no
-//! float and no dependency, so the same input gives the same answer on every machine, and the Lua that runs
-//! inside Redis can be held against this crate bit for bit.
+//! Everything here is a function of *(state, quota, cost, now)*. There is no clock, I/O, lock, float or dependency.
+//! So the same input gives the same result on every machine, and tests compare the Lua scripts for Redis with this
+//! crate bit for bit.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`time`] | [`Micros`] and [`Timestamp`]: integer microseconds |
-//! | [`quota`] | [`Rate`], [`Cost`] and [`QuotaError`]: limits that cannot be wrong once built |
+//! | [`quota`] | [`Rate`], [`Cost`] and [`QuotaError`]: the parts of a limit, valid by construction |
 //! | [`calendar`] | [`Calendar`]: windows of unequal length |
-//! | [`algorithm`] | [`Quota`] and [`State`]: one arm per algorithm, one file each |
-//! | [`verdict`] | [`Outcome`], [`Standing`], [`Verdict`]: the answer of one limit |
-//! | [`decision`] | several verdicts, one decision: all or nothing, the tightest speaks |
+//! | [`algorithm`] | [`Quota`] and [`State`]: one variant and one file per algorithm |
+//! | [`verdict`] | [`Outcome`], [`Standing`], [`Verdict`]: the result of one limit |
+//! | [`decision`] | the decision from several verdicts: all or nothing |
 //!
-//! What holds for every algorithm, and is tested as a property:
+//! Invariants of every algorithm, each tested as a property:
 //!
 //! * a denied request charges nothing;
-//! * waiting exactly `retry_after` is enough, one microsecond less is not;
-//! * exactly `remaining` more units pass at the same instant;
+//! * waiting exactly `retry_after` is enough, and one microsecond less is not;
+//! * exactly `remaining` more units are admitted at the same instant;
 //! * a clock that steps back never adds tokens;
-//! * forgetting a state after its [`Quota::kept_until`] changes no later answer.
+//! * dropping a state after its [`Quota::kept_until`] changes no later result.
 //!
 //! # Example
 //!
@@ -40,6 +40,15 @@
 //! assert_eq!(verdict.outcome, Outcome::Denied { retry_after: Micros::from_millis(500) });
 //! # Ok::<(), sluicegate_core::QuotaError>(())
 //! ```
+//!
+//! # Layers
+//!
+//! A module imports only modules before it in this list.
+//!
+//! - [`time`]
+//! - [`quota`], [`calendar`], [`verdict`]
+//! - [`algorithm`]
+//! - [`decision`]
 
 pub mod algorithm;
 pub mod calendar;

@@ -1,21 +1,21 @@
-//! The parts a limit is made of, valid by construction: [`Rate`], [`Cost`], and the one error their makers
-//! return. The limits themselves live with their algorithm in [`crate::algorithm`].
+//! The parts of a limit, valid by construction: [`Rate`], [`Cost`], and the error of their constructors. The limits
+//! themselves are defined with their algorithm in [`crate::algorithm`].
 
 use crate::time::Micros;
 use std::fmt;
 
-/// The most units any limit may speak of: fifteen digits, the largest integer a structured HTTP field can
-/// carry, and exact in a double.
+/// The maximum number of units of a limit: fifteen digits, the largest integer of a structured HTTP field, and exact
+/// in a double.
 pub const UNITS_MAX: u64 = 999_999_999_999_999;
 
-/// How many units a request asks for.
+/// The number of units that a request costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u32);
 
 impl Cost {
-    /// Nothing: a question that charges nobody.
+    /// Zero: a request that charges nothing.
     pub const ZERO: Self = Self(0);
-    /// What a request costs unless somebody says otherwise.
+    /// The default cost of a request.
     pub const ONE: Self = Self(1);
 
     /// A cost of `units`.
@@ -24,13 +24,13 @@ impl Cost {
         Self(units)
     }
 
-    /// The number of units.
+    /// The number of units, as 64 bits.
     #[must_use]
     pub const fn units(self) -> u64 {
         self.0 as u64
     }
 
-    /// The number of units, as wide as it was given.
+    /// The number of units, as 32 bits.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -43,7 +43,7 @@ impl Cost {
     }
 }
 
-/// `amount` units per `period`, kept as a fraction: 100 per minute is exactly that, never 1.67 per second.
+/// `amount` units per `period`, stored as a fraction: 100 per minute is exact, never 1.67 per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     amount: u64,
@@ -74,7 +74,7 @@ impl Rate {
     }
 }
 
-/// A number that cannot be part of a limit: which field, which value, and what would be right.
+/// The error for a number that is not valid in a limit: the field, the value, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaError {
     field: &'static str,
@@ -87,19 +87,19 @@ impl QuotaError {
         Self { field, value: value.into(), remedy: remedy.into() }
     }
 
-    /// The field that is wrong, as the configuration spells it.
+    /// The name of the field, as the configuration spells it.
     #[must_use]
     pub fn field(&self) -> &'static str {
         self.field
     }
 
-    /// The value that was given (lengths in microseconds).
+    /// The rejected value; durations are in microseconds.
     #[must_use]
     pub fn value(&self) -> u128 {
         self.value
     }
 
-    /// What to write instead.
+    /// The valid values.
     #[must_use]
     pub fn remedy(&self) -> &str {
         &self.remedy
@@ -129,8 +129,8 @@ pub(crate) fn length_between(field: &'static str, value: Micros, low: Micros) ->
     Err(QuotaError::new(field, value.as_micros(), remedy))
 }
 
-/// Windows are whole milliseconds: the sliding counter weighs in milliseconds to stay exact in a double, and
-/// one grain for all windows keeps them comparable.
+/// Checks that a window is whole milliseconds. The sliding counter computes in milliseconds to stay exact in a
+/// double, and one granularity keeps all windows comparable.
 pub(crate) fn window_length(window: Micros) -> Result<(), QuotaError> {
     length_between("window", window, Micros::from_millis(1))?;
     if window.as_micros().is_multiple_of(1_000) {

@@ -1,74 +1,74 @@
-//! Integer time: [`Micros`] is a length, [`Timestamp`] a point.
+//! Integer time: [`Micros`] is a duration, [`Timestamp`] an instant.
 //!
-//! Microseconds, because a Redis script computes in doubles: microseconds since 1970 stay below 2⁵³ and are
-//! therefore exact there, nanoseconds are not. There is no `now()` here; time is always an argument.
+//! The unit is the microsecond because a Redis script computes in doubles: microseconds since 1970 stay below 2⁵³ and
+//! are exact there, and nanoseconds are not. There is no `now()` here; time is always an argument.
 
-/// A length of time in whole microseconds.
+/// A duration in whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(u64);
 
 impl Micros {
-    /// No time at all.
+    /// The duration of zero.
     pub const ZERO: Self = Self(0);
-    /// The longest period, window or fill time a quota may have: ten years. With it every sum of a
-    /// [`Timestamp`] and a length stays exact in a double.
+    /// The maximum period, window or fill time of a quota: ten years. It keeps every sum of a [`Timestamp`] and a
+    /// duration exact in a double.
     pub const PERIOD_MAX: Self = Self::from_secs(10 * 365 * 86_400);
 
-    /// A length of `micros` microseconds.
+    /// A duration of `micros` microseconds.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// A length of `millis` milliseconds; saturates at the end of the range.
+    /// A duration of `millis` milliseconds; saturates at the end of the range.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000))
     }
 
-    /// A length of `secs` seconds; saturates at the end of the range.
+    /// A duration of `secs` seconds; saturates at the end of the range.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000))
     }
 
-    /// The length in whole microseconds.
+    /// The duration in whole microseconds.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// The length in milliseconds, rounded up so that nobody is sent back too early.
+    /// The duration in milliseconds, rounded up so that no client retries too early.
     #[must_use]
     pub const fn ceil_millis(self) -> u64 {
         self.0.div_ceil(1_000)
     }
 
-    /// The length in seconds, rounded up so that nobody is sent back too early.
+    /// The duration in seconds, rounded up so that no client retries too early.
     #[must_use]
     pub const fn ceil_secs(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
 
-    /// True for no time at all.
+    /// True for a duration of zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 }
 
-/// A point in time: microseconds since the Unix epoch on the clock of whoever keeps the state.
+/// An instant: microseconds since the Unix epoch, on the clock of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The last instant that can be now, in the year 2112: 2⁵² µs. From then on time stands still.
+    /// The last instant that a clock can show, in the year 2112: 2⁵² µs. After it, clocks stand still.
     pub const NOW_MAX: Self = Self((1 << 52) - 1);
-    /// The last instant of all: what is computed from now, such as the end of a window, may lie after
-    /// [`Timestamp::NOW_MAX`], and is still exact in a double.
+    /// The last instant of all. Instants computed from now, such as the end of a window, may be later than
+    /// [`Timestamp::NOW_MAX`] and are still exact in a double.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// A reading of a clock: the instant `micros` after the epoch, at most [`Timestamp::NOW_MAX`].
+    /// A clock reading: the instant `micros` after the epoch, at most [`Timestamp::NOW_MAX`].
     #[must_use]
     pub const fn now(micros: u64) -> Self {
         if micros > Self::NOW_MAX.0 { Self::NOW_MAX } else { Self(micros) }
@@ -92,7 +92,7 @@ impl Timestamp {
         Self::from_micros(self.0.saturating_add(length.0))
     }
 
-    /// How long ago `earlier` was; nothing if it has not been yet.
+    /// The time since `earlier`; zero if `earlier` is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_round_up_to_coarser_units() {
+    fn durations_round_up_to_coarser_units() {
         assert_eq!(Micros::from_micros(1).ceil_millis(), 1);
         assert_eq!(Micros::from_micros(1_000).ceil_millis(), 1);
         assert_eq!(Micros::from_micros(1_000_001).ceil_secs(), 2);
@@ -121,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn every_sum_the_core_forms_is_exact_in_a_double() {
-        // A believed end lies two windows ahead, a counter is kept for one more, and a phase adds one.
+    fn every_sum_of_the_core_is_exact_in_a_double() {
+        // The latest accepted end is two windows ahead, a counter is kept for one more, and a phase adds one.
         let largest = Timestamp::NOW_MAX.as_micros() + 4 * Micros::PERIOD_MAX.as_micros();
         assert!(largest <= Timestamp::MAX.as_micros());
     }

@@ -1,21 +1,21 @@
-//! The answer of one limit: an [`Outcome`], a [`Standing`], and both together as a [`Verdict`].
+//! The result of one limit: an [`Outcome`], a [`Standing`], and the [`Verdict`] that combines them.
 //!
-//! Denied is an answer here, not an error: nothing in this crate can fail to decide.
+//! A denial is a result, not an error: no function of this crate can fail to decide.
 
 use crate::time::Micros;
 
-/// Whether one limit has room for a cost.
+/// Whether a limit has room for a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// There is room.
     Allowed,
     /// There is no room now.
     Denied {
-        /// Exactly how long until there is room, if nobody else takes it: one microsecond less is too early.
+        /// The exact time until there is room, if no other request takes it; one microsecond less is too early.
         retry_after: Micros,
     },
-    /// There can never be room for this cost: it is more than the limit holds when whole, or more than an
-    /// identity without history can have. Waiting does not help.
+    /// There is never room for this cost. It exceeds the full quota, or the quota that an identity without history
+    /// can reach. Waiting does not help.
     NeverAdmissible,
 }
 
@@ -27,25 +27,25 @@ impl Outcome {
     }
 }
 
-/// How a limit stands at one instant.
+/// The state of a limit at one instant, for the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Units that would pass right now.
+    /// The units that would be admitted now.
     pub remaining: u64,
-    /// Time until the limit is whole again if nothing more is charged.
+    /// The time until the limit is full again, if nothing more is charged.
     pub reset_after: Micros,
 }
 
-/// What one limit says to one request.
+/// The verdict of one limit on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether this limit has room for the cost.
+    /// Whether the limit has room for the cost.
     pub outcome: Outcome,
-    /// The most this limit ever lets pass at once.
+    /// The maximum that the limit admits at once.
     pub limit: u64,
-    /// Units left: after the charge if the whole request was allowed, otherwise as they are.
+    /// The remaining units: after the charge if the whole request was allowed, otherwise the current ones.
     pub remaining: u64,
-    /// Time until the limit is whole again.
+    /// The time until the limit is full again.
     pub reset_after: Micros,
 }
 

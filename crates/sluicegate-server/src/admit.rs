@@ -1,8 +1,8 @@
-//! Whether an HTTP request may pass: what the gateway and forward-auth ask before anything else.
+//! Admission of HTTP requests by the gateway and forward-auth.
 //!
-//! It is the library's [`Gate`](sluicegate::gate::Gate) and its table of answers, so both answer alike. What is exempt
-//! passes without being asked who it is. A request that is not let through comes back as the problem that its sender is
-//! told. [`told`] is what an application hears of the caller.
+//! Both use the library's [`Gate`](sluicegate::gate::Gate) and its response table, so their responses agree. An exempt
+//! request passes without identification. A request that may not pass yields the [`Problem`] to send to its client.
+//! [`identity_headers`] yields the headers that describe the client to the upstream application.
 
 use std::net::IpAddr;
 
@@ -10,80 +10,92 @@ use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, StatusCode};
 use sluicegate::Identity;
 use sluicegate::gate::{Admission, Head, Refusal};
-use sluicegate::identify::Caller;
+use sluicegate::headers::HeaderOptions;
+use sluicegate::identify::Client;
 use sluicegate::identity::IDENTIFIER_BYTES_MAX;
 use sluicegate::path::{EncodedSlashes, Path, PathPattern};
 
-use crate::app::App;
+use crate::api_response;
 use crate::config::gateway::Preflights;
+use crate::limiter::ServerGate;
 use crate::problem::Problem;
-use crate::respond;
 
-/// The fields in which an application is told who asks.
+/// The headers that carry the client's identity to an application.
 const IDENTIFIER: HeaderName = HeaderName::from_static("x-sluicegate-identifier");
 const TENANT: HeaderName = HeaderName::from_static("x-sluicegate-tenant");
 const TIER: HeaderName = HeaderName::from_static("x-sluicegate-tier");
 
-/// What passes without a decision.
+/// Requests that pass without a decision.
 #[derive(Debug, Default)]
 pub(crate) struct Exemptions {
     /// Paths, such as those of health checks.
     pub(crate) paths: Box<[PathPattern]>,
-    /// The questions that browsers ask before a request.
+    /// The preflight requests of CORS.
     pub(crate) preflights: Preflights,
 }
 
 impl Exemptions {
     fn cover(&self, method: &str, path: &Path<'_>, headers: &HeaderMap) -> bool {
-        self.paths.iter().any(|pattern| pattern.matches(path.matched()))
+        covers_all_readings(&self.paths, path)
             || (self.preflights == Preflights::Exempt && is_preflight(method, headers))
     }
 }
 
-/// Reads the path of a request.
-pub(crate) fn path(path: &str) -> Result<Path<'_>, Problem> {
-    Path::parse(path, EncodedSlashes::Refuse)
-        .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))
+/// True if, for each reading of `path` that an application may choose, some pattern matches.
+pub(crate) fn covers_all_readings(patterns: &[PathPattern], path: &Path<'_>) -> bool {
+    path.readings().all(|reading| patterns.iter().any(|pattern| pattern.matches(reading)))
 }
 
-/// Decides about a request that came from `peer`; what may not pass is a problem, and what is exempt is nothing.
-pub(crate) async fn admit(app: &App, head: &Head<'_>, peer: IpAddr) -> Result<Option<Admission>, Problem> {
-    if app.exemptions().cover(head.method, head.path, head.headers) {
+/// Parses the path of a request; an invalid path is a 400.
+pub(crate) fn path(path: &str, slashes: EncodedSlashes) -> Result<Path<'_>, Problem> {
+    Path::parse(path, slashes).map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
+/// Decides about a request from `peer`. Returns `None` for an exempt request, and the problem to send if the request may
+/// not pass.
+pub(crate) async fn admit(
+    gate: &ServerGate,
+    exemptions: &Exemptions,
+    options: HeaderOptions,
+    head: &Head<'_>,
+    peer: IpAddr,
+) -> Result<Option<Admission>, Problem> {
+    if exemptions.cover(head.method, head.path, head.headers) {
         return Ok(None);
     }
-    match app.gate().decide(head, peer).await {
+    match gate.decide(head, peer).await {
         Ok(admission) if admission.decision.is_allowed() => Ok(Some(admission)),
-        Ok(admission) => Err(respond::denied(&admission.decision, app.headers())),
+        Ok(admission) => Err(api_response::denied(&admission.decision, options)),
         Err(refusal) => {
             if let Refusal::Unauthorized(error) = &refusal {
-                app.limiter().observer().unauthorized(error);
+                gate.limiter().observer().unauthorized(error);
             }
-            Err(respond::refused(refusal, app.headers()))
+            Err(api_response::refused(refusal, options))
         }
     }
 }
 
-/// Whether this is the question that a browser asks before it lets a script send a request.
+/// Whether this is a CORS preflight request.
 fn is_preflight(method: &str, headers: &HeaderMap) -> bool {
     method == Method::OPTIONS.as_str()
         && headers.contains_key(header::ORIGIN)
         && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// What the application is told of the caller: nothing that is not verified. What is not known is told as nothing, so
-/// that it takes the place of what the client may have sent under that name.
-pub(crate) fn told(caller: Option<&Caller>) -> [(HeaderName, HeaderValue); 3] {
-    let identifier = match caller.map(Caller::identity) {
+/// The headers that describe the client to an application. They contain only verified facts. An unknown fact is an empty
+/// value, which replaces any header of that name from the client.
+pub(crate) fn identity_headers(client: Option<&Client>) -> [(HeaderName, HeaderValue); 3] {
+    let identifier = match client.map(Client::identity) {
         Some(Identity::Named(identifier)) => identifier,
-        // An application would take it for somebody who is known.
+        // An application would take such a name for a verified one.
         Some(Identity::Claimed(_) | Identity::Address(_)) | None => "",
     };
-    let (tenant, tier) = (caller.map_or("", Caller::tenant), caller.and_then(Caller::tier).unwrap_or_default());
+    let (tenant, tier) = (client.map_or("", Client::tenant), client.and_then(Client::tier).unwrap_or_default());
     [(IDENTIFIER, value(identifier)), (TENANT, value(tenant)), (TIER, value(tier))]
 }
 
-/// A text as the value of a field. Blanks at its ends would be lost on the way and leave another name, so such a text
-/// is not told at all; nor is one that is longer than any identifier.
+/// A text as a header value. The value is empty if the text is longer than any identifier, or begins or ends with a
+/// blank: HTTP drops such blanks, and the application would see another name.
 fn value(text: &str) -> HeaderValue {
     let is_kept = text.trim_matches([' ', '\t']) == text && text.len() <= IDENTIFIER_BYTES_MAX;
     let value = if is_kept { HeaderValue::from_bytes(text.as_bytes()).ok() } else { None };
@@ -95,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_not_arrive_as_it_is_is_not_told() {
+    fn texts_that_http_would_alter_become_empty_values() {
         let longest = "x".repeat(IDENTIFIER_BYTES_MAX);
         for text in ["alice", "a b", "名前", "", &longest] {
             assert_eq!(value(text).as_bytes(), text.as_bytes());
@@ -108,18 +120,29 @@ mod tests {
 
     /// Row 63: where every path is limited, probes from one address are denied and the server is restarted for it.
     #[test]
-    fn exempt_are_paths_in_any_spelling_and_preflights_only_if_told() {
+    fn exempt_paths_match_in_any_spelling_and_preflights_only_if_configured() {
         let headers = |names: &[HeaderName]| {
             names.iter().map(|name| (name.clone(), HeaderValue::from_static("x"))).collect::<HeaderMap>()
         };
         let question = headers(&[header::ORIGIN, header::ACCESS_CONTROL_REQUEST_METHOD]);
-        let paths = Box::from([PathPattern::parse("/healthz").expect("a pattern")]);
+        let paths = ["/healthz", "/assets/**"].map(|path| PathPattern::parse(path).expect("a pattern"));
+        let paths = Box::from(paths);
         let mut exemptions = Exemptions { paths, preflights: Preflights::Count };
         let cover = |exemptions: &Exemptions, method: &str, text: &str, headers: &HeaderMap| {
-            exemptions.cover(method, &path(text).expect("a path"), headers)
+            exemptions.cover(method, &path(text, EncodedSlashes::Keep).expect("a path"), headers)
         };
         assert!(cover(&exemptions, "GET", "//HealthZ/", &HeaderMap::new()));
         assert!(!cover(&exemptions, "GET", "/healthz/x", &HeaderMap::new()));
+        // Only if it is, whichever way it is read.
+        for (path, is_covered) in [
+            ("/assets/a%2Fb", true),
+            ("/assets/..%2Fhealthz", true),
+            ("/assets/..%2Fadmin", false),
+            ("/assets%2Fa", false),
+            ("/admin/..%2Fassets%2fa", false),
+        ] {
+            assert_eq!(cover(&exemptions, "GET", path, &HeaderMap::new()), is_covered, "{path}");
+        }
         assert!(!cover(&exemptions, "OPTIONS", "/", &question));
         exemptions.preflights = Preflights::Exempt;
         assert!(cover(&exemptions, "OPTIONS", "/", &question));

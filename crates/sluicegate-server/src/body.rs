@@ -1,25 +1,24 @@
 //! Bounds on one request: its size and the time the client takes to send it.
 //!
-//! [`check_head`] and [`check_length`] look at a request before its body is read. What already shows in the head (a URI, a
-//! header count or a `Content-Length` over the bound) is refused at once, before a byte of the body
-//! is read or a buffer sized by the client's claim. Otherwise the body is replaced by a
-//! [`LimitedBody`], which counts and times itself while it is read, so that chunked and slow bodies
-//! meet the same bounds whichever handler reads them.
+//! [`check_head`] and [`check_length`] check a request before its body is read. A URI, a header count or a `Content-Length`
+//! above its bound is rejected before a byte of the body is read or a buffer of the claimed size is allocated. The body
+//! itself becomes a [`LimitedBody`], which counts and times the bytes while they are read. So chunked and slow bodies have
+//! the same bounds in every handler.
 //!
-//! A handler that meets a broken bound sees only a failed body. What the client is told (413 or
-//! 408) is decided by the body's fault, so the answer does not depend on how the handler reports the
-//! failure. Where the body is out of reach by then, a [`BodyWatch`] remembers it.
+//! A handler whose body exceeds a bound sees only a failed body. The body's fault selects the response (413 or 408), so the
+//! response does not depend on how the handler reports the failure. If the handler owns the body, a [`BodyWatch`] keeps the
+//! fault.
 
 use std::future::Future as _;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
@@ -28,29 +27,44 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::problem::Problem;
 
 /// Bytes of a request body. A batch of 1,000 checks with identifiers of ordinary length is about
-/// 200 kB; 1 MiB leaves room and bounds what one request can make us hold.
+/// 200 kB; 1 MiB leaves room and bounds the memory of one request.
 pub(crate) const MAX_BODY_BYTES: u64 = 1_048_576;
 
-/// Bytes of a request's path and query. Longer ones are attacks or mistakes; proxies cut near here
-/// too.
+/// Bytes of a request's path and query. Proxies have similar limits.
 const MAX_URI_BYTES: usize = 8_192;
 
-/// Headers of one request. HTTP/1 has its own parser bound; HTTP/2 knows only bytes, so it is
-/// counted here.
+/// Headers of one request. hyper's HTTP/1 parser enforces this number. Its HTTP/2 bound is in bytes, so this module counts
+/// the headers.
 pub(crate) const MAX_HEADERS: usize = 64;
 
-/// How much one request may bring and how long it may take to bring it.
+/// The least rate, in bytes per second, at which a client must read responses that wait only for it. A client at that rate
+/// may take any amount of time. A response to a slower client ends once the client's credit is used up.
+const RESPONSE_RATE_MIN: u64 = 240;
+
+/// The waiting time that a client earns by reading this many bytes of a response.
+pub(crate) fn response_credit(bytes: u64) -> Duration {
+    Duration::from_micros(bytes.saturating_mul(1_000_000) / RESPONSE_RATE_MIN)
+}
+
+/// `Retry-After` in seconds for a client whose body exceeded a memory budget.
+const BODIES_RETRY_AFTER_SECS: &str = "1";
+
+/// The bounds on the size and the duration of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLimits {
     /// Bytes of body before 413.
     pub(crate) body_bytes_max: u64,
-    /// Longest pause between two pieces of the body before 408.
+    /// The longest pause between two chunks of the body; then 408.
     pub(crate) body_idle: Duration,
-    /// The same once the answer has begun, where a body is passed on while its answer comes: then nobody can be
-    /// told 408, and long pauses are the way of those who talk both ways.
+    /// The longest pause after the response of a forwarded body has begun. 408 is impossible then, and bidirectional streams
+    /// have long pauses.
     pub(crate) body_idle_answered: Duration,
-    /// Longest time from the end of the head to the end of the body before 408. It stops the client
-    /// that sends one byte just often enough not to be idle.
+    /// The minimum rate in bytes per second while the server waits for the client and the response has not begun; below it
+    /// 408; 0 for none. The client starts with an allowance of `body_idle`: a pause uses it up, and each byte restores part
+    /// of it.
+    pub(crate) body_rate_min: u64,
+    /// The longest time from the end of the head to the end of the body; then 408. It stops clients that send single bytes
+    /// just often enough not to be idle.
     pub(crate) whole_request: Duration,
 }
 
@@ -60,23 +74,51 @@ impl Default for RequestLimits {
             body_bytes_max: MAX_BODY_BYTES,
             body_idle: Duration::from_secs(10),
             body_idle_answered: Duration::from_secs(10),
+            body_rate_min: 0,
             whole_request: Duration::from_secs(30),
         }
     }
 }
 
-/// Why a body stopped short.
+/// The reason why a body ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyFault {
     /// More bytes than `max`.
     #[error("the request body is longer than {max} bytes; send less, or several requests")]
     TooLarge {
-        /// The bound that was passed.
+        /// The exceeded bound.
         max: u64,
     },
     /// The client paused or trickled for too long.
-    #[error("the request body did not arrive in time; send it without pauses")]
+    #[error("the request body did not arrive in time; send it faster and without pauses")]
     TooSlow,
+    /// The unfinished bodies of the connection hold `max` bytes.
+    #[error(
+        "the unfinished request bodies of this connection hold {max} bytes, which is the most; \
+         send fewer at a time, or over several connections"
+    )]
+    TooManyOfConnection {
+        /// The exceeded bound.
+        max: u64,
+    },
+    /// The unfinished bodies of the address hold `max` bytes.
+    #[error(
+        "the unfinished request bodies of this address hold {max} bytes, which is the most; \
+         send fewer at a time, or each of them at once"
+    )]
+    TooManyOfAddress {
+        /// The bound that was passed.
+        max: u64,
+    },
+    /// The unfinished bodies of all connections hold `max` bytes.
+    #[error("the unfinished request bodies of all clients hold {max} bytes, which is the most; try again")]
+    TooManyOfListener {
+        /// The exceeded bound.
+        max: u64,
+    },
+    /// The connection ended within the body, or the body's framing is invalid.
+    #[error("the request body ended early or is malformed; send it completely")]
+    Malformed,
 }
 
 impl From<BodyFault> for Problem {
@@ -84,53 +126,68 @@ impl From<BodyFault> for Problem {
         let status = match fault {
             BodyFault::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             BodyFault::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            BodyFault::TooManyOfConnection { .. }
+            | BodyFault::TooManyOfAddress { .. }
+            | BodyFault::TooManyOfListener { .. } => {
+                let retry_after = HeaderValue::from_static(BODIES_RETRY_AFTER_SECS);
+                let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, fault.to_string());
+                return problem.header(header::RETRY_AFTER, retry_after);
+            }
+            BodyFault::Malformed => StatusCode::BAD_REQUEST,
         };
         Self::new(status, fault.to_string())
     }
 }
 
-/// Sees how a request's body fares that somebody else reads, and remembers the first bound that it broke.
+/// Observes a body that a handler owns, and keeps the first fault of the body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BodyWatch(Arc<Watched>);
 
 #[derive(Debug, Default)]
 struct Watched {
     fault: OnceLock<BodyFault>,
-    /// Pieces that were read, whichever their number overflows to.
+    /// Chunks read so far; the count may wrap around.
     pieces: AtomicU32,
+    /// Bytes that were read.
+    bytes: AtomicU64,
     is_waiting: AtomicBool,
     is_answered: AtomicBool,
     is_gone: AtomicBool,
 }
 
 impl BodyWatch {
-    /// The broken bound, if any so far.
+    /// The first fault, if any.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         self.0.fault.get().copied()
     }
 
-    /// A number that changes whenever a piece has been read.
+    /// A number that changes with every chunk.
     pub(crate) fn pieces(&self) -> u32 {
         self.0.pieces.load(Ordering::Relaxed)
     }
 
-    /// Whether its reader waits for the client.
+    /// The number of bytes that were read.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether the reader waits for the client.
     pub(crate) fn is_waiting(&self) -> bool {
         self.0.is_waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether its reader is done with it.
+    /// Whether the reader has dropped the body.
     pub(crate) fn is_gone(&self) -> bool {
         self.0.is_gone.load(Ordering::Acquire)
     }
 
-    /// The answer has begun.
+    /// Records that the response has begun.
     pub(crate) fn answered(&self) {
         self.0.is_answered.store(true, Ordering::Relaxed);
     }
 }
 
-/// A request's body as it comes from a connection, or from a test.
+/// The body of a request from a connection or from a test.
 pub(crate) trait RequestBody:
     HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static
 {
@@ -138,14 +195,14 @@ pub(crate) trait RequestBody:
 
 impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> RequestBody for B {}
 
-/// Puts the body of a request under watch, for a handler that takes it away.
+/// Bounds the body of a request, and watches it for a handler that takes ownership.
 pub(crate) fn watch<B: RequestBody>(request: Request<B>, limits: &RequestLimits) -> (Request<Body>, BodyWatch) {
     let (head, body) = request.into_parts();
     let (body, watch) = watch_body(body, limits);
     (Request::from_parts(head, body), watch.unwrap_or_default())
 }
 
-/// Puts a body under watch, for a reader that takes it away. Where there is no body there is nothing to watch.
+/// Bounds a body, and watches it for a reader that takes ownership. There is no watch without a body.
 pub(crate) fn watch_body<B: RequestBody>(inner: B, limits: &RequestLimits) -> (Body, Option<BodyWatch>) {
     if inner.is_end_stream() {
         return (Body::empty(), None);
@@ -156,12 +213,12 @@ pub(crate) fn watch_body<B: RequestBody>(inner: B, limits: &RequestLimits) -> (B
     (Body::new(body), Some(watch))
 }
 
-/// The whole of a body under bounds.
+/// Reads a whole bounded body.
 pub(crate) async fn read<B>(mut body: B) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error = axum::Error> + Unpin,
 {
-    // Most bodies are in one piece, which is taken as it is.
+    // Most bodies are a single chunk, which is returned without a copy.
     let (mut first, mut more) = (Bytes::new(), BytesMut::new());
     while !body.is_end_stream()
         && let Some(frame) = body.frame().await
@@ -180,13 +237,7 @@ where
 }
 
 fn unreadable(error: &axum::Error) -> Problem {
-    fault_behind(error).map_or_else(
-        || {
-            let detail = "the request body ended early or is malformed; send it completely";
-            Problem::new(StatusCode::BAD_REQUEST, detail)
-        },
-        Problem::from,
-    )
+    fault_behind(error).unwrap_or(BodyFault::Malformed).into()
 }
 
 fn fault_behind(error: &(dyn std::error::Error + 'static)) -> Option<BodyFault> {
@@ -194,7 +245,7 @@ fn fault_behind(error: &(dyn std::error::Error + 'static)) -> Option<BodyFault> 
         .find_map(|error| error.downcast_ref::<BodyFault>().copied())
 }
 
-/// Refuses a request whose head is over a bound.
+/// Rejects a request whose head exceeds a bound.
 pub(crate) fn check_head<B>(request: &Request<B>) -> Result<(), Problem> {
     let uri_bytes = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     if uri_bytes > MAX_URI_BYTES {
@@ -209,9 +260,9 @@ pub(crate) fn check_head<B>(request: &Request<B>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Refuses a request whose head says that its body is too long.
+/// Rejects a request whose `Content-Length` exceeds the bound.
 pub(crate) fn check_length(headers: &HeaderMap, limits: &RequestLimits) -> Result<(), Problem> {
-    // hyper has already refused lengths that are not numbers or that contradict each other.
+    // hyper has already rejected lengths that are not numbers or contradict each other.
     let claimed = headers.get(header::CONTENT_LENGTH);
     let claimed = claimed.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if claimed.is_some_and(|bytes| bytes > limits.body_bytes_max) {
@@ -220,14 +271,16 @@ pub(crate) fn check_length(headers: &HeaderMap, limits: &RequestLimits) -> Resul
     Ok(())
 }
 
-/// A body that ends in a [`BodyFault`] when it is too long or too slow.
+/// A body that fails with a [`BodyFault`] if it is too long or too slow.
 pub(crate) struct LimitedBody<B> {
     inner: B,
     bytes_left: u64,
     limits: RequestLimits,
-    /// Set when the body is first waited for, which is right after the head or not at all.
+    /// The remaining time allowance of the client, if there is a minimum rate.
+    patience: Duration,
+    /// The deadline of the whole body, set at the first wait, which is right after the head or never.
     whole_deadline: Option<Option<Instant>>,
-    /// Made when the client first lets us wait, then reused.
+    /// Created at the first wait for the client, then reused.
     timer: Option<Pin<Box<Sleep>>>,
     waiting_since: Option<Instant>,
     fault: Option<BodyFault>,
@@ -241,6 +294,7 @@ impl<B> LimitedBody<B> {
             inner,
             bytes_left,
             limits: *limits,
+            patience: limits.body_idle,
             whole_deadline: None,
             timer: None,
             waiting_since: None,
@@ -249,13 +303,13 @@ impl<B> LimitedBody<B> {
         }
     }
 
-    /// The broken bound, if any so far.
+    /// The first fault, if any.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         self.fault
     }
 
     fn fail(&mut self, fault: BodyFault) -> axum::Error {
-        // Only the first fault counts; a reader that goes on after it changes nothing.
+        // Only the first fault counts, even if the reader continues.
         self.fault.get_or_insert(fault);
         if let Some(watch) = &self.watch {
             let _ = watch.0.fault.set(fault);
@@ -263,12 +317,12 @@ impl<B> LimitedBody<B> {
         axum::Error::new(fault)
     }
 
-    /// Ready once the client has been waited for long enough.
+    /// Completes at the deadline of the current wait.
     fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let is_new = self.waiting_since.is_none();
             let since = *self.waiting_since.get_or_insert_with(Instant::now);
-            // `None` only for a bound beyond the clock's range, which means no bound.
+            // `None` only for a bound beyond the clock's range, which is no bound.
             let Some(deadline) = self.deadline(since) else { return Poll::Pending };
             let timer = match &mut self.timer {
                 Some(timer) => {
@@ -280,25 +334,42 @@ impl<B> LimitedBody<B> {
                 None => self.timer.insert(Box::pin(sleep_until(deadline))),
             };
             ready!(timer.as_mut().poll(cx));
-            // The answer may have begun meanwhile, and then there is more time.
+            // The response may have begun meanwhile, which extends the deadline.
             if self.deadline(since) == Some(deadline) {
                 return Poll::Ready(());
             }
         }
     }
 
-    /// Until when the client may be waited for that is waited for since then.
+    /// The deadline of a wait that began at `since`.
     fn deadline(&mut self, since: Instant) -> Option<Instant> {
         let whole = match self.whole_deadline {
             Some(whole) => whole,
             None => *self.whole_deadline.insert(since.checked_add(self.limits.whole_request)),
         };
         let is_answered = self.watch.as_ref().is_some_and(|watch| watch.0.is_answered.load(Ordering::Relaxed));
-        let idle = if is_answered { self.limits.body_idle_answered } else { self.limits.body_idle };
+        let idle = match is_answered {
+            true => self.limits.body_idle_answered,
+            // `body_idle` if there is no minimum rate.
+            false => self.patience,
+        };
         [since.checked_add(idle), whole].into_iter().flatten().min()
     }
 
-    /// Tells whoever watches whether the client is waited for.
+    /// Updates the allowance after the client has sent this many bytes. The allowance is bounded, so no amount of bytes pays
+    /// for a long trickle.
+    fn pay(&mut self, bytes: u64) {
+        let waited = self.waiting_since.take().map(|since| since.elapsed());
+        let rate = self.limits.body_rate_min;
+        if rate == 0 {
+            return;
+        }
+        let earned = Duration::from_micros(bytes.saturating_mul(1_000_000) / rate);
+        let left = self.patience.saturating_sub(waited.unwrap_or_default());
+        self.patience = left.saturating_add(earned).min(self.limits.body_idle);
+    }
+
+    /// Updates the watch: whether the reader waits for the client.
     fn tell(&self, is_waiting: bool) {
         let Some(BodyWatch(watched)) = &self.watch else { return };
         watched.is_waiting.store(is_waiting, Ordering::Relaxed);
@@ -332,14 +403,21 @@ impl<B: RequestBody> HttpBody for LimitedBody<B> {
             ready!(self.poll_too_slow(cx));
             return Poll::Ready(Some(Err(self.fail(BodyFault::TooSlow))));
         };
-        self.waiting_since = None;
         self.tell(false);
         let frame = match frame {
             Some(Ok(frame)) => frame,
-            Some(Err(error)) => return Poll::Ready(Some(Err(axum::Error::new(error)))),
+            Some(Err(error)) => {
+                let error: BoxError = error.into();
+                let fault = error.downcast_ref::<BodyFault>().copied().unwrap_or(BodyFault::Malformed);
+                return Poll::Ready(Some(Err(self.fail(fault))));
+            }
             None => return Poll::Ready(None),
         };
         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        self.pay(bytes);
+        if let Some(watch) = &self.watch {
+            watch.0.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
         match self.bytes_left.checked_sub(bytes) {
             Some(left) => self.bytes_left = left,
             None => {

@@ -1,13 +1,13 @@
 //! The command line.
 //!
-//! `sluicegate` alone, or with flags only, means `sluicegate serve`. Flags are taken as text here;
-//! [`crate::settings`] gives them their meaning together with the environment and the file, so that
-//! one error text serves all three.
+//! `sluicegate` without a command means `sluicegate serve`. This module takes flags as text. [`crate::settings`] parses them
+//! together with the environment and the file, so all three have the same error texts.
 
 mod check;
 mod client;
 mod explain;
 mod files;
+mod format;
 mod rules;
 mod selectors;
 mod serve;
@@ -21,7 +21,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::settings::{Env, Flags};
 
-/// Everything that can go wrong after the command line was understood.
+/// An error after the command line was parsed.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A distributed rate limiter: exact limits, all or nothing, bounded memory.
@@ -38,19 +38,19 @@ pub(crate) struct Cli {
 enum Command {
     /// Run the server (the default)
     Serve(ServeArgs),
-    /// Ask a running server: exit code 0 allowed, 1 denied, 2 could not decide
+    /// Check a request against a running server: exit code 0 allowed, 1 denied, 2 could not decide
     Check(check::CheckArgs),
-    /// Say which rules match a request, which do not and why, and what it would be charged
+    /// Explain which rules match a request, which do not and why, and the resulting keys, costs and limits
     Explain(Box<explain::ExplainArgs>),
-    /// Replay an access log through a configuration: what it would have allowed and denied, and to whom
+    /// Replay an access log through a configuration, and show allowed and denied requests by rule and client
     Simulate(Box<simulate::SimulateArgs>),
-    /// Watch a running server: what is decided now, how fast, by which rules, and for whom
+    /// Show live decisions of a running server: rates, latencies, rules and top clients
     Top(top::TopArgs),
-    /// Check a configuration file: 0 if it is good, 1 and every problem if not
+    /// Check a configuration file: exit code 0 if it is valid, else 1 and all problems
     Validate(files::ValidateArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
-    /// Bring rules, tenants, overrides and API keys from a file to a database, and back
+    /// Import rules, tenants, overrides and API keys from a file to a database, and export them
     #[command(subcommand)]
     Rules(rules::RulesCommand),
 }
@@ -60,7 +60,7 @@ struct ServeArgs {
     /// Configuration file; without one, the built-in demo [env: SLUICEGATE_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where state lives: memory, or the URL of Redis or Valkey (default: memory) [env: SLUICEGATE_STORE]
+    /// Store: memory, or the URL of Redis or Valkey (default: memory) [env: SLUICEGATE_STORE]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Reverse proxy, or the demo application without routes (default: 127.0.0.1:8080) [env: SLUICEGATE_GATEWAY]
@@ -69,7 +69,7 @@ struct ServeArgs {
     /// Decision API (default: 127.0.0.1:8081) [env: SLUICEGATE_API]
     #[arg(long, value_name = "ADDR|off")]
     api: Option<String>,
-    /// Health (default: 127.0.0.1:8082) [env: SLUICEGATE_ADMIN]
+    /// Dashboard, admin API, metrics and health (default: 127.0.0.1:8082) [env: SLUICEGATE_ADMIN]
     ///
     /// An address that other machines can reach needs a token in SLUICEGATE_ADMIN_TOKEN.
     #[arg(long, value_name = "ADDR|off")]
@@ -77,7 +77,7 @@ struct ServeArgs {
     /// Redis protocol with CL.THROTTLE (default: off) [env: SLUICEGATE_RESP]
     #[arg(long, value_name = "ADDR|off")]
     resp: Option<String>,
-    /// Directory of envoyproxy/ratelimit's files, by which gRPC and /json decide [env: SLUICEGATE_ENVOY_RATELIMIT]
+    /// Directory of envoyproxy/ratelimit's files for decisions over gRPC and /json [env: SLUICEGATE_ENVOY_RATELIMIT]
     #[arg(long, value_name = "DIR")]
     envoy_ratelimit: Option<PathBuf>,
 }
@@ -89,8 +89,8 @@ impl From<ServeArgs> for Flags {
     }
 }
 
-/// Does what the command line asks for. The environment is read only where it has a say: what is wrong in the
-/// settings of a server must not be taken for an answer to a check.
+/// Runs the command. It reads the environment only if the command uses it, so invalid settings of a server cannot change the
+/// exit code of `check`.
 pub(crate) fn run(cli: Cli, read_env: impl FnOnce() -> Result<Env, Error>) -> Result<ExitCode, Error> {
     match cli.command {
         Some(Command::Check(args)) => Ok(check::run(&args)),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
@@ -136,7 +136,7 @@ mod tests {
     const EXPLAIN_PATH: [&str; 7] = ["explain", "--resource", "r", "--identifier", "i", "--path", "/"];
 
     #[test]
-    fn what_is_not_built_yet_is_unknown() {
+    fn unknown_flags_are_rejected() {
         for arguments in [&["--admin-token", "x"][..], &EXPLAIN_PATH] {
             assert!(flags(arguments).is_err(), "{arguments:?}");
         }

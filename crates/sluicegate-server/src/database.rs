@@ -1,13 +1,14 @@
-//! Rules and what belongs to them in SQLite or PostgreSQL: the [`Content`] of one revision is read as a whole, and a
-//! change is made as a whole, with its entries in the audit, or not at all.
+//! Rule documents in SQLite or PostgreSQL: the [`RuleDocuments`] of one revision is read as a whole. A
+//! change is one transaction with its audit entries.
 //!
-//! Nothing is written that could not be used: the content that a change would lead to is compiled within its transaction.
-//! Writers wait for each other at the row that holds the revision, so no change is lost. Every operation ends within
+//! Nothing invalid is written: within the transaction, the content with the change is compiled.
+//! Writers are serialised by a lock on the row of the revision, so no change is lost. Every operation ends within
 //! [`OPERATION_TIME_MAX`].
 //!
-//! It does not decide who may change what, and does not tell the limiter.
+//! Authorisation and the update of the limiter are elsewhere.
 
 mod error;
+mod file;
 mod rows;
 pub(crate) mod url;
 
@@ -20,25 +21,25 @@ use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, SqlSafeStr as _};
 
-use crate::content::change::{Changed, Refusal};
-use crate::content::{Compiled, Content};
+use crate::rule_documents::change::{AppliedChange, ChangeError};
+use crate::rule_documents::{CompiledRules, RuleDocuments};
 pub(crate) use error::DatabaseError;
-pub(crate) use rows::AuditEntry;
 use rows::Rows;
+pub(crate) use rows::{AuditEntry, AuditPlace};
 use url::DatabaseUrl;
 
-/// How long any operation may take: an administrator waits for it, and the one who looks for news has others to try.
+/// The deadline of an operation: an administrator waits for it, and the poller can retry later.
 const OPERATION_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long to wait for a connection; less than an operation, so that the reason is told.
+/// The deadline of a connection attempt; shorter than an operation, so that its error is reported.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
-/// Connections of one server: administrators are few, and their changes wait for each other anyway.
+/// Connections per server: administrators are few, and their changes are serialised anyway.
 const CONNECTIONS_MAX: u32 = 4;
-/// How often the tables are made before the fault is believed: servers that start at once may get in each other's way
+/// Attempts to create the tables before the error is final: servers that start concurrently may conflict
 /// on one file.
 const MIGRATION_TRIES: usize = 20;
-/// How long to leave the file to the others before the next try.
+/// The pause before the next attempt.
 const MIGRATION_PAUSE: Duration = Duration::from_millis(50);
-/// The channel on which PostgreSQL tells that there is a new revision.
+/// The PostgreSQL channel that notifies of a new revision.
 const CHANNEL: &str = "sluicegate_revision";
 
 /// A database that holds content.
@@ -50,19 +51,19 @@ pub(crate) enum Database {
     Postgres(PgPool),
 }
 
-/// What a change came to.
+/// The result of a change.
 #[derive(Debug)]
 pub(crate) struct Committed {
     /// The content after it.
-    pub(crate) content: Content,
-    /// The same, ready to decide.
-    pub(crate) compiled: Compiled,
-    /// What was changed.
-    pub(crate) changed: Vec<Changed>,
+    pub(crate) content: RuleDocuments,
+    /// The same, compiled.
+    pub(crate) compiled: CompiledRules,
+    /// The changed entries.
+    pub(crate) changed: Vec<AppliedChange>,
 }
 
 impl Database {
-    /// Opens the database, and makes or changes its tables as this version of the server needs them.
+    /// Opens the database, and creates or migrates its tables to this version of the server.
     pub(crate) async fn open(url: &DatabaseUrl) -> Result<Self, DatabaseError> {
         let database = in_time(Self::connect(url)).await?;
         let mut outcome = in_time(database.migrate()).await;
@@ -79,6 +80,7 @@ impl Database {
     async fn connect(url: &DatabaseUrl) -> Result<Self, DatabaseError> {
         match url {
             DatabaseUrl::Sqlite(path) => {
+                file::prepare(path);
                 let pool =
                     SqlitePoolOptions::new().max_connections(CONNECTIONS_MAX).acquire_timeout(CONNECT_TIME_MAX);
                 Ok(Self::Sqlite(pool.connect_with(sqlite_options(path)).await?))
@@ -93,8 +95,8 @@ impl Database {
     async fn migrate(&self) -> Result<(), DatabaseError> {
         match self {
             Self::Sqlite(pool) => {
-                // Readers and the one writer do not wait for each other. The file remembers it, so no connection says it
-                // again: this is the one statement that waits for nobody and fails while another has the file.
+                // Readers and the one writer do not block each other. The mode is stored in the file, so later connections need not
+                // set it: this statement ignores the busy timeout and fails while another connection holds the file.
                 sqlx::query("PRAGMA journal_mode = WAL").execute(pool).await?;
                 migrator().run(pool).await?;
             }
@@ -108,8 +110,8 @@ impl Database {
         in_time(async { Rows::of(self).await?.revision().await }).await
     }
 
-    /// Everything, as of one revision.
-    pub(crate) async fn content(&self) -> Result<Content, DatabaseError> {
+    /// The whole content, as of one revision.
+    pub(crate) async fn content(&self) -> Result<RuleDocuments, DatabaseError> {
         in_time(async {
             let mut rows = Rows::begin_to_read(self).await?;
             rows.content().await
@@ -117,16 +119,20 @@ impl Database {
         .await
     }
 
-    /// The newest entries of the audit, newest first, from before this revision if one is given.
-    pub(crate) async fn audit(&self, count: i64, before: Option<i64>) -> Result<Vec<AuditEntry>, DatabaseError> {
-        in_time(async { Rows::of(self).await?.audit(count, before.unwrap_or(i64::MAX)).await }).await
+    /// The newest audit entries, newest first, before the given place if there is one.
+    pub(crate) async fn audit(
+        &self,
+        count: i64,
+        before: Option<AuditPlace>,
+    ) -> Result<Vec<AuditEntry>, DatabaseError> {
+        in_time(async { Rows::of(self).await?.audit(count, before.unwrap_or(AuditPlace::END)).await }).await
     }
 
-    /// Makes the change that `edit` makes of the newest content, if all of it can be used then. `actor` and `at`, in
+    /// Applies `edit` to the newest content, if the result is valid. `actor` and `at`, in
     /// milliseconds since 1970, go to the audit.
     pub(crate) async fn change<F>(&self, actor: &str, at: i64, edit: F) -> Result<Committed, DatabaseError>
     where
-        F: FnOnce(&mut Content) -> Result<Vec<Changed>, Refusal>,
+        F: FnOnce(&mut RuleDocuments) -> Result<Vec<AppliedChange>, ChangeError>,
     {
         in_time(async {
             let mut rows = Rows::begin_to_write(self).await?;
@@ -137,10 +143,10 @@ impl Database {
             if is_news {
                 new.revision += 1;
             }
-            // Large contents take a while, and other tasks must not wait for it.
+            // Compiling a large content takes a while, and must not block other tasks.
             let compiled = tokio::task::spawn_blocking(move || (new.compile(), new)).await;
             let (compiled, content) = compiled.map_err(|_| DatabaseError::Stopping)?;
-            let compiled = compiled.map_err(Refusal::Invalid)?;
+            let compiled = compiled.map_err(ChangeError::Invalid)?;
             if is_news {
                 rows.write(&old, &content).await?;
                 rows.write_audit(&content, actor, at, &changed).await?;
@@ -151,7 +157,7 @@ impl Database {
         .await
     }
 
-    /// A connection on which news are told, if this database tells any.
+    /// A connection that receives notifications, if this database supports them.
     pub(crate) async fn listen(&self) -> Result<Option<PgListener>, DatabaseError> {
         let Self::Postgres(pool) = self else { return Ok(None) };
         in_time(async {
@@ -171,7 +177,7 @@ fn sqlite_options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
-        // What was acknowledged survives a power cut.
+        // Acknowledged changes survive a power failure.
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(CONNECT_TIME_MAX)
         .disable_statement_logging()
@@ -180,17 +186,17 @@ fn sqlite_options(path: &Path) -> SqliteConnectOptions {
 fn postgres_options(options: &PgConnectOptions) -> PgConnectOptions {
     let millis = OPERATION_TIME_MAX.as_millis().to_string();
     let options = options.clone().application_name("sluicegate");
-    // A statement that nobody waits for any more must not hold the row that writers wait for.
+    // An abandoned statement must not hold the row lock that writers wait for.
     let timeouts = [("statement_timeout", &*millis), ("idle_in_transaction_session_timeout", &millis)];
     options.options(timeouts).disable_statement_logging()
 }
 
-/// The tables, from the first version to this one. A migration that was published is never changed.
+/// The migrations from the first version to this one. A published migration never changes.
 fn migrator() -> Migrator {
     let content = include_str!("database/migrations/0001_content.sql");
     let first = Migration::new(1, Cow::Borrowed("content"), MigrationType::Simple, content.into_sql_str(), false);
     let mut migrator = Migrator::with_migrations(vec![first]);
-    // The database may be shared with programs that have migrations of their own.
+    // Other programs with their own migrations may share the database.
     migrator.dangerous_set_table_name("sluicegate_migrations");
     migrator
 }

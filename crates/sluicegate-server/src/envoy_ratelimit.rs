@@ -1,8 +1,8 @@
-//! Running by the configuration of `envoyproxy/ratelimit`: its directory of files, and its environment variables where ours
-//! are not given.
+//! Support for the configuration of `envoyproxy/ratelimit`: its directory of files, and its environment variables as
+//! defaults.
 //!
-//! It is in use if `--envoy-ratelimit`, `SLUICEGATE_ENVOY_RATELIMIT` or that project's own `RUNTIME_ROOT` names a directory.
-//! Otherwise none of its variables means anything here: `PORT` and `HOST` are too common for that.
+//! It is active if `--envoy-ratelimit`, `SLUICEGATE_ENVOY_RATELIMIT` or that project's own `RUNTIME_ROOT` names a directory.
+//! Otherwise its variables are ignored, because names such as `PORT` and `HOST` are too common.
 
 pub(crate) mod directory;
 pub(crate) mod headers;
@@ -21,10 +21,10 @@ pub(crate) use directory::{Directory, DirectoryError};
 pub(crate) use variables::VariableError;
 use variables::Variables;
 
-/// Our own variable for the directory.
+/// Sluicegate's own variable for the directory.
 const OWN_VARIABLE: &str = "SLUICEGATE_ENVOY_RATELIMIT";
 
-/// A directory to run by, and what the variables say.
+/// The directory with the settings of the variables.
 #[derive(Clone, Debug)]
 pub(crate) struct EnvoyRatelimit {
     /// The files.
@@ -33,7 +33,7 @@ pub(crate) struct EnvoyRatelimit {
 }
 
 impl EnvoyRatelimit {
-    /// What the command line and the environment ask for, if they do.
+    /// The directory that the command line or the environment names, if any.
     pub(crate) fn chosen(flags: &Flags, env: &Env) -> Result<Option<Self>, VariableError> {
         Self::at(flags.envoy_ratelimit.as_deref(), env.variables())
     }
@@ -47,7 +47,7 @@ impl EnvoyRatelimit {
         Ok(Some(Self { directory: Directory { path, options: variables.options }, variables }))
     }
 
-    /// Puts what the variables say where `config` says nothing.
+    /// Sets the keys of `config` that are unset from the variables.
     pub(crate) fn complete(&self, config: &mut Config) {
         let Variables { api, gateway, admin, store, redis_files, headers, .. } = &self.variables;
         config.envoy_headers = headers.clone();
@@ -65,7 +65,7 @@ impl EnvoyRatelimit {
         redis.client_files = redis.client_files.take().or_else(|| redis_files.client.clone());
     }
 
-    /// Names the variables that are set and mean nothing here.
+    /// Logs the variables that are set and have no effect.
     pub(crate) fn warn_of_unused(&self) {
         if !self.variables.unused.is_empty() {
             let variables = self.variables.unused.join(", ");

@@ -1,5 +1,5 @@
-//! What becomes of a request, told as `sluicegate explain --json` and `POST /admin/v1/explain` tell it. Names and meanings
-//! of fields stay; new ones may come. It asks no store: what is left of a limit is not known here.
+//! The explanation of a request, as in `sluicegate explain --json` and `POST /admin/v1/explain`. The names and meanings of
+//! fields are stable; new fields may be added. The explanation does not access the store, so it contains no remaining quota.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -16,44 +16,48 @@ use sluicegate::{CheckError, Identity, Request};
 /// The whole explanation.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Report {
-    pub(crate) request: Asked,
-    /// Where state would be: `memory`, or `redis` in all its forms.
+pub(crate) struct ExplainReport {
+    pub(crate) request: ExplainedRequest,
+    /// The kind of the store: `memory`, or `redis` for all topologies of Redis and Valkey.
     pub(crate) store: &'static str,
     pub(crate) instances: u32,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ExplainOutcome,
     pub(crate) rules: Vec<RuleReport>,
 }
 
-/// What comes of the request.
+/// The outcome, as far as rules determine it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Outcome {
-    /// Limits decide.
+pub(crate) enum ExplainOutcome {
+    /// At least one enforced limit applies.
     Limited,
-    /// Rules match, none of them denies.
+    /// Rules match, but none of them can deny.
     Unlimited,
-    /// No rule matches, so it passes.
+    /// No rule matches, and unmatched requests are allowed.
     Allowed,
-    /// No rule matches, so it is denied.
+    /// No rule matches, and unmatched requests are denied.
     Denied,
 }
 
-/// The request.
+/// The explained request.
 #[derive(Debug, Serialize)]
-pub(crate) struct Asked {
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ExplainedRequest {
     pub(crate) tenant: String,
     pub(crate) resource: String,
     pub(crate) identifier: String,
     pub(crate) tier: Option<String>,
     pub(crate) cost: Option<u32>,
-    /// Of an HTTP request.
+    /// The method, for HTTP requests.
     pub(crate) method: Option<String>,
-    /// Of an HTTP request, as rules see it.
+    /// The normalized path, for HTTP requests.
     pub(crate) path: Option<String>,
-    /// Of an HTTP request: the client's, as rules count it.
+    /// Other readings of the path, with encoded slashes as separators. Rules match all readings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) separated_paths: Vec<String>,
+    /// The client's address or network, for HTTP requests.
     pub(crate) address: Option<IpAddr>,
-    /// Of an HTTP request, as rules see it.
+    /// The normalized host, for HTTP requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) host: Option<String>,
 }
@@ -63,141 +67,141 @@ pub(crate) struct Asked {
 pub(crate) struct RuleReport {
     pub(crate) name: String,
     pub(crate) matches: bool,
-    /// Why it does not match.
+    /// The reasons why it does not match.
     pub(crate) mismatches: Vec<MismatchReport>,
-    /// What applies if it does.
-    pub(crate) terms: Option<Terms>,
+    /// Its effect if it matches.
+    pub(crate) terms: Option<RuleEffect>,
 }
 
-/// One reason.
+/// A reason why a rule does not match.
 #[derive(Debug, Serialize)]
 pub(crate) struct MismatchReport {
     pub(crate) part: &'static str,
     pub(crate) reason: String,
 }
 
-/// What a rule that matches says.
+/// The effect of a rule that matches.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Terms {
+pub(crate) struct RuleEffect {
     pub(crate) mode: &'static str,
-    pub(crate) limits_of: Whose,
-    /// Whose limits would apply if their time was not over.
+    pub(crate) limits_of: LimitSource,
+    /// The override that would apply if it had not expired.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<ExpiredOverride>,
     pub(crate) unlimited: bool,
-    /// The key as it stands in Redis.
+    /// The key in Redis.
     pub(crate) key: Option<String>,
     pub(crate) cost: Option<u32>,
     pub(crate) on_store_failure: &'static str,
     pub(crate) deadline_ms: u64,
-    pub(crate) limits: Vec<LimitReport>,
+    pub(crate) limits: Vec<ExplainedLimit>,
     pub(crate) lease: Option<LeaseReport>,
 }
 
-/// Whose limits apply.
+/// The limit set that applies.
 #[derive(Debug, Serialize)]
-pub(crate) struct Whose {
+pub(crate) struct LimitSource {
     pub(crate) kind: &'static str,
     /// The tier, or the pattern of the override.
     pub(crate) name: Option<String>,
 }
 
-/// An override whose time is over.
+/// An override that has expired.
 #[derive(Debug, Serialize)]
-pub(crate) struct Ended {
+pub(crate) struct ExpiredOverride {
     /// Its pattern.
     pub(crate) name: String,
-    /// Since when.
+    /// The time of its expiry.
     pub(crate) until: String,
 }
 
-/// One limit as it is charged.
+/// One limit.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct LimitReport {
+pub(crate) struct ExplainedLimit {
     pub(crate) name: String,
     pub(crate) algorithm: &'static str,
-    /// The most that passes at once.
+    /// The largest cost that can pass at once.
     pub(crate) limit: u64,
-    /// The window, or the time a bucket takes to fill; of a calendar, its longest window.
+    /// The window, the time to fill an empty bucket, or the longest window of a calendar.
     pub(crate) window_micros: u64,
-    /// The calendar that the windows are of.
+    /// The calendar of the windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) calendar: Option<String>,
-    /// Of a token bucket.
-    pub(crate) bucket: Option<Bucket>,
-    /// Whether the cost is more than the limit ever has.
+    /// The parameters of a token bucket.
+    pub(crate) bucket: Option<BucketReport>,
+    /// Whether the cost exceeds the limit, so that the request never passes.
     pub(crate) never_fits: bool,
-    /// What holds through all instances together, where requests may be charged ahead.
-    pub(crate) bound: Option<Bound>,
+    /// The bound over all instances, for limits with a lease.
+    pub(crate) bound: Option<LeaseBound>,
 }
 
-/// A token bucket: capacity and credits are what passes at once, and so many tokens come back per period.
+/// A token bucket. At most `capacity` plus `credits` pass at once, and `refill_tokens` return per `refill_micros`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Bucket {
+pub(crate) struct BucketReport {
     pub(crate) capacity: u64,
     pub(crate) credits: u64,
     pub(crate) refill_tokens: u64,
     pub(crate) refill_micros: u64,
 }
 
-/// In any time d at most `burst` + rate·d + `extra` pass.
+/// The bound of a limit with a lease: in any interval d, at most `burst` + rate·d + `extra` pass.
 #[derive(Debug, Serialize)]
-pub(crate) struct Bound {
+pub(crate) struct LeaseBound {
     pub(crate) burst: u64,
     pub(crate) extra: u64,
-    /// How much at most sits unused elsewhere when a request is denied.
+    /// The most permits that other servers may hold unused when a request is denied.
     pub(crate) stranded: u64,
 }
 
-/// The terms of charging ahead.
+/// The lease of a rule.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LeaseReport {
     pub(crate) mode: &'static str,
     pub(crate) ttl_micros: u64,
-    /// Whether the store charges ahead at all.
+    /// Whether the store uses leases.
     pub(crate) in_force: bool,
-    /// Whether it would charge this very request ahead, with all rules that match.
+    /// Whether a lease can cover this request under all matching rules.
     pub(crate) for_this_request: bool,
 }
 
-/// What a request is explained by.
+/// The context of an explanation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Surroundings<'a> {
-    /// The rules as they were written.
+pub(crate) struct ExplainContext<'a> {
+    /// The rules as configured.
     pub(crate) rules: &'a RuleSet,
-    /// Whether state is shared with other servers.
+    /// Whether the store is shared with other servers.
     pub(crate) is_shared: bool,
-    /// How many servers share the limits.
+    /// The number of servers that share the limits.
     pub(crate) instances: NonZeroU32,
-    /// How keys are written in a shared store.
+    /// The encoder of keys in a shared store.
     pub(crate) encoder: &'a KeyEncoder,
 }
 
-impl Report {
-    /// Explains what becomes of `request` at this instant.
+impl ExplainReport {
+    /// Explains `request` at `now`.
     pub(crate) fn new(
-        surroundings: Surroundings<'_>,
+        context: ExplainContext<'_>,
         request: &Request<'_>,
         now: Timestamp,
     ) -> Result<Self, CheckError> {
-        let Surroundings { rules: whole, is_shared, instances, encoder } = surroundings;
+        let ExplainContext { rules: configured, is_shared, instances, encoder } = context;
         request.validate()?;
-        // As a limiter does that has such a store.
-        let in_force = if is_shared { whole.clone().charged_ahead() } else { whole.clone() };
+        // A limiter with a shared store adapts its rules in the same way.
+        let in_force = if is_shared { configured.clone().charged_ahead() } else { configured.clone() };
         let explained = in_force.explain(request, now)?;
         let charges: Vec<Charge<'_>> = explained.iter().filter_map(charge_of).collect();
-        let is_charged_ahead = is_shared && RedisStore::may_charge_ahead(&charges);
-        let view = View { whole, is_shared, is_charged_ahead, instances, encoder, request };
+        let is_charged_ahead = is_shared && RedisStore::can_lease(&charges);
+        let explainer = RuleExplainer { configured, is_shared, is_charged_ahead, instances, encoder, request };
         Ok(Self {
-            request: Asked::new(request),
+            request: ExplainedRequest::new(request),
             store: if is_shared { "redis" } else { "memory" },
             instances: instances.get(),
-            outcome: outcome(&explained, whole.unmatched(), request),
-            rules: explained.iter().enumerate().map(|(index, each)| view.rule(index, each)).collect(),
+            outcome: outcome(&explained, configured.unmatched(), request),
+            rules: explained.iter().enumerate().map(|(index, each)| explainer.rule(index, each)).collect(),
         })
     }
 }
@@ -209,20 +213,20 @@ fn charge_of<'a>(explained: &Explained<'a>) -> Option<Charge<'a>> {
     }
 }
 
-fn outcome(explained: &[Explained<'_>], unmatched: Unmatched, request: &Request<'_>) -> Outcome {
+fn outcome(explained: &[Explained<'_>], unmatched: Unmatched, request: &Request<'_>) -> ExplainOutcome {
     let is_any = |wanted: fn(&Explained<'_>) -> bool| explained.iter().any(wanted);
     if is_any(|each| matches!(each.says, Says::Limited(..)) && each.rule.mode == Mode::Enforce) {
-        Outcome::Limited
+        ExplainOutcome::Limited
     } else if is_any(|each| !matches!(each.says, Says::Nothing(_))) {
-        Outcome::Unlimited
+        ExplainOutcome::Unlimited
     } else if unmatched == Unmatched::Allow || request.cost.is_some_and(|cost| cost.is_zero()) {
-        Outcome::Allowed
+        ExplainOutcome::Allowed
     } else {
-        Outcome::Denied
+        ExplainOutcome::Denied
     }
 }
 
-impl Asked {
+impl ExplainedRequest {
     fn new(request: &Request<'_>) -> Self {
         Self {
             tenant: request.tenant.to_owned(),
@@ -235,16 +239,22 @@ impl Asked {
             cost: request.cost.map(|cost| cost.get()),
             method: request.target.map(|target| target.method.to_owned()),
             path: request.target.map(|target| target.path.to_owned()),
+            separated_paths: request
+                .target
+                .map_or(&[][..], |target| target.separated)
+                .iter()
+                .map(|reading| reading.path().to_owned())
+                .collect(),
             address: request.address,
             host: request.target.and_then(|target| target.host).map(str::to_owned),
         }
     }
 }
 
-/// What all rules are looked at with.
-struct View<'a> {
-    /// The rules as they were written.
-    whole: &'a RuleSet,
+/// Explains single rules of a request.
+struct RuleExplainer<'a> {
+    /// The rules as configured.
+    configured: &'a RuleSet,
     is_shared: bool,
     is_charged_ahead: bool,
     instances: NonZeroU32,
@@ -252,7 +262,7 @@ struct View<'a> {
     request: &'a Request<'a>,
 }
 
-impl View<'_> {
+impl RuleExplainer<'_> {
     fn rule(&self, index: usize, explained: &Explained<'_>) -> RuleReport {
         let rule = explained.rule;
         let mismatch = |mismatch: &Mismatch<'_>| MismatchReport {
@@ -275,17 +285,17 @@ impl View<'_> {
         Explained { rule, ended, .. }: &Explained<'_>,
         source: Source,
         charge: Option<&Charge<'_>>,
-    ) -> Terms {
+    ) -> RuleEffect {
         let labels = rule.limits_of(source).labels();
-        let whole = self.whole.rules()[index].limits_of(source).quotas();
+        let configured = self.configured.rules()[index].limits_of(source).quotas();
         let limit = |charge| {
-            let limits = labels.iter().zip(whole).zip(rule.limits_of(source).quotas());
-            limits.map(|((label, whole), quota)| self.limit(label, whole, quota, charge)).collect()
+            let limits = labels.iter().zip(configured).zip(rule.limits_of(source).quotas());
+            limits.map(|((label, configured), quota)| self.limit(label, configured, quota, charge)).collect()
         };
-        Terms {
+        RuleEffect {
             mode: rule.mode.name(),
-            limits_of: Whose::new(rule, source),
-            ended: ended.and_then(Ended::new),
+            limits_of: LimitSource::new(rule, source),
+            ended: ended.and_then(ExpiredOverride::new),
             unlimited: charge.is_none(),
             key: charge.map(|charge| self.encoder.name(&charge.key)),
             cost: charge.map(|charge| charge.cost.get()),
@@ -296,19 +306,19 @@ impl View<'_> {
         }
     }
 
-    fn limit(&self, label: &str, whole: &Quota, quota: &Quota, charge: &Charge<'_>) -> LimitReport {
-        let bound = |lease: Lease| Bound {
-            burst: whole.limit(),
+    fn limit(&self, label: &str, configured: &Quota, quota: &Quota, charge: &Charge<'_>) -> ExplainedLimit {
+        let bound = |lease: Lease| LeaseBound {
+            burst: configured.limit(),
             extra: lease.extra(quota, self.instances),
             stranded: Lease::most_stranded(quota, self.instances),
         };
-        LimitReport {
+        ExplainedLimit {
             name: label.to_owned(),
             algorithm: quota.algorithm(),
             limit: quota.limit(),
             window_micros: quota.window().as_micros(),
             calendar: calendar_name(quota),
-            bucket: Bucket::of(quota),
+            bucket: BucketReport::of(quota),
             never_fits: charge.cost.units() > quota.limit(),
             bound: charge.lease.filter(|_| self.is_shared).map(bound),
         }
@@ -324,7 +334,7 @@ impl View<'_> {
     }
 }
 
-impl Whose {
+impl LimitSource {
     fn new(rule: &Rule, source: Source) -> Self {
         match source {
             Source::Rule => Self { kind: "rule", name: None },
@@ -336,7 +346,7 @@ impl Whose {
     }
 }
 
-impl Ended {
+impl ExpiredOverride {
     fn new(ended: &Override) -> Option<Self> {
         let until = i64::try_from(ended.until?.as_micros()).ok()?;
         let until = jiff::Timestamp::from_microsecond(until).ok()?.to_string();
@@ -349,7 +359,7 @@ fn calendar_name(quota: &Quota) -> Option<String> {
     window.calendar().map(|calendar| calendar.name().to_owned())
 }
 
-impl Bucket {
+impl BucketReport {
     fn of(quota: &Quota) -> Option<Self> {
         let Quota::TokenBucket(bucket) = quota else { return None };
         Some(Self {

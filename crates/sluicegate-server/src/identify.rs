@@ -1,7 +1,7 @@
-//! From settings to the sources that know callers: reads the files and the secrets that the settings name.
+//! Builds the identity sources from the settings: reads the files and secrets that the settings name.
 //!
-//! What is wrong with them is found at the start, and refuses it with the file or variable and the remedy. Keys that
-//! are fetched are no reason not to start: until they are there, their tokens are answered with 503.
+//! Errors are found at the start, which then fails with the file or variable and the remedy. Remote keys do not delay
+//! the start: until they are fetched, their tokens are answered with 503.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use sluicegate::identify::token::{IssuerOptions, Keys, KeysError, Tokens};
 use sluicegate::identify::{Identify, Source};
 use sluicegate::rules::file::Environment;
 
-use crate::config::identity::{IdentitySettings, JwtSettings, KeysFrom, SourceSettings};
+use crate::config::identity::{IdentitySettings, JwtSettings, KeyLocation, SourceSettings};
 use crate::jwks::HttpKeySource;
 
-/// Why callers cannot be known as the settings say.
+/// Why the identity sources cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentifyError {
     /// A file that cannot be read.
@@ -25,33 +25,33 @@ pub(crate) enum IdentifyError {
     File {
         /// The file.
         path: String,
-        /// Why not.
+        /// The error.
         source: std::io::Error,
     },
-    /// A variable that is not there.
+    /// A variable that is not set.
     #[error("identity: the environment variable {name} is not set; put the secret of {issuer} into it")]
     NoSecret {
         /// The variable.
         name: String,
-        /// Whose secret.
+        /// The issuer.
         issuer: String,
     },
-    /// Keys that are none.
+    /// Keys that cannot be used.
     #[error("identity: the keys of {issuer} from {from} cannot be used: {source}")]
     Keys {
-        /// Whose keys.
+        /// The issuer.
         issuer: String,
-        /// Where they are.
+        /// The file or variable.
         from: String,
-        /// What is wrong.
+        /// The error.
         source: KeysError,
     },
-    /// Issuers that do not go together.
+    /// Issuers with conflicting settings.
     #[error("identity: {0}")]
     Issuers(String),
 }
 
-/// The sources that `settings` describe, with no API keys but theirs.
+/// The sources of `settings`, without further API keys.
 pub(crate) fn identify(
     settings: IdentitySettings,
     proxies: TrustedProxies,
@@ -60,7 +60,7 @@ pub(crate) fn identify(
     identify_with(settings, proxies, environment, &Arc::default())
 }
 
-/// The sources that `settings` describe. Wherever they take API keys that must be known, `live` are known, too.
+/// The sources of `settings`. Every source of verified API keys also accepts the `live` ones.
 pub(crate) fn identify_with(
     settings: IdentitySettings,
     proxies: TrustedProxies,
@@ -70,7 +70,7 @@ pub(crate) fn identify_with(
     let (mut sources, mut issuers, mut place) = (Vec::new(), Vec::new(), None);
     for source in settings.sources {
         match source {
-            // All issuers are one source, where the first of them stands: a token says itself whose it is.
+            // All issuers are one source, at the position of the first: the token itself names its issuer.
             SourceSettings::Jwt(jwt) => {
                 place.get_or_insert(sources.len());
                 issuers.push(issuer(*jwt, environment)?);
@@ -90,37 +90,38 @@ pub(crate) fn identify_with(
 }
 
 fn issuer(jwt: JwtSettings, environment: &Environment) -> Result<IssuerOptions, IdentifyError> {
-    let JwtSettings { issuer, audience, keys, claim, tier_claim, tenant_claim, leeway } = jwt;
+    let JwtSettings { issuer, audience, keys, claim, tier_claim, tenant_claim, namespace, leeway } = jwt;
     let keys = read_keys(&issuer, keys, environment)?;
     let mut options = IssuerOptions::new(issuer, audience, keys);
     options.claim = claim;
     options.tier_claim = tier_claim;
     options.tenant_claim = tenant_claim;
+    options.namespace = namespace;
     options.leeway = leeway;
     Ok(options)
 }
 
-fn read_keys(issuer: &str, from: KeysFrom, environment: &Environment) -> Result<Keys, IdentifyError> {
+fn read_keys(issuer: &str, from: KeyLocation, environment: &Environment) -> Result<Keys, IdentifyError> {
     let unusable = |from: &str| {
         let (issuer, from) = (issuer.to_owned(), from.to_owned());
         move |source| IdentifyError::Keys { issuer, from, source }
     };
     match from {
-        KeysFrom::SecretEnv(name) => {
+        KeyLocation::SecretEnv(name) => {
             let secret = environment.get(&name).filter(|secret| !secret.is_empty());
             let secret =
                 secret.ok_or_else(|| IdentifyError::NoSecret { name: name.clone(), issuer: issuer.to_owned() })?;
             Keys::secret(secret.as_bytes()).map_err(unusable(&name))
         }
-        KeysFrom::JwksFile(path) => {
+        KeyLocation::JwksFile(path) => {
             let shown = path.display().to_string();
             let text = String::from_utf8_lossy(&read(&path)?).into_owned();
             Keys::jwks(&text).map_err(unusable(&shown))
         }
-        KeysFrom::PublicKeyFile(path) => {
+        KeyLocation::PublicKeyFile(path) => {
             Keys::public_key(&read(&path)?).map_err(unusable(&path.display().to_string()))
         }
-        KeysFrom::JwksUrl { url, refresh, keep, ca_file } => {
+        KeyLocation::JwksUrl { url, refresh, keep, ca_file } => {
             let shown = url.to_string();
             let authorities = ca_file.map(|path| read(&path)).transpose()?;
             let source = HttpKeySource::new(url, authorities.as_deref()).map_err(unusable(&shown))?;

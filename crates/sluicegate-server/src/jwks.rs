@@ -1,12 +1,11 @@
-//! Fetches the key sets of issuers over HTTPS, for the library to make something of them.
+//! Fetches the key sets of issuers over HTTPS. The library parses them.
 //!
-//! The server is always verified, redirects are not followed, and no more is read than a key set may have. Nothing that
-//! a token says leads here: the one URL comes from the configuration. When to fetch and how long to wait is the
-//! library's matter; so is what to do when it fails, which is told in the log once and not at each attempt.
+//! The server is always verified, redirects are not followed, and the size of a response is bounded. No content of a
+//! token leads here: the only URL comes from the configuration. The library decides when to fetch, how long to wait
+//! and how to handle failures, which the log reports once and not per attempt.
 
 mod address;
-mod news;
-mod trust;
+mod fetch_log;
 mod url;
 
 use std::fmt;
@@ -20,20 +19,21 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use sluicegate::identify::token::{Fetched, Fetching, JWKS_BYTES_MAX, KeySource, KeysError};
+use sluicegate::identify::token::{FetchFuture, FetchOutcome, JWKS_BYTES_MAX, KeySource, KeysError};
 
+use crate::tls_client;
 use address::Resolver;
-use news::News;
+use fetch_log::FetchLog;
 pub(crate) use url::{JwksUrl, UrlProblem};
 
-/// Sets are fetched minutes apart: a connection is worth keeping for an attempt that follows at once, and no longer.
+/// Fetches are minutes apart: a connection is kept only for a retry that follows at once.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// One key set on the web.
+/// One remote key set.
 pub(crate) struct HttpKeySource {
     client: Client<HttpsConnector<HttpConnector<Resolver>>, Empty<Bytes>>,
     url: JwksUrl,
-    news: News,
+    log: FetchLog,
 }
 
 impl fmt::Debug for HttpKeySource {
@@ -43,15 +43,16 @@ impl fmt::Debug for HttpKeySource {
 }
 
 impl HttpKeySource {
-    /// The set at this URL, from a server that the given authorities vouch for, in PEM, or else those of the system.
+    /// The set at this URL. The server must have a certificate from these authorities (PEM), or else from those of
+    /// the system.
     pub(crate) fn new(url: JwksUrl, authorities: Option<&[u8]>) -> Result<Self, KeysError> {
-        let trust = trust::client_config(&url, authorities)?;
+        let tls = tls_client::key_set_client(url.is_encrypted(), authorities)?;
         let mut connector = HttpConnector::new_with_resolver(Resolver::new(url.is_local()));
         connector.enforce_http(false);
         connector.set_nodelay(true);
-        // Whether http will do was decided when the URL was read.
+        // The URL was validated for http when it was parsed.
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(trust)
+            .with_tls_config(tls)
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
@@ -60,8 +61,8 @@ impl HttpKeySource {
             .pool_idle_timeout(IDLE_MAX)
             .pool_max_idle_per_host(1)
             .build(connector);
-        let news = News::new(url.to_string());
-        Ok(Self { client, url, news })
+        let log = FetchLog::new(url.to_string());
+        Ok(Self { client, url, log })
     }
 
     async fn get(&self) -> Result<String, KeysError> {
@@ -87,12 +88,12 @@ impl HttpKeySource {
 }
 
 impl KeySource for HttpKeySource {
-    fn fetch(&self) -> Fetching<'_> {
+    fn fetch(&self) -> FetchFuture<'_> {
         Box::pin(self.get())
     }
 
-    fn observe(&self, outcome: &Fetched) {
-        self.news.tell(outcome);
+    fn observe(&self, outcome: &FetchOutcome) {
+        self.log.record(outcome);
     }
 }
 
@@ -105,7 +106,7 @@ fn request(uri: &Uri) -> Result<Request<Empty<Bytes>>, axum::http::Error> {
         .body(Empty::new())
 }
 
-/// What went wrong, and why that went wrong, and so on: the outermost text alone says next to nothing.
+/// The error with its causes: the outermost text alone says little.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let mut texts: Vec<String> = Vec::new();

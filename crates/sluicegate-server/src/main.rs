@@ -1,29 +1,49 @@
 //! The Sluicegate server and its command line.
 //!
-//! This file parses, runs, and turns the outcome into an exit code; nothing else. It is the only
-//! place that reads the environment.
+//! This file parses the command line, runs the command, and turns the outcome into an exit code. It is the only place that
+//! reads the environment.
+//!
+//! # Layers
+//!
+//! A module imports only modules above it in this list. `cargo xtask lint` rejects other imports.
+//!
+//! - configuration: `secret`, `brute_force`, `keyed_cap`, `tls_client`, `jwks`, `rule_documents`, `database`, `settings`, `config`,
+//!   `identify`, `envoy_ratelimit`
+//! - store: `store`
+//! - telemetry: `metrics`, `telemetry`, `traces`
+//! - answers: `problem`, `forwarding_headers`, `wire`, `admin_api`, `api_response`, `body`
+//! - engine: `limiter`, `admin_tokens`, `admit`, `rule_source`, `reload`, `explain`, `engine`, `health`, `fleet`, `sweeper`
+//! - listeners: `net`
+//! - front doors: `grpc`, `http`, `resp`
+//! - command line: `shutdown`, `cli`
 
+mod admin_api;
+mod admin_tokens;
 mod admit;
-mod app;
-mod authorities;
+mod api_response;
 mod body;
+mod brute_force;
 mod cli;
 mod config;
-mod content;
 mod database;
+mod engine;
 mod envoy_ratelimit;
 mod explain;
 mod fleet;
+mod forwarding_headers;
 mod grpc;
+mod health;
 mod http;
 mod identify;
 mod jwks;
+mod keyed_cap;
+mod limiter;
 mod metrics;
 mod net;
 mod problem;
 mod reload;
 mod resp;
-mod respond;
+mod rule_documents;
 mod rule_source;
 mod secret;
 mod settings;
@@ -33,6 +53,7 @@ mod sweeper;
 mod telemetry;
 #[cfg(test)]
 mod testing;
+mod tls_client;
 mod traces;
 mod wire;
 

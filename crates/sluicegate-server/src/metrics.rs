@@ -1,43 +1,44 @@
-//! What was decided, how long it took and what is left, counted for Prometheus.
+//! Metrics for Prometheus: decisions, their durations and the remaining quota.
 //!
-//! Counting is part of every decision, so it must cost next to nothing: each thread has [cells](cells::Cells) of its own,
-//! found by its [place], where it adds without a lock and without an atomic addition; whoever asks adds up the
-//! cells of all threads. A limit's cells are found by the slot of its rule and the place of its algorithm, nothing is
-//! looked up. [`text`] writes it all in Prometheus' format.
+//! Counting is on the path of every decision, so it must cost only a few nanoseconds. Each thread has
+//! [counters](thread_counters::ThreadCounters) of its own in its [slot](thread_slot) and adds without a lock and without an
+//! atomic read-modify-write. A reader adds up the counters of all threads. The slot of a rule and the index of an algorithm
+//! address the counters of a limit directly. [`text`] renders all metrics in Prometheus' format.
 //!
-//! No label holds anything that a client sends: labels are the names of rules, algorithms, outcomes, operations and
-//! classes of errors, and all of them are there from the start. When rules are replaced, those that stay go on counting,
-//! and those that go take their series with them.
+//! No label contains data from a client. Labels are the names of rules, algorithms, outcomes, operations and error classes, so
+//! all series exist from the start. When rules are replaced, the remaining rules keep their counts, and the series of removed
+//! rules disappear.
 
-mod cells;
 mod counters;
 mod histogram;
-mod place;
 mod snapshot;
 mod text;
+mod thread_counters;
+mod thread_slot;
 
 use std::collections::HashMap;
 
+use parking_lot::RwLock;
 use sluicegate::core::{Algorithm as _, Micros, Quota, TokenBucket};
-use sluicegate::observe::{Decided, LimitOutcome, Operation, Undecided};
+use sluicegate::decision::LimitOutcome;
+use sluicegate::observe::{DecisionEvent, FailClosedEvent, Operation};
 use sluicegate::rules::{Rule, RuleSet};
 use sluicegate::store::StoreError;
 
-use cells::RuleTotals;
-use counters::Counters;
+use counters::DecisionCounters;
 pub(crate) use histogram::{DURATION_MICROS, RATIO_MILLIONTHS};
-use parking_lot::RwLock;
-pub(crate) use snapshot::{Outcomes, RuleCounts, Snapshot};
+pub(crate) use snapshot::{RuleCounts, RuleOutcomes, Snapshot};
 pub(crate) use text::{CONTENT_TYPE, Gauges};
+use thread_counters::RuleTotals;
 
-/// Everything that is counted.
+/// All metrics of the process.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// The rules, in the order of their set. Read and written by those who look, never by those who count.
+    /// The rules, in the order of their set. The counting path neither reads nor writes them.
     rules: RwLock<Box<[RuleLabels]>>,
-    /// What limits that requests bring themselves are counted under.
-    brought: Option<RuleLabels>,
-    counters: Counters,
+    /// The labels for inline limits: limits that requests carry themselves.
+    inline: Option<RuleLabels>,
+    counters: DecisionCounters,
 }
 
 /// The labels of a rule's counts.
@@ -45,33 +46,33 @@ pub(crate) struct Metrics {
 struct RuleLabels {
     name: Box<str>,
     slot: u32,
-    /// What was counted in the slot before it was this rule's.
-    before: Option<Box<RuleTotals>>,
-    /// The places, in [`Quota::ALGORITHMS`], of those that it uses for anybody.
+    /// The counts in the slot before this rule had it.
+    baseline: Option<Box<RuleTotals>>,
+    /// The indices in [`Quota::ALGORITHMS`] of the algorithms in all its limit sets.
     algorithms: Vec<usize>,
 }
 
 impl Metrics {
-    /// Nothing counted yet, by these rules, and by limits that requests bring themselves under this name.
-    pub(crate) fn new(rules: &RuleSet, brought: Option<&str>) -> Self {
+    /// Metrics for these rules, and for inline limits under the name `inline`, if there are any.
+    pub(crate) fn new(rules: &RuleSet, inline: Option<&str>) -> Self {
         Self {
             rules: RwLock::new(labels(rules).collect()),
-            brought: brought.map(RuleLabels::brought),
-            counters: Counters::default(),
+            inline: inline.map(RuleLabels::inline),
+            counters: DecisionCounters::default(),
         }
     }
 
-    /// Other rules are about to be in force.
+    /// Prepares for other rules. Call it before they take effect.
     pub(crate) fn rules_replaced(&self, rules: &RuleSet) {
         let mut known = self.rules.write();
-        let known_before = std::mem::take(&mut *known).into_iter();
-        let mut before: HashMap<(Box<str>, u32), _> =
-            known_before.map(|rule| ((rule.name, rule.slot), rule.before)).collect();
+        let former = std::mem::take(&mut *known).into_iter();
+        let mut baselines: HashMap<(Box<str>, u32), _> =
+            former.map(|rule| ((rule.name, rule.slot), rule.baseline)).collect();
         *known = labels(rules)
             .map(|rule| {
-                let stays = before.remove(&(rule.name.clone(), rule.slot));
+                let stays = baselines.remove(&(rule.name.clone(), rule.slot));
                 RuleLabels {
-                    before: stays.unwrap_or_else(|| Some(Box::new(self.counters.in_slot(rule.slot)))),
+                    baseline: stays.unwrap_or_else(|| Some(Box::new(self.counters.in_slot(rule.slot)))),
                     ..rule
                 }
             })
@@ -80,18 +81,18 @@ impl Metrics {
 
     /// Counts a decision.
     #[inline]
-    pub(crate) fn decided(&self, decided: &Decided<'_>) {
+    pub(crate) fn decided(&self, decided: &DecisionEvent<'_>) {
         self.counters.decided(decided);
     }
 
-    /// Counts a request that was refused undecided.
-    pub(crate) fn undecided(&self, undecided: &Undecided<'_>) {
+    /// Counts a request that was denied because the store could not decide (fail closed).
+    pub(crate) fn undecided(&self, undecided: &FailClosedEvent<'_>) {
         self.counters.undecided(undecided);
     }
 
-    /// Counts what came of a limit that a request brought itself.
-    pub(crate) fn brought(&self, quota: &Quota, outcome: LimitOutcome) {
-        self.counters.brought(quota, outcome);
+    /// Counts the outcome of an inline limit.
+    pub(crate) fn inline(&self, quota: &Quota, outcome: LimitOutcome) {
+        self.counters.inline(quota, outcome);
     }
 
     /// Counts a failure of the store.
@@ -105,33 +106,33 @@ impl Metrics {
         self.counters.store_took(operation, took);
     }
 
-    /// How many requests were allowed, and how many denied.
-    pub(crate) fn answers(&self) -> (u64, u64) {
+    /// The numbers of allowed and of denied requests.
+    pub(crate) fn decisions(&self) -> (u64, u64) {
         let totals = self.counters.totals();
         (totals.allowed, totals.denied)
     }
 
-    /// Everything in Prometheus' text format.
+    /// All metrics in Prometheus' text format.
     pub(crate) fn text(&self, gauges: &Gauges) -> String {
         text::write(self, gauges)
     }
 
-    /// What was counted for this rule.
+    /// The counts of a rule.
     fn of_rule(&self, rule: &RuleLabels) -> RuleTotals {
         let counted = self.counters.in_slot(rule.slot);
-        rule.before.as_ref().map_or_else(|| counted.clone(), |before| counted.since(before))
+        rule.baseline.as_ref().map_or_else(|| counted.clone(), |baseline| counted.since(baseline))
     }
 }
 
-/// The labels of all rules, in whose slots nothing was counted yet.
+/// The labels of all rules, without baselines.
 fn labels(rules: &RuleSet) -> impl Iterator<Item = RuleLabels> {
     rules.rules().iter().zip(rules.slots()).map(|(rule, slot)| RuleLabels::of(rule, *slot))
 }
 
 impl RuleLabels {
-    fn brought(name: &str) -> Self {
+    fn inline(name: &str) -> Self {
         let token_bucket = Quota::ALGORITHMS.iter().position(|algorithm| *algorithm == TokenBucket::NAME);
-        Self { name: name.into(), slot: 0, before: None, algorithms: token_bucket.into_iter().collect() }
+        Self { name: name.into(), slot: 0, baseline: None, algorithms: token_bucket.into_iter().collect() }
     }
 
     fn of(rule: &Rule, slot: u32) -> Self {
@@ -140,7 +141,7 @@ impl RuleLabels {
         let all = tiers.chain(overrides).chain([&rule.limits]);
         let used: Vec<usize> = all.flat_map(|limits| limits.quotas()).map(Quota::algorithm_index).collect();
         let algorithms = (0..Quota::ALGORITHMS.len()).filter(|index| used.contains(index)).collect();
-        Self { name: rule.space.name().into(), slot, before: None, algorithms }
+        Self { name: rule.space.name().into(), slot, baseline: None, algorithms }
     }
 }
 

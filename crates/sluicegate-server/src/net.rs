@@ -1,31 +1,30 @@
 //! Listening sockets: bind, accept, serve and drain.
 //!
-//! axum's own `serve` installs no timer, so none of hyper's timeouts work there, and it accepts
-//! without bound. This is our own loop over hyper instead. It guarantees, per listener:
+//! axum's own `serve` installs no timer, so hyper's timeouts do not work there, and it accepts without bound. This module
+//! is a loop over hyper instead. It guarantees, per listener:
 //!
-//! - at most [`ListenerOptions::connections_max`] connections; the rest wait in the kernel's
-//!   backlog, and what passes the [`Door`] before it is served: who a connection is from, how many
-//!   that address may have, and TLS,
-//! - no connection lives for ever without asking something ([`connection`] has the deadlines),
-//! - running out of file descriptors slows accepting down and never spins or ends it,
+//! - At most [`ListenerOptions::connections_max`] connections are served at once; the rest wait in the kernel's backlog.
+//! - Each connection passes [`ConnectionAdmission`] first: the PROXY header, the cap per address, and TLS.
+//! - Every connection without a request ends at a deadline ([`deadlines`]).
+//! - A shortage of file descriptors slows down the accept loop; it neither spins nor ends.
 //! - [`serve`] returns only after every connection is closed, or cut at the drain deadline.
 //!
-//! HTTP/1.1 and HTTP/2 with prior knowledge share each port of [`serve`]; [`serve_protocol`] is the same loop for
-//! any other [`Protocol`].
+//! HTTP/1.1 and HTTP/2 with prior knowledge share each port of [`serve`], whose requests go to an [`HttpHandler`].
+//! [`serve_protocol`] is the same loop for any other [`Protocol`]. Front doors depend on this module and not the reverse.
 
 mod accept;
-mod activity;
+mod admission;
+mod bodies;
 mod connection;
-mod crowd;
-mod door;
-mod express;
-mod frames;
-mod framing;
+mod deadlines;
+pub(crate) mod drain;
 mod head;
+mod http1_framing;
+mod http2_abuse;
 mod io;
-pub(crate) mod notice;
 pub(crate) mod open_files;
 mod options;
+mod per_address;
 mod proxy_header;
 mod service;
 #[cfg(test)]
@@ -45,18 +44,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::Site;
-
+use crate::body::RequestBody;
 use accept::Acceptor;
+pub(crate) use admission::{ClientStream, ConnectionAdmission};
+use axum::http::Request;
+use axum::response::Response;
+use bytes::BytesMut;
 use connection::Connections;
-use crowd::Place;
-pub(crate) use door::{Door, Transport};
-pub(crate) use express::reply::Outbox;
-pub(crate) use head::is_host;
-use notice::Notice;
+pub(crate) use deadlines::Activity;
+use drain::DrainSignal;
 pub(crate) use options::{ListenerOptions, connections_per_address_max};
+use per_address::AddressPermit;
+pub(crate) use service::{IsTls, UpgradePermission};
+use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Why a listener could not be opened.
+/// A listener that could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} for {name}: {}", self.reason())]
 pub(crate) struct BindError {
@@ -98,124 +100,163 @@ impl std::fmt::Display for HostOf {
     }
 }
 
-/// A bound socket. The kernel takes connections from here on; they are served by [`serve`].
+/// A bound socket. The kernel queues its connections until [`serve`] accepts them.
 #[derive(Debug)]
 pub(crate) struct Listener {
     name: &'static str,
     address: SocketAddr,
     tcp: TcpListener,
-    door: Door,
+    admission: ConnectionAdmission,
 }
 
 impl Listener {
-    /// Binds `address`; `name` is what the listener is called in messages and on the command line.
+    /// Binds `address`. Messages and the command line call the listener `name`.
     pub(crate) async fn bind(name: &'static str, address: SocketAddr) -> Result<Self, BindError> {
         let failed = |source| BindError { name, address, source };
         let tcp = TcpListener::bind(address).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
-        let door = Door::new(connections_per_address_max(open_files::CONNECTIONS_MAX), TrustedProxies::default());
-        Ok(Self { name, address, tcp, door })
+        let per_address = connections_per_address_max(open_files::CONNECTIONS_MAX);
+        let admission = ConnectionAdmission::new(per_address, TrustedProxies::default());
+        Ok(Self { name, address, tcp, admission })
     }
 
-    /// The same listener behind another door.
-    pub(crate) fn behind(self, door: Door) -> Self {
-        Self { door, ..self }
+    /// Replaces the admission steps of the listener's connections.
+    pub(crate) fn with_admission(self, admission: ConnectionAdmission) -> Self {
+        Self { admission, ..self }
     }
 
-    /// Whether it speaks TLS.
+    /// Whether the listener requires TLS.
     pub(crate) fn has_tls(&self) -> bool {
-        self.door.has_tls()
+        self.admission.has_tls()
     }
 
-    /// What the listener is called.
+    /// The listener's name in messages and on the command line.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The address that was really bound, with the port the kernel chose for port 0.
+    /// The bound address; the kernel has replaced port 0 by the port it chose.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// How a listener's connections ended.
+/// The outcome of a listener's drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Drained {
     /// Connections that were still open at the drain deadline and were cut.
     pub(crate) connections_cut: usize,
 }
 
-/// A connection's place among those that are served at once, and among those of its address; free again when this is
-/// dropped.
+/// One connection's share of the listener's cap and of its address's cap. Dropping it frees both.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ConnectionGuard {
     _permit: OwnedSemaphorePermit,
-    _place: Place,
+    address: AddressPermit,
 }
 
-/// What is spoken on the connections of a listener.
+impl ConnectionGuard {
+    /// Whether the peer is a trusted proxy.
+    fn is_trusted_proxy(&self) -> bool {
+        self.address.is_trusted_proxy()
+    }
+}
+
+/// The protocol of a listener's connections.
 pub(crate) trait Protocol: Clone + Send + Sync + 'static {
-    /// Sets up the socket of a new connection.
+    /// Sets the options of a new connection's socket.
     fn prepare(&self, stream: &TcpStream) {
-        // Answers are small and complete when written: waiting for more to send only delays them.
-        // Failure means that the peer is gone, which the first read finds out too.
+        // Each response is small and complete when written, so Nagle's algorithm would only delay it. An error means
+        // that the peer is gone, which the first read detects too.
         let _ = stream.set_nodelay(true);
     }
 
-    /// Serves one connection until it is closed, and drops `slot` only then.
-    fn serve(self, io: Transport, peer: SocketAddr, slot: Slot) -> impl Future<Output = ()> + Send;
+    /// Serves one connection until it is closed, and drops `guard` only then.
+    fn serve(self, io: ClientStream, peer: SocketAddr, guard: ConnectionGuard) -> impl Future<Output = ()> + Send;
 }
 
-/// What connections are told.
+/// The handler of an HTTP listener's requests. The front doors implement it; this module knows none of them.
+pub(crate) trait HttpHandler: Send + Sync + 'static {
+    /// Whether request bodies are read whole before the response. Such bodies count against the body budgets.
+    fn buffers_bodies(&self) -> bool;
+
+    /// Responds to one request of the client at `peer`.
+    fn respond<B: RequestBody>(
+        &self,
+        request: Request<B>,
+        peer: SocketAddr,
+    ) -> impl Future<Output = Response> + Send;
+
+    /// The handler's fast path, if it has one: it serves the first requests of an HTTP/1 connection straight from `io`,
+    /// before hyper, and reports them to `activity`.
+    fn fast_path<'c, I>(
+        &'c self,
+        activity: &'c Arc<Activity>,
+        io: &'c mut I,
+    ) -> Option<impl Future<Output = std::io::Result<FastPathEnd>> + Send + 'c>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send;
+}
+
+/// How a connection left its handler's fast path.
+#[derive(Debug)]
+pub(crate) enum FastPathEnd {
+    /// The connection is finished.
+    Closed,
+    /// hyper continues with these bytes, which were read and not consumed.
+    Unread(BytesMut),
+}
+
+/// The signals that all connections of a listener watch.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Notices {
-    /// To finish what they do.
-    pub(crate) drain: Notice,
-    /// To stop at once.
-    pub(crate) cut: Notice,
+pub(crate) struct DrainSignals {
+    /// Finish the requests in flight, then close.
+    pub(crate) drain: DrainSignal,
+    /// Close now.
+    pub(crate) cut: DrainSignal,
 }
 
-/// Serves `site` on `listener` until `drain` is cancelled, then lets the open connections finish.
+/// Serves `handler` on `listener` until `drain` is cancelled, then lets the open connections finish.
 ///
-/// The listening socket is closed as soon as the drain begins; connections that the kernel had
-/// already taken are still served.
+/// The listening socket is closed as soon as the drain begins. Connections that the kernel has already accepted are still
+/// served.
 pub(crate) async fn serve(
     listener: Listener,
-    site: impl Into<Site>,
+    handler: impl HttpHandler,
     options: ListenerOptions,
     drain: CancellationToken,
 ) -> Drained {
     let (connections_max, drain_deadline) = (options.connections_max, options.drain);
-    serve_protocol(listener, connections_max, drain_deadline, drain, |notices| {
-        Connections::new(site, options, notices)
+    serve_protocol(listener, connections_max, drain_deadline, drain, |signals| {
+        Connections::new(handler, options, signals)
     })
     .await
 }
 
-/// [`serve`] for any protocol. `protocol` is given what its connections are to look out for.
+/// [`serve`] for any [`Protocol`], which `protocol` builds from the signals that its connections watch.
 pub(crate) async fn serve_protocol<P: Protocol>(
     listener: Listener,
     connections_max: NonZeroU32,
     drain_deadline: Duration,
     drain: CancellationToken,
-    protocol: impl FnOnce(Notices) -> P,
+    protocol: impl FnOnce(DrainSignals) -> P,
 ) -> Drained {
     let name = listener.name;
     let connections_max = connections_max.get();
-    let slots = Arc::new(Semaphore::new(connections_max as usize));
-    let notices = Notices::default();
-    // Also when this future is dropped, no connection outlives it.
-    let _cut_on_drop = notices.cut.on_drop();
-    let protocol = protocol(notices.clone());
+    let permits = Arc::new(Semaphore::new(connections_max as usize));
+    let signals = DrainSignals::default();
+    // Dropping this future closes every connection, too.
+    let _cut_on_drop = signals.cut.raise_on_drop();
+    let protocol = protocol(signals.clone());
 
-    Acceptor::new(listener, Arc::clone(&slots), notices.cut.clone()).run(&drain, &protocol).await;
-    notices.drain.give();
+    Acceptor::new(listener, Arc::clone(&permits), signals.cut.clone()).run(&drain, &protocol).await;
+    signals.drain.raise();
 
-    // A connection gives its slot back when its socket is closed, so all slots back means all
-    // closed.
-    let connections_cut = match timeout(drain_deadline, slots.acquire_many(connections_max)).await {
+    // A connection releases its permit when its socket is closed, so all connections are closed once all permits are
+    // free.
+    let connections_cut = match timeout(drain_deadline, permits.acquire_many(connections_max)).await {
         Ok(_) => 0,
-        Err(_elapsed) => connections_max as usize - slots.available_permits(),
+        Err(_elapsed) => connections_max as usize - permits.available_permits(),
     };
     if connections_cut > 0 {
         tracing::warn!(listener = name, connections_cut, "connections were still open and were cut");

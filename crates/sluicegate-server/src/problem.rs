@@ -1,11 +1,10 @@
-//! The error answers of the server: the library's [`Problem`], and the answers for unknown paths and methods
+//! The server's error responses: the library's [`Problem`], and the fallbacks for unknown paths and methods
 //! ([`with_fallbacks`]).
 //!
-//! Two kinds of errors do not come from here: what check and peek answer in the form of a decision
-//! ([`crate::respond`]), and the 400 and 431 with an empty body that hyper itself gives to a head
-//! it cannot parse or hold.
+//! Two kinds of errors have another form: an undecided check or peek has the shape of a decision
+//! ([`crate::api_response`]), and hyper sends 400 and 431 with an empty body for a head that it cannot parse or hold.
 //!
-//! It does not decide which status fits; the caller does.
+//! The caller selects the status.
 
 use axum::Router;
 use axum::extract::Request;
@@ -13,25 +12,33 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 pub(crate) use sluicegate::problem::Problem;
 
-use crate::grpc;
-
-/// Bytes of a caller's own text that an answer repeats; enough to recognise it, too little to
-/// amplify.
+/// Bytes of a client's text that a response repeats: enough to recognise the text, too few for amplification.
 const ECHO_BYTES_MAX: usize = 128;
 
-/// Makes a finished router answer unknown paths with 404 and unknown methods with 405 and `Allow`,
-/// both as problems.
+/// The response to a gRPC request for an unknown path; `None` if the request is not gRPC.
+pub(crate) type UnknownGrpc = fn(&Request) -> Option<Response>;
+
+/// Adds the fallbacks of a complete router: 404 for unknown paths, and 405 with `Allow` for unknown methods, both as
+/// problems. An unknown path of a gRPC request is answered by `unknown_grpc`.
 ///
-/// Call it last: axum gives the 405 answer only to routes that exist when it is set.
-pub(crate) fn with_fallbacks<S>(router: Router<S>) -> Router<S>
+/// Call this last: axum applies the 405 fallback only to the routes that exist at the time.
+pub(crate) fn with_fallbacks<S>(router: Router<S>, unknown_grpc: UnknownGrpc) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
 {
-    router.fallback(not_found).method_not_allowed_fallback(method_not_allowed)
+    router
+        .fallback(move |request| async move { not_found(&request, unknown_grpc) })
+        .method_not_allowed_fallback(unknown_method)
 }
 
-async fn not_found(request: Request) -> Response {
-    if let Some(unimplemented) = grpc::unknown(&request) {
+/// The router of a gateway without routes: every response explains how to add some.
+pub(crate) fn without_routes() -> Router {
+    let detail = "the gateway has no routes; set gateway.routes in the configuration, or demo: true";
+    Router::new().fallback(move || async move { Problem::new(StatusCode::NOT_FOUND, detail) })
+}
+
+fn not_found(request: &Request, unknown_grpc: UnknownGrpc) -> Response {
+    if let Some(unimplemented) = unknown_grpc(request) {
         return unimplemented;
     }
     let path = echo(request.uri().path());
@@ -40,14 +47,19 @@ async fn not_found(request: Request) -> Response {
 }
 
 /// axum adds the `Allow` header itself.
-async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
+async fn unknown_method(method: Method, uri: Uri) -> Problem {
+    method_not_allowed(&method, uri.path())
+}
+
+/// The 405 for `method` at `path`. The caller adds `Allow`.
+pub(crate) fn method_not_allowed(method: &Method, path: &str) -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("{} is not a method of {}; `Allow` lists those that are", echo(method.as_str()), echo(uri.path())),
+        format!("{} is not a method of {}; `Allow` lists those that are", echo(method.as_str()), echo(path)),
     )
 }
 
-/// The start of a caller's text, for repeating it in an answer.
+/// The start of a client's text, for a response that repeats it.
 pub(crate) fn echo(text: &str) -> &str {
     let mut end = text.len().min(ECHO_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -76,7 +88,7 @@ mod tests {
     }
 
     async fn ask(method: &str, path: &str) -> (StatusCode, HeaderMap, Value) {
-        let mut router = with_fallbacks(Router::new().route("/livez", get(async || "alive")));
+        let mut router = with_fallbacks(Router::new().route("/livez", get(async || "alive")), |_| None);
         let request = Request::builder().method(method).uri(path).body(Body::empty());
         let response = router.call(request.expect("a valid request")).await;
         parts(response.expect("routers are infallible")).await

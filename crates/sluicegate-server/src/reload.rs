@@ -1,13 +1,13 @@
-//! The configuration file, and the directory of `envoyproxy/ratelimit` if there is one, while the server runs: a good change
-//! takes effect whole, a bad one not at all.
+//! Reloads the configuration file, and the directory of `envoyproxy/ratelimit` if there is one, while the server runs: a valid
+//! change takes effect as a whole, an invalid one not at all.
 //!
-//! One thread looks at the file: when something happens in its directory ([`watch`]), when somebody asks (SIGHUP,
-//! `POST /admin/v1/reload`), and once in a [`ROUND`] whatever happens, so no change is missed for longer than that. A
-//! content that was looked at before is not looked at again. The thread reads and compiles, so whoever serves requests
-//! only ever sees finished rules: every request is decided by the old ones or by the new ones, and none waits.
+//! One thread checks the file: on events in its directory ([`watch`]), on requests (SIGHUP,
+//! `POST /admin/v1/reload`), and at least once per [`ROUND`], which bounds the delay of a missed event. RuleDocuments that has
+//! been checked before is skipped. The thread reads and compiles, so request handlers
+//! only ever see complete rules: every request is decided by the old ones or by the new ones, and none waits.
 //!
-//! Rules, tiers and what happens to requests without a rule are exchanged. All other keys are settled at the start; a
-//! change of them is named in the log and in the status, and takes effect with the next start.
+//! Rules, tiers and `unmatched` are exchanged. All other keys are fixed at start-up; a
+//! change of them is reported in the log and in the status, and takes effect at the next start.
 
 pub(crate) mod file;
 pub(crate) mod outline;
@@ -28,64 +28,65 @@ use sluicegate::core::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::app::App;
 use crate::config::Config;
-use crate::content::Compiled;
+use crate::limiter::ServerGate;
+use crate::rule_documents::CompiledRules;
+use crate::rule_source::RuleSource;
 use file::{BadFile, ConfigFile, Loaded, Look, Seen};
 use outline::{Changes, Outline};
 use status::{Outcome, Refused, Status};
 use watch::DirectoryWatch;
 
-/// The longest time between two looks at the file. Half of what a change may take to be seen.
+/// The longest time between two checks of the file: half of the promised delay of a change.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// How long it must be quiet in the directory before the file is read: whoever writes it in several steps is mostly done
-/// then.
+/// How long the directory must be quiet before the file is read, because a file may be written in several
+/// steps.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// How long quiet is waited for, in a directory that is never quiet.
+/// The longest wait for quiet, in a directory that is never quiet.
 const RESTLESS_MAX: Duration = Duration::from_millis(500);
 
-/// How many may wait for a reload; one reload answers all of them.
+/// The most concurrent reload requests; one reload answers all of them.
 const WAITING_MAX: usize = 64;
 
-/// Asks for reloads and knows how the last one went. Clones share it.
+/// Requests reloads, and has the status of the last one. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Reload(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Absent where there is no file.
+    /// Absent without a file.
     asks: Option<SyncSender<Message>>,
     status: Mutex<Status>,
-    /// What is wrong with the database, if rules are in one.
+    /// The error of the database, if it holds the rules.
     trouble: Mutex<Option<String>>,
 }
 
-/// What wakes the thread.
+/// A message to the thread.
 #[derive(Debug)]
 enum Message {
-    /// Something happened in the directory.
+    /// An event in the directory.
     Happened,
-    /// Somebody wants to know what the file is worth now.
+    /// A request for a reload, with the channel for its result.
     Asked(oneshot::Sender<Outcome>),
-    /// The server ends.
+    /// The server stops.
     Stop,
 }
 
-/// Why there was no reload.
+/// Why a reload is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoReload {
     /// The server was started without a file.
     #[error("the server runs by its built-in configuration; start it with --config FILE to have one to reload")]
     NoFile,
-    /// Too many wait already, or the server ends.
+    /// Too many requests wait already, or the server stops.
     #[error("no reload can be done now; ask again")]
     NotNow,
 }
 
 impl Default for Reload {
-    /// Where there is no file.
+    /// For a server without a file.
     fn default() -> Self {
         Self::with(None)
     }
@@ -97,19 +98,19 @@ impl Reload {
         Self(Arc::new(Shared { asks, status, trouble: Mutex::default() }))
     }
 
-    /// Takes note that the server starts with what it was given.
+    /// Records that the server starts with its initial configuration.
     pub(crate) fn started(&self, now: Timestamp) {
         *self.status_now() = Status::started(now);
     }
 
-    /// How things stand.
+    /// The current status.
     pub(crate) fn status(&self) -> Status {
         let status = self.status_now().clone();
         let trouble = self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
         status.with_trouble(trouble)
     }
 
-    /// Takes note of how it went to look for news in the database.
+    /// Records the result of polling the database.
     pub(crate) fn note_source(&self, outcome: Result<(), String>) {
         let mut trouble = self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         match (&*trouble, outcome.err()) {
@@ -125,7 +126,7 @@ impl Reload {
         }
     }
 
-    /// Looks at the file now, and says what came of it.
+    /// Checks the file now, and returns the result.
     pub(crate) async fn now(&self) -> Result<Outcome, NoReload> {
         let asks = self.0.asks.as_ref().ok_or(NoReload::NoFile)?;
         let (answer, answered) = oneshot::channel();
@@ -133,10 +134,10 @@ impl Reload {
         answered.await.map_err(|_| NoReload::NotNow)
     }
 
-    /// Wakes the thread, unless it has been told enough.
+    /// Wakes the thread, unless its inbox is full.
     fn wake(&self) {
         if let Some(asks) = &self.0.asks {
-            // When there is no room, whatever waits there leads to a look as well.
+            // With a full inbox, the waiting messages lead to a check as well.
             let _ = asks.try_send(Message::Happened);
         }
     }
@@ -146,7 +147,7 @@ impl Reload {
     }
 }
 
-/// A file that a server starts with and follows from then on.
+/// The file of the server's start, which is watched from then on.
 #[derive(Debug)]
 pub(crate) struct Followed {
     file: ConfigFile,
@@ -155,14 +156,14 @@ pub(crate) struct Followed {
     inbox: Receiver<Message>,
 }
 
-/// Reads the file for the start of a server.
+/// Reads the file at start-up.
 pub(crate) fn open(file: ConfigFile) -> Result<(Config, Reload, Followed), BadFile> {
     let Loaded { config, seen, outline } = file.load()?;
     let (asks, inbox) = sync_channel(WAITING_MAX);
     Ok((config, Reload::with(Some(asks)), Followed { file, seen, outline, inbox }))
 }
 
-/// The thread that reloads; it ends when this is dropped.
+/// The reload thread; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reloader {
     reload: Reload,
@@ -170,11 +171,23 @@ pub(crate) struct Reloader {
 }
 
 impl Reloader {
-    /// Starts to follow the file that the app was made from.
-    pub(crate) fn start(followed: Followed, app: App) -> std::io::Result<Self> {
-        let reload = app.reload().clone();
+    /// Starts to watch the file of the server's start. New rules take effect in `gate` by way of `source`.
+    pub(crate) fn start(
+        followed: Followed,
+        reload: Reload,
+        gate: Arc<ServerGate>,
+        source: RuleSource,
+    ) -> std::io::Result<Self> {
         let Followed { file, seen, outline, inbox } = followed;
-        let work = Work { file, app, at_start: outline.clone(), in_force: outline, last: seen };
+        let work = Work {
+            file,
+            reload: reload.clone(),
+            gate,
+            source,
+            at_start: outline.clone(),
+            in_force: outline,
+            last: seen,
+        };
         let thread = Builder::new().name("reloader".to_owned()).spawn(move || work.run(&inbox))?;
         Ok(Self { reload, thread: Some(thread) })
     }
@@ -184,33 +197,35 @@ impl Drop for Reloader {
     fn drop(&mut self) {
         let Some(asks) = &self.reload.0.asks else { return };
         let mut message = Message::Stop;
-        // A full inbox is emptied by the thread; one that is gone needs no message.
+        // The thread empties a full inbox; a closed one needs no message.
         while let Err(TrySendError::Full(back)) = asks.try_send(message) {
             message = back;
             std::thread::yield_now();
         }
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has been logged, and nobody depends on it.
+            // A panic of the thread has been logged, and no other part depends on it.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Work {
     file: ConfigFile,
-    app: App,
-    /// What holds for keys that are settled at the start.
+    reload: Reload,
+    gate: Arc<ServerGate>,
+    source: RuleSource,
+    /// The version in force for keys that are fixed at start-up.
     at_start: Outline,
-    /// What holds for the others.
+    /// The version in force for all other keys.
     in_force: Outline,
-    /// What was last looked at.
+    /// The content of the last check.
     last: Seen,
 }
 
 impl Work {
     fn run(mut self, inbox: &Receiver<Message>) {
-        let reload = self.app.reload().clone();
+        let reload = self.reload.clone();
         let watch = |file: PathBuf| {
             let reload = reload.clone();
             DirectoryWatch::start(&file, move || reload.wake())
@@ -222,13 +237,13 @@ impl Work {
                 return;
             }
             if let Some(outcome) = self.look(!waiting.is_empty()) {
-                // Whoever does not wait any longer has no use for it.
+                // The requester may have given up.
                 waiting.into_iter().for_each(|each| _ = each.send(outcome.clone()));
             }
         }
     }
 
-    /// Looks at the file, and makes it take effect if it is new and good.
+    /// Checks the file, and puts it into force if it is new and valid.
     fn look(&mut self, is_asked_for: bool) -> Option<Outcome> {
         let outcome = match self.file.look(&self.last, is_asked_for) {
             Look::Same => return None,
@@ -238,9 +253,9 @@ impl Work {
                 Outcome::Refused(Refused::new(bad.lines()))
             }
         };
-        let now = self.app.limiter().clock().now();
-        self.app.reload().status_now().note(&outcome, now);
-        // Whoever reads this line finds the status as it says.
+        let now = self.gate.limiter().clock().time_of_day();
+        self.reload.status_now().note(&outcome, now);
+        // The status is updated before this line is logged.
         log(&outcome);
         Some(outcome)
     }
@@ -251,15 +266,15 @@ impl Work {
             ..loaded.changes(&self.in_force)
         };
         let Loaded { config, seen, outline } = loaded;
-        let compiled = Compiled { rules: config.rules, keys: config.keys };
-        self.app.source().file_changed(&self.app, config.content, compiled);
+        let compiled = CompiledRules { rules: config.rules, keys: config.keys };
+        self.source.file_changed(&self.gate, config.content, compiled);
         (self.last, self.in_force) = (seen, outline);
         changes
     }
 }
 
-/// Waits for the next reason to look, or until it is time to. Those who ask are put among `waiting`, all who did so before the
-/// look. Breaks when there will be no more.
+/// Waits for the next message or until a check is due. Requests are added to `waiting`; all that arrived before the
+/// check are included. Breaks when the server stops.
 fn next(inbox: &Receiver<Message>, waiting: &mut Vec<oneshot::Sender<Outcome>>) -> ControlFlow<()> {
     let take = |message, waiting: &mut Vec<_>| {
         match message {
@@ -274,7 +289,7 @@ fn next(inbox: &Receiver<Message>, waiting: &mut Vec<oneshot::Sender<Outcome>>) 
         Err(RecvTimeoutError::Timeout) => return ControlFlow::Continue(()),
         Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(()),
     }
-    // Who asks for it has finished writing.
+    // A request means that the file has been written completely.
     let restless_until = Instant::now() + RESTLESS_MAX;
     while waiting.is_empty() && Instant::now() < restless_until {
         match inbox.recv_timeout(QUIET) {

@@ -1,15 +1,15 @@
-//! The RESP listener: the protocol of Redis, for those who use redis-cell and for every Redis client there is.
+//! The RESP listener: the Redis protocol, for users of redis-cell and any Redis client.
 //!
-//! | part | does |
+//! | part | purpose |
 //! |---|---|
 //! | [`parse`] | bytes to commands, pure and bounded |
-//! | [`session`] | commands to answers, without a socket |
+//! | [`session`] | commands to replies, without a socket |
 //! | [`throttle`], [`check`] | CL.THROTTLE and SG.CHECK |
-//! | [`reply`] | answers to bytes, RESP2 and RESP3 |
-//! | [`pipeline`] | what waits for a shared store |
+//! | [`reply`] | replies to bytes, RESP2 and RESP3 |
+//! | [`pipeline`] | calls to a shared store in flight |
 //! | [`connection`] | reads, writes, deadlines |
 //!
-//! Accepting, the cap on connections and the drain are those of every listener: see [`crate::net`].
+//! Accepting, the connection cap and the drain are those of every listener: see [`crate::net`].
 
 mod check;
 mod command;
@@ -30,19 +30,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::net::{self, Drained, Listener, Notices, Protocol, Slot, Transport, open_files};
+use crate::net::{self, ClientStream, ConnectionGuard, DrainSignals, Drained, Listener, Protocol, open_files};
 use connection::Connection;
 pub(crate) use session::Service;
 use session::Session;
 pub(crate) use throttle::SPACE as THROTTLE_SPACE;
 
-/// How long a connection may be silent before the system asks whether its peer is still there.
+/// The idle time after which the system sends TCP keep-alive probes.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(300);
 
-/// Everything about the listener that a test may want to be smaller or shorter.
+/// The bounds and deadlines of the listener, which tests make smaller.
 #[derive(Clone, Debug)]
 pub(crate) struct RespOptions {
-    /// Connections served at once.
+    /// The most connections at once.
     pub(crate) connections_max: NonZeroU32,
     /// From accept to the first command, and to the right password if there is one.
     pub(crate) first_command: Duration,
@@ -50,13 +50,13 @@ pub(crate) struct RespOptions {
     pub(crate) command_read: Duration,
     /// From one command to the next. Pools hold connections open for a long time without using them.
     pub(crate) idle: Duration,
-    /// Answers that the client does not take for so long end the connection.
+    /// The connection ends if the client reads no reply for this time.
     pub(crate) write_stall: Duration,
-    /// After the last answer, so long what the client still sends is read and thrown away.
+    /// After the last reply, input is read and discarded for this time.
     pub(crate) linger: Duration,
-    /// How long a connection is still served once the drain has begun: a command that was under way is answered.
+    /// How long a connection is served after the drain has begun, so that a command in transit gets its reply.
     pub(crate) drain_quiet: Duration,
-    /// From the start of the drain to cutting what is still open.
+    /// From the start of the drain to closing the remaining connections.
     pub(crate) drain: Duration,
 }
 
@@ -75,7 +75,7 @@ impl Default for RespOptions {
     }
 }
 
-/// Serves `service` on `listener` until `drain` is cancelled, then answers what was received and closes.
+/// Serves `service` on `listener` until `drain` is cancelled, then replies to received commands and closes.
 pub(crate) async fn serve(
     listener: Listener,
     service: Arc<Service>,
@@ -83,30 +83,30 @@ pub(crate) async fn serve(
     drain: CancellationToken,
 ) -> Drained {
     let (connections_max, drain_deadline) = (options.connections_max, options.drain);
-    net::serve_protocol(listener, connections_max, drain_deadline, drain, |notices| Connections {
+    net::serve_protocol(listener, connections_max, drain_deadline, drain, |signals| Connections {
         service,
         options: Arc::new(options),
-        notices,
+        signals,
     })
     .await
 }
 
-/// What all connections of the listener share.
+/// The state that all connections of the listener share.
 #[derive(Clone)]
 struct Connections {
     service: Arc<Service>,
     options: Arc<RespOptions>,
-    notices: Notices,
+    signals: DrainSignals,
 }
 
 impl Connections {
     async fn serve_io<I: AsyncRead + AsyncWrite + Unpin>(self, io: I, peer: SocketAddr) {
-        let Self { service, options, notices } = self;
+        let Self { service, options, signals } = self;
         let connection = Connection::new(io, Session::new(service, peer), &options);
         tokio::select! {
             biased;
-            () = notices.cut.given() => {}
-            () = connection.serve(notices.drain.given()) => {}
+            () = signals.cut.raised() => {}
+            () = connection.serve(signals.drain.raised()) => {}
         }
     }
 }
@@ -114,13 +114,13 @@ impl Connections {
 impl Protocol for Connections {
     fn prepare(&self, stream: &TcpStream) {
         let _ = stream.set_nodelay(true);
-        // Idle connections are kept for long, so the system looks after those whose peer is gone. Where it cannot,
+        // Idle connections are kept for long, so TCP keep-alive detects those whose peer is gone. Where it is not available,
         // the idle timeout does.
         let _ = sockopt::set_socket_keepalive(stream, true);
         let _ = sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_AFTER);
     }
 
-    async fn serve(self, io: Transport, peer: SocketAddr, slot: Slot) {
+    async fn serve(self, io: ClientStream, peer: SocketAddr, slot: ConnectionGuard) {
         self.serve_io(io, peer).await;
         // The socket is closed by now.
         drop(slot);

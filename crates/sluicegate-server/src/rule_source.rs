@@ -1,10 +1,10 @@
-//! Where the rules in force come from: the configuration file, or a database, which this follows for news.
+//! The source of the rules in force: the configuration file, or a database that this polls for changes.
 //!
-//! A server with a database looks at its revision once in a [`ROUND`], and at once when PostgreSQL tells that there is a
-//! new one. What is new is read and compiled as a whole, and takes effect as a whole. A database that is gone, slow or
-//! holds what cannot be used changes nothing: what was in force stays in force, and log and metrics say so.
+//! A server with a database checks its revision once per [`ROUND`], and at once when PostgreSQL sends a
+//! notification. A new revision is read, compiled and put into force as a whole. A database that is down, slow or
+//! has invalid rules changes nothing: the rules in force stay, and log and metrics report it.
 //!
-//! Changes that are made through this server are in force on it when they are answered.
+//! Changes through this server are in force on it when the response is sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,27 +17,27 @@ use sluicegate::rules::RuleSet;
 use sqlx::postgres::PgListener;
 use tokio::sync::Mutex;
 
-use crate::app::App;
-use crate::content::change::{Changed, Refusal};
-use crate::content::{Compiled, Content, Kind};
 use crate::database::url::DatabaseUrl;
 use crate::database::{Database, DatabaseError};
+use crate::limiter::ServerGate;
+use crate::rule_documents::change::{AppliedChange, ChangeError};
+use crate::rule_documents::{CompiledRules, Kind, RuleDocuments};
 
-/// How often the database is asked whether there is news: half of what a change may take to be seen.
+/// The interval at which the database is polled: half of the promised delay of a change.
 const ROUND: Duration = Duration::from_secs(1);
-/// Who brings a file into an empty database, in the audit.
+/// The actor in the audit for the import of a file into an empty database.
 const IMPORTER: &str = "start";
 
-/// Where rules come from, and what they are. Clones share it.
+/// The source and the content of the rules. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleSource(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     database: Option<Database>,
-    content: ArcSwap<Content>,
+    content: ArcSwap<RuleDocuments>,
     keys: Arc<LiveKeys>,
-    /// Held from the question what is new until it is in force, so that nothing older comes after it.
+    /// Held from reading a revision until it is in force, so that no older one follows it.
     turn: Mutex<()>,
 }
 
@@ -50,17 +50,17 @@ pub(crate) struct RuleSourceError {
 }
 
 impl RuleSource {
-    fn with(database: Option<Database>, content: Content, compiled: &Compiled) -> Self {
+    fn with(database: Option<Database>, content: RuleDocuments, compiled: &CompiledRules) -> Self {
         let shared = Shared { database, content: ArcSwap::from_pointee(content), ..Shared::default() };
         shared.keys.replace(compiled.keys.iter().cloned());
         Self(Arc::new(shared))
     }
 
-    /// The database if there is one, else the file; and the rules to begin with.
+    /// The database if there is one, else the file; and the initial rules.
     pub(crate) async fn at_start(
         database: Option<&DatabaseUrl>,
-        file: Content,
-        compiled: Compiled,
+        file: RuleDocuments,
+        compiled: CompiledRules,
     ) -> Result<(Self, RuleSet), RuleSourceError> {
         let Some(url) = database else {
             return Ok((Self::with(None, file, &compiled), compiled.rules));
@@ -69,17 +69,17 @@ impl RuleSource {
         Ok((source, compiled.rules))
     }
 
-    /// Opens the database. What the file holds is brought there if it is empty, and does not count otherwise.
+    /// Opens the database. If it is empty, the content of the file is imported; otherwise the file is ignored.
     pub(crate) async fn open(
         url: &DatabaseUrl,
-        file: &Content,
+        file: &RuleDocuments,
         now: i64,
-    ) -> Result<(Self, Compiled), RuleSourceError> {
+    ) -> Result<(Self, CompiledRules), RuleSourceError> {
         let named = |error| RuleSourceError { url: url.to_string(), error };
         let database = Database::open(url).await.map_err(named)?;
-        let import = |content: &mut Content| match content.revision {
+        let import = |content: &mut RuleDocuments| match content.revision {
             0 => Ok(content.take_over(file, |_| true)),
-            _ => Err(Refusal::NotEmpty),
+            _ => Err(ChangeError::NotEmpty),
         };
         match database.change(IMPORTER, now, import).await {
             Ok(committed) => {
@@ -87,13 +87,14 @@ impl RuleSource {
                 tracing::info!(database = %url, entries, "the database was empty, and now holds what the file says");
                 Ok((Self::with(Some(database), committed.content, &committed.compiled), committed.compiled))
             }
-            Err(DatabaseError::Refused(Refusal::NotEmpty)) => {
+            Err(DatabaseError::Refused(ChangeError::NotEmpty)) => {
                 if file.of(Kind::Rule).next().is_some() {
                     let remedy = "change the rules there, or bring the file there with `sluicegate rules import`";
                     tracing::warn!(database = %url, remedy, "the rules of the file are ignored: the database has its own");
                 }
                 let content = database.content().await.map_err(named)?;
-                let compiled = content.compile().map_err(|problems| named(Refusal::Invalid(problems).into()))?;
+                let compiled =
+                    content.compile().map_err(|problems| named(ChangeError::Invalid(problems).into()))?;
                 Ok((Self::with(Some(database), content, &compiled), compiled))
             }
             Err(error) => Err(named(error)),
@@ -105,63 +106,68 @@ impl RuleSource {
         &self.0.keys
     }
 
-    /// What is in force.
-    pub(crate) fn content(&self) -> Arc<Content> {
+    /// The content in force.
+    pub(crate) fn content(&self) -> Arc<RuleDocuments> {
         self.0.content.load_full()
     }
 
-    /// The database, if rules are in one.
+    /// The database, if it holds the rules.
     pub(crate) fn database(&self) -> Option<&Database> {
         self.0.database.as_ref()
     }
 
-    /// Takes note of a file that has changed. Its rules are put in force unless a database has them.
-    pub(crate) fn file_changed(&self, app: &App, content: Content, compiled: Compiled) {
+    /// Handles a changed file. Its rules are put into force unless a database holds them.
+    pub(crate) fn file_changed(&self, gate: &ServerGate, content: RuleDocuments, compiled: CompiledRules) {
         if self.0.database.is_none() {
-            self.put(app, content, compiled);
+            self.put(gate, content, compiled);
         }
     }
 
-    fn put(&self, app: &App, content: Content, compiled: Compiled) {
-        let Compiled { rules, keys } = compiled;
-        app.gate().replace_rules(rules);
+    fn put(&self, gate: &ServerGate, content: RuleDocuments, compiled: CompiledRules) {
+        let CompiledRules { rules, keys } = compiled;
+        gate.replace_rules(rules);
         self.0.keys.replace(keys);
         self.0.content.store(Arc::new(content));
     }
 
-    /// Makes a change in the database, and puts it in force here.
-    pub(crate) async fn change<F>(&self, app: &App, actor: &str, edit: F) -> Result<Arc<Content>, DatabaseError>
+    /// Makes a change in the database, and puts it into force here.
+    pub(crate) async fn change<F>(
+        &self,
+        gate: &ServerGate,
+        actor: &str,
+        edit: F,
+    ) -> Result<Arc<RuleDocuments>, DatabaseError>
     where
-        F: FnOnce(&mut Content) -> Result<Vec<Changed>, Refusal>,
+        F: FnOnce(&mut RuleDocuments) -> Result<Vec<AppliedChange>, ChangeError>,
     {
         let database = self.0.database.as_ref().ok_or(DatabaseError::None)?;
         let _turn = self.0.turn.lock().await;
-        let now = millis(app.limiter().clock().now());
+        let now = millis(gate.limiter().clock().time_of_day());
         let committed = database.change(actor, now, edit).await?;
-        self.put(app, committed.content, committed.compiled);
+        self.put(gate, committed.content, committed.compiled);
         Ok(self.content())
     }
 
-    /// Follows the database, for ever, if there is one.
-    pub(crate) async fn follow(&self, app: &App) {
+    /// Polls the database, if there is one, for as long as the server runs. `report` receives the result of each poll.
+    pub(crate) async fn follow(&self, gate: &ServerGate, report: impl Fn(Result<(), String>)) {
         let Some(database) = &self.0.database else { return };
         let (mut listener, mut refused) = (None, None);
         loop {
             if listener.is_none() {
-                // Without it, news are seen a little later.
+                // Without notifications, polling finds changes a little later.
                 listener = database.listen().await.ok().flatten();
             }
-            // What was told before anybody listened is seen by looking first.
-            let outcome = self.look(app, database, &mut refused).await;
-            app.reload().note_source(outcome);
+            // A first poll finds changes from before the subscription.
+            let outcome = self.look(gate, database, &mut refused).await;
+            report(outcome);
             wait(&mut listener).await;
         }
     }
 
-    /// Looks for news, and puts them in force. A revision that was refused is not read again.
+    /// Polls for a new revision and puts it into force. An invalid revision is not read again.
     async fn look(
         &self,
-        app: &App,
+        gate: &ServerGate,
         database: &Database,
         refused: &mut Option<(i64, String)>,
     ) -> Result<(), String> {
@@ -175,13 +181,13 @@ impl RuleSource {
             return Ok(());
         }
         let content = database.content().await.map_err(|error| error.to_string())?;
-        // Large contents take a while, and other tasks must not wait for it.
+        // Compiling a large content takes a while, and must not block other tasks.
         let compiled = tokio::task::spawn_blocking(move || (content.compile(), content)).await;
         let (compiled, content) = compiled.map_err(|_| DatabaseError::Stopping.to_string())?;
         match compiled {
             Ok(compiled) => {
                 let revision = content.revision;
-                self.put(app, content, compiled);
+                self.put(gate, content, compiled);
                 tracing::info!(revision, "a new revision of the rules is in force");
                 Ok(())
             }
@@ -199,7 +205,7 @@ pub(crate) fn millis(now: Timestamp) -> i64 {
     i64::try_from(now.as_micros() / 1_000).unwrap_or(i64::MAX)
 }
 
-/// Waits for news, or until it is time to look.
+/// Waits for a notification, or until the next poll is due.
 async fn wait(listener: &mut Option<PgListener>) {
     let Some(listening) = listener else { return tokio::time::sleep(ROUND).await };
     tokio::select! {
@@ -207,7 +213,7 @@ async fn wait(listener: &mut Option<PgListener>) {
         told = listening.recv() => {
             if told.is_err() {
                 *listener = None;
-                // A database that has just gone is not back at once.
+                // A database that has just gone down is not back at once.
                 tokio::time::sleep(ROUND).await;
             }
         }

@@ -1,28 +1,28 @@
 //! A value that cannot be printed.
 //!
 //! [`Secret`] has no `Display` and its `Debug` shows nothing, so that no log line, error text or panic message can
-//! carry it by accident. It is compared in constant time, and whoever sends it has to say so.
+//! carry it by accident. Comparison takes constant time, and code that sends the secret calls [`Secret::reveal`].
 
 use std::fmt;
 
 use subtle::ConstantTimeEq as _;
 
-/// A secret that came from outside, such as the admin token.
+/// A secret from the configuration or the environment, such as the admin token.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 
 impl Secret {
-    /// Takes the secret in.
+    /// Wraps a secret.
     pub(crate) fn new(value: String) -> Self {
         Self(value)
     }
 
-    /// The secret itself, for whoever has to send it.
+    /// The secret itself, for code that sends it.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether `candidate` is this secret. The time taken tells at most whether the lengths agree.
+    /// Whether `candidate` is this secret. The duration reveals at most whether the lengths are equal.
     pub(crate) fn matches(&self, candidate: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(candidate).into()
     }

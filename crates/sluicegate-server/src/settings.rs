@@ -1,9 +1,8 @@
-//! Where the server listens and what it stores in: flags over environment over file over defaults.
+//! Addresses, store and database: flags take precedence over the environment, that over the file, that over defaults.
 //!
-//! As typed, settings are text from three places ([`Flags`], [`Env`], [`FileSettings`]); [`merge`]
-//! makes of them [`Settings`] that cannot be wrong, or an error that names the place, the value and
-//! the remedy. Nothing here reads the environment or a file: `main.rs` does the one, the
-//! configuration loader the other, so every combination can be tested.
+//! Unvalidated settings are text from three sources: [`Flags`], [`Env`] and [`FileSettings`]. [`merge`] turns them into
+//! valid [`Settings`], or into an error with the source, the value and the remedy. Nothing here reads the environment
+//! or a file: `main.rs` and the configuration loader do, so every combination can be tested.
 
 mod listen;
 mod store_url;
@@ -14,6 +13,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::brute_force::SECRET_BYTES_MIN;
 use crate::database::url::DatabaseUrl;
 use crate::secret::Secret;
 pub(crate) use listen::{Listen, ListenError};
@@ -32,8 +32,7 @@ pub(crate) struct Flags {
     pub(crate) envoy_ratelimit: Option<PathBuf>,
 }
 
-/// Settings from the environment. An empty variable counts as unset, as compose files leave them
-/// so.
+/// Settings from the environment. An empty variable counts as unset: compose files leave unset variables empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Env {
     config: Option<PathBuf>,
@@ -49,7 +48,7 @@ pub(crate) struct Env {
     variables: Variables,
 }
 
-/// All variables. Any of them may be a secret, so they do not print themselves.
+/// All variables. Each may be a secret, so `Debug` shows only their number.
 #[derive(Clone, Default)]
 struct Variables(Environment);
 
@@ -70,36 +69,38 @@ pub(crate) struct FileSettings {
     pub(crate) resp: Option<String>,
     /// Whether `admin.tokens` lists any.
     pub(crate) has_admin_tokens: bool,
+    /// Whether `admin.require_token` is set.
+    pub(crate) requires_admin_token: bool,
 }
 
-/// Everything settled.
+/// Valid settings.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Where state lives.
+    /// The store.
     pub(crate) store: StoreUrl,
-    /// Where rules are, if not in the file.
+    /// The database with the rules; `None` means that the file contains them.
     pub(crate) database: Option<DatabaseUrl>,
     /// The reverse proxy, or the demo application.
     pub(crate) gateway: Listen,
     /// The decision API.
     pub(crate) api: Listen,
-    /// Health.
+    /// Dashboard, admin API, metrics and health.
     pub(crate) admin: Listen,
-    /// The protocol of Redis.
+    /// The Redis protocol.
     pub(crate) resp: Listen,
-    /// What changes need; without one there are no changes.
+    /// The token of the environment, with the role `admin`.
     pub(crate) admin_token: Option<Secret>,
 }
 
-/// One place a setting can come from, as the user would name it.
+/// The source of a setting, with the name that the operator uses for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     name: &'static str,
-    place: Place,
+    place: SettingSource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum SettingSource {
     Flag,
     Variable,
     File,
@@ -110,18 +111,18 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name;
         match self.place {
-            Place::Flag => write!(f, "--{name}"),
-            Place::Variable => write!(f, "SLUICEGATE_{}", name.to_ascii_uppercase()),
-            Place::File => write!(f, "`{name}` in the configuration file"),
-            Place::Default => write!(f, "the default of --{name}"),
+            SettingSource::Flag => write!(f, "--{name}"),
+            SettingSource::Variable => write!(f, "SLUICEGATE_{}", name.to_ascii_uppercase()),
+            SettingSource::File => write!(f, "`{name}` in the configuration file"),
+            SettingSource::Default => write!(f, "the default of --{name}"),
         }
     }
 }
 
-/// Settings that cannot be used.
+/// Invalid settings.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
-    /// A variable whose value is not UTF-8.
+    /// A variable with a value that is not UTF-8.
     #[error("{name}: the value is not valid UTF-8; set it again, or unset it")]
     NotText {
         /// The variable.
@@ -132,31 +133,43 @@ pub(crate) enum SettingsError {
     Listen {
         /// Where it was set.
         origin: Origin,
-        /// What is wrong with it.
+        /// The problem.
         source: ListenError,
     },
-    /// A store that is none.
+    /// An invalid store URL.
     #[error("{origin}: {problem}")]
     Store {
         /// Where it was set.
         origin: Origin,
-        /// What is wrong with it, without anything secret.
+        /// The problem, without secrets.
         problem: String,
     },
-    /// A database that is none.
+    /// An invalid database URL.
     #[error("{origin}: {problem}")]
     Database {
         /// Where it was set.
         origin: Origin,
-        /// What is wrong with it, without anything secret.
+        /// The problem, without secrets.
         problem: String,
     },
-    /// A token that no header could carry.
+    /// A token with characters that an HTTP header cannot contain.
     #[error(
         "SLUICEGATE_ADMIN_TOKEN: the token has characters that an HTTP header cannot carry; \
          use visible ASCII without spaces, such as the output of `openssl rand -hex 32`"
     )]
     AdminToken,
+    /// A token that is too short.
+    #[error(
+        "SLUICEGATE_ADMIN_TOKEN: the token has {length} characters; use at least {SECRET_BYTES_MIN}, such as the output of \
+         `openssl rand -hex 32`"
+    )]
+    ShortAdminToken {
+        /// The number of characters.
+        length: usize,
+    },
+    /// A token is required, and there is none.
+    #[error("admin.require_token: there is no token; set SLUICEGATE_ADMIN_TOKEN or list some as `admin.tokens`")]
+    NoAdminToken,
     /// An open admin listener without a token.
     #[error(
         "the admin listener would be reachable from other machines at {address} without a token; \
@@ -176,7 +189,7 @@ pub(crate) enum SettingsError {
 }
 
 impl Env {
-    /// Collects the variables through `lookup`, which is the environment or a test's.
+    /// Collects the variables through `lookup`: the environment of the process or of a test.
     pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingsError> {
         let present = |name| lookup(name).filter(|value| !value.is_empty());
         let text = |name| {
@@ -202,17 +215,17 @@ impl Env {
         })
     }
 
-    /// The same, with every variable that a configuration file may name as `${NAME}`.
+    /// Adds all variables, which a configuration file can use as `${NAME}`.
     pub(crate) fn with_variables(self, variables: Environment) -> Self {
         Self { variables: Variables(variables), ..self }
     }
 
-    /// What a configuration file may name as `${NAME}`.
+    /// The variables that a configuration file can use as `${NAME}`.
     pub(crate) fn variables(&self) -> &Environment {
         &self.variables.0
     }
 
-    /// Where rules are, as the environment says it.
+    /// The URL of the database from the environment.
     pub(crate) fn database(&self) -> Option<&str> {
         self.database.as_deref()
     }
@@ -232,7 +245,7 @@ impl Env {
         self.log.as_deref()
     }
 
-    /// The form of the log.
+    /// The log format.
     pub(crate) fn log_format(&self) -> Option<&str> {
         self.log_format.as_deref()
     }
@@ -243,22 +256,22 @@ pub(crate) fn config_path<'a>(flags: &'a Flags, env: &'a Env) -> Option<&'a Path
     flags.config.as_deref().or(env.config.as_deref())
 }
 
-/// Decides where state lives.
+/// The store, from the source with the highest precedence.
 pub(crate) fn store(flags: &Flags, env: &Env, file: &FileSettings) -> Result<StoreUrl, SettingsError> {
-    Chosen::first("store", [&flags.store, &env.store, &file.store], "memory").store()
+    ChosenSetting::first("store", [&flags.store, &env.store, &file.store], "memory").store()
 }
 
-/// Decides where rules are.
+/// The database, from the source with the highest precedence.
 fn database(env: &Env, file: &FileSettings) -> Result<Option<DatabaseUrl>, SettingsError> {
-    let chosen = Chosen::first("database", [&None, &env.database, &file.database], "");
-    if chosen.origin.place == Place::Default {
+    let chosen = ChosenSetting::first("database", [&None, &env.database, &file.database], "");
+    if chosen.origin.place == SettingSource::Default {
         return Ok(None);
     }
     let origin = chosen.origin;
     DatabaseUrl::parse(chosen.value).map(Some).map_err(|problem| SettingsError::Database { origin, problem })
 }
 
-/// Decides every setting.
+/// Selects the value of every setting and validates it.
 pub(crate) fn merge(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Settings, SettingsError> {
     let gateway = [&flags.gateway, &env.gateway, &file.gateway];
     let api = [&flags.api, &env.api, &file.api];
@@ -267,19 +280,27 @@ pub(crate) fn merge(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Set
     let settings = Settings {
         store: store(flags, env, file)?,
         database: database(env, file)?,
-        gateway: Chosen::first("gateway", gateway, "127.0.0.1:8080").listen()?,
-        api: Chosen::first("api", api, "127.0.0.1:8081").listen()?,
-        admin: Chosen::first("admin", admin, "127.0.0.1:8082").listen()?,
-        resp: Chosen::first("resp", resp, "off").example("127.0.0.1:6379").listen()?,
+        gateway: ChosenSetting::first("gateway", gateway, "127.0.0.1:8080").listen()?,
+        api: ChosenSetting::first("api", api, "127.0.0.1:8081").listen()?,
+        admin: ChosenSetting::first("admin", admin, "127.0.0.1:8082").listen()?,
+        resp: ChosenSetting::first("resp", resp, "off").example("127.0.0.1:6379").listen()?,
         admin_token: env.admin_token.clone(),
     };
-    settings.check(file.has_admin_tokens)?;
+    settings.check(file)?;
     Ok(settings)
 }
 
 impl Settings {
-    /// What no single setting can tell. With a token of any role, whoever has none reads nothing from afar.
-    fn check(&self, has_admin_tokens: bool) -> Result<(), SettingsError> {
+    /// Checks that involve several settings. An admin listener that other machines can reach needs a token of any role.
+    fn check(&self, file: &FileSettings) -> Result<(), SettingsError> {
+        let has_admin_tokens = file.has_admin_tokens;
+        let length = self.admin_token.as_ref().map(|token| token.reveal().len());
+        if let Some(length) = length.filter(|length| *length < SECRET_BYTES_MIN) {
+            return Err(SettingsError::ShortAdminToken { length });
+        }
+        if file.requires_admin_token && self.admin_token.is_none() && !has_admin_tokens {
+            return Err(SettingsError::NoAdminToken);
+        }
         if let Listen::At(address) = self.admin
             && !address.ip().to_canonical().is_loopback()
             && self.admin_token.is_none()
@@ -294,26 +315,27 @@ impl Settings {
     }
 }
 
-/// The value that wins, and where it was set.
-struct Chosen<'a> {
+/// The value with the highest precedence, and its source.
+struct ChosenSetting<'a> {
     origin: Origin,
     value: &'a str,
-    /// What errors show as a value that would do.
+    /// A valid value for error messages.
     example: &'static str,
 }
 
-impl<'a> Chosen<'a> {
-    /// The first that is set of `[flag, variable, file]`, or else the default.
+impl<'a> ChosenSetting<'a> {
+    /// The first value of `[flag, variable, file]` that is set, else the default.
     fn first(name: &'static str, places: [&'a Option<String>; 3], default: &'static str) -> Self {
         let [flag, variable, file] = places;
-        let (place, value) = [(Place::Flag, flag), (Place::Variable, variable), (Place::File, file)]
-            .into_iter()
-            .find_map(|(place, value)| Some((place, value.as_deref()?)))
-            .unwrap_or((Place::Default, default));
+        let (place, value) =
+            [(SettingSource::Flag, flag), (SettingSource::Variable, variable), (SettingSource::File, file)]
+                .into_iter()
+                .find_map(|(place, value)| Some((place, value.as_deref()?)))
+                .unwrap_or((SettingSource::Default, default));
         Self { origin: Origin { name, place }, value, example: default }
     }
 
-    /// The same with another example, for what is off by default.
+    /// Sets another example, for listeners that are off by default.
     fn example(self, example: &'static str) -> Self {
         Self { example, ..self }
     }

@@ -1,20 +1,19 @@
-//! Stopping: from a signal to two tokens that everything else watches.
+//! Shutdown: signals become two cancellation tokens, which all other parts watch.
 //!
-//! The first SIGTERM or SIGINT begins the drain: readiness goes off, then [`Shutdown::drain`] is
-//! cancelled. A second one cancels [`Shutdown::at_once`]: whoever sends it does not want to wait.
-//! Neither token is ever un-cancelled.
+//! The first SIGTERM or SIGINT begins the drain: the server stops being ready, then [`Shutdown::drain`] is cancelled. A
+//! second signal cancels [`Shutdown::at_once`], which ends the server without waiting.
 //!
-//! SIGHUP stops nothing: it asks for a reload of the configuration.
+//! SIGHUP requests a reload of the configuration.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::http::health::{Health, Readiness};
+use crate::health::{Health, Readiness};
 use crate::reload::Reload;
 
-/// The two steps of stopping. Clones share them.
+/// The two steps of a shutdown. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shutdown {
     drain: CancellationToken,
@@ -22,29 +21,29 @@ pub(crate) struct Shutdown {
 }
 
 impl Shutdown {
-    /// Cancelled when no more work is taken. Endless answers, such as event streams, end on it.
+    /// Cancelled when the server accepts no more work. Endless responses, such as event streams, end then.
     pub(crate) fn drain(&self) -> &CancellationToken {
         &self.drain
     }
 
-    /// Cancelled when not even work in progress is waited for.
+    /// Cancelled when the server no longer waits for work in progress.
     pub(crate) fn at_once(&self) -> &CancellationToken {
         &self.at_once
     }
 
-    /// Takes the next step: the first call begins the drain, the second ends it.
+    /// Advances: the first call begins the drain, the second ends it.
     pub(crate) fn step(&self, health: &Health) {
         if self.drain.is_cancelled() {
             self.at_once.cancel();
             return;
         }
-        // In this order, so that whoever sees a closed listener can already see why.
+        // In this order, so that a client that finds a listener closed can already read the reason.
         health.set(Readiness::Stopping);
         self.drain.cancel();
     }
 }
 
-/// The signals that the server understands, caught from the moment this exists.
+/// The handlers of the server's signals.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
@@ -53,7 +52,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers. Before this, a signal ends the process at once.
+    /// Installs the handlers. Before this call a signal ends the process immediately.
     pub(crate) fn install() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -62,14 +61,14 @@ impl Signals {
         })
     }
 
-    /// Turns stop signals into steps of `shutdown` until there are no more steps, and hangups into reloads.
+    /// Turns stop signals into steps of `shutdown`, and SIGHUP into reloads, until the last step.
     pub(crate) async fn forward(mut self, shutdown: Shutdown, health: Health, reload: Reload) {
         while !shutdown.at_once.is_cancelled() {
             let signal = tokio::select! {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
                 _ = self.hangup.recv() => {
-                    // A stop signal does not wait for it.
+                    // In its own task, so that a stop signal does not wait for the reload.
                     tokio::spawn(reload_logged(reload.clone()));
                     continue;
                 }
@@ -80,7 +79,7 @@ impl Signals {
     }
 }
 
-/// What comes of a reload is in the log; only that there was none is left to tell.
+/// The reload logs its own outcome; this logs that there was none.
 async fn reload_logged(reload: Reload) {
     tracing::info!(signal = "SIGHUP", "reloading");
     if let Err(no_reload) = reload.now().await {

@@ -1,4 +1,4 @@
-//! Where this server keeps state: in itself, or in Redis, shared with its fleet.
+//! The store of this server: embedded, or Redis, shared with other servers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use sluicegate::MemoryStore;
 use sluicegate::core::Timestamp;
 use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::redis::{OptionsError, RedisOptions, RedisStore};
-use sluicegate::store::{Charge, Health, Reply, Savings, Store, StoreError};
+use sluicegate::store::{Charge, Health, InProcessStore, Reply, Savings, Store, StoreError};
 
 use crate::config::redis::RedisSettings;
 use crate::settings::StoreUrl;
 
-/// A store of this server.
+/// The store of this server.
 #[derive(Debug)]
 pub(crate) enum ServerStore {
     /// In this process.
@@ -22,26 +22,26 @@ pub(crate) enum ServerStore {
     Redis(Box<RedisStore>),
 }
 
-/// A store that cannot be used as it is configured.
+/// An invalid store configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreFault {
-    /// A file with a certificate or a key cannot be read.
+    /// A file with a certificate or a key is unreadable.
     #[error("`redis.{key}`: cannot read {path}: {source}; check the path and its permissions", path = path.display())]
     Unreadable {
         /// The key in the configuration.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Options that do not go together.
+    /// Contradictory options.
     #[error("the store cannot be used: {0}")]
     Options(#[from] OptionsError),
 }
 
 impl ServerStore {
-    /// The store that `url` names. Needs a runtime; does not wait for a server.
+    /// The store of `url`. Needs a runtime; does not wait for a connection.
     pub(crate) fn open(
         url: &StoreUrl,
         memory: MemoryOptions,
@@ -57,7 +57,7 @@ impl ServerStore {
         }
     }
 
-    /// What it is called in spans.
+    /// Its name in spans.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Memory(_) => "memory",
@@ -65,12 +65,12 @@ impl ServerStore {
         }
     }
 
-    /// Whether it is asked over a network, so that it is worth asking for several things at a time.
+    /// Whether it is remote, so that concurrent calls pay off.
     pub(crate) fn is_shared(&self) -> bool {
         self.redis().is_some()
     }
 
-    /// The store in this process, if that is where state is.
+    /// The embedded store, if this is one.
     pub(crate) fn memory(&self) -> Option<&MemoryStore> {
         match self {
             Self::Memory(store) => Some(store),
@@ -78,7 +78,7 @@ impl ServerStore {
         }
     }
 
-    /// The store that is shared, if that is where state is.
+    /// The shared store, if this is one.
     pub(crate) fn redis(&self) -> Option<&RedisStore> {
         match self {
             Self::Memory(_) => None,
@@ -101,8 +101,8 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, StoreFault> {
     std::fs::read(path).map_err(|source| StoreFault::Unreadable { key, path: path.to_owned(), source })
 }
 
-/// A call to Redis is a large and deep future. Boxed, one of the embedded store, which needs no allocation, is not as
-/// large.
+/// A call to Redis is a large, deep future. Boxed, it does not enlarge the future of the embedded store, which needs no
+/// allocation.
 impl Store for ServerStore {
     async fn charge(
         &self,
@@ -147,8 +147,18 @@ impl Store for ServerStore {
         }
     }
 
-    fn at_once(&self) -> Option<&MemoryStore> {
-        self.memory()
+    fn charge_later(&self, charges: &[Charge<'_>], error: &mut StoreError) {
+        match self {
+            Self::Memory(store) => store.charge_later(charges, error),
+            Self::Redis(store) => store.charge_later(charges, error),
+        }
+    }
+
+    fn in_process(&self) -> Option<&dyn InProcessStore> {
+        match self {
+            Self::Memory(store) => Some(store),
+            Self::Redis(_) => None,
+        }
     }
 
     fn tracked_keys(&self) -> Option<u64> {

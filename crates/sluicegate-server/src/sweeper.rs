@@ -1,10 +1,10 @@
-//! Gives back the memory of states that matter no longer, a little at a time.
+//! Frees the memory of expired states, a slice at a time.
 //!
-//! Every [`TICK`] a slice of the table is looked at, so large that a round over the whole table takes about
-//! [`ROUND`]. It has a thread of its own: a slice of a full table takes around a millisecond, which is nothing
-//! for the table, whose locks are held for one small step each, and much for a worker that serves requests.
+//! Every [`TICK`] the sweeper visits a slice of the table, sized so that a round over the whole table takes about [`ROUND`].
+//! It has its own thread: a slice of a full table takes around a millisecond, which is too long for a worker that serves
+//! requests. The table's locks are held for one small step each.
 //!
-//! No decision depends on it.
+//! No decision depends on the sweeper.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -15,24 +15,24 @@ use sluicegate::MemoryStore;
 use sluicegate::clock::Clock as _;
 use sluicegate::core::Timestamp;
 
-use crate::app::ServerLimiter;
+use crate::limiter::ServerLimiter;
 
-/// How often a slice is swept.
+/// The interval between two slices.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long a round takes: the memory of an idle identity is kept that much longer than needed.
+/// The duration of a round. The memory of an expired state is kept at most this much longer than needed.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// The thread that sweeps; it ends when this is dropped.
+/// The sweeper's thread; dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    /// Nothing is ever sent: the thread stops when this end is gone.
+    /// Nothing is sent; the thread stops when this sender is dropped.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sweeper {
-    /// Starts to sweep the limiter's store, and what it keeps for the time without one.
+    /// Starts to sweep the limiter's embedded store and its local fallback store.
     pub(crate) fn start(limiter: Arc<ServerLimiter>) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let thread = Builder::new().name("sweeper".to_owned()).spawn(move || {
@@ -55,13 +55,13 @@ impl Drop for Sweeper {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A sweeper that panicked has been logged, and nobody depends on it.
+            // The panic hook has logged a panic of the thread.
             let _ = thread.join();
         }
     }
 }
 
-/// A round cut into slices. The table may grow meanwhile; then the next round has larger slices.
+/// A round in slices. If the table grows meanwhile, the next round has larger slices.
 #[derive(Debug, Default)]
 struct Slices {
     steps_per_slice: usize,
@@ -73,7 +73,7 @@ impl Slices {
 
     fn sweep_next(&mut self, store: &MemoryStore, now: Timestamp) {
         if self.slices_left == 0 {
-            // Asking takes every lock once, so it is asked once a round.
+            // This call takes every lock once, so it is made once per round.
             self.steps_per_slice = store.steps_per_round().div_ceil(Self::PER_ROUND);
             self.slices_left = Self::PER_ROUND;
         }
@@ -92,33 +92,33 @@ mod tests {
     use sluicegate::{Request, Retry};
 
     use super::*;
-    use crate::app::{App, AppOptions};
+    use crate::engine::{Engine, EngineOptions};
     use crate::testing::embedded;
 
     const KEYS: usize = 20_000;
 
-    /// An app whose store holds a state for each of many identities, none whole before an hour has passed.
-    async fn used_app() -> App {
+    /// An engine whose store holds the states of many identities, none of which is full before an hour has passed.
+    async fn used_engine() -> Engine {
         let bucket = TokenBucket::new(1, Rate::new(1, Micros::from_secs(3_600)).expect("valid")).expect("valid");
         let rule = Rule::new("hourly", Limits::all("hourly", [(None, Quota::from(bucket))]));
         let rules = RuleSet::new(vec![rule], Vec::new(), Unmatched::Allow).expect("valid");
-        let app = embedded(AppOptions { rules, ..AppOptions::default() });
+        let engine = embedded(EngineOptions { rules, ..EngineOptions::default() });
         for key in 0..KEYS {
             let identifier = format!("user-{key}");
-            assert!(app.limiter().check(&Request::new("r", &identifier)).await.expect("valid").is_allowed());
+            assert!(engine.limiter().check(&Request::new("r", &identifier)).await.expect("valid").is_allowed());
         }
-        assert_eq!(store_of(&app).used(), KEYS);
-        app
+        assert_eq!(store_of(&engine).used(), KEYS);
+        engine
     }
 
-    fn store_of(app: &App) -> &MemoryStore {
-        app.limiter().store().memory().expect("the store is in this process")
+    fn store_of(engine: &Engine) -> &MemoryStore {
+        engine.limiter().store().memory().expect("the store is in this process")
     }
 
     #[tokio::test]
-    async fn one_round_frees_all_that_matters_no_longer_and_nothing_else() {
-        let app = used_app().await;
-        let (store, now) = (store_of(&app), app.limiter().clock().now());
+    async fn one_round_frees_exactly_the_expired_states() {
+        let engine = used_engine().await;
+        let (store, now) = (store_of(&engine), engine.limiter().clock().now());
         let mut slices = Slices::default();
         for _ in 0..Slices::PER_ROUND {
             slices.sweep_next(store, now);
@@ -133,13 +133,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn decisions_are_the_same_while_it_runs_and_dropping_it_ends_it() {
-        let app = used_app().await;
-        let sweeper = Sweeper::start(Arc::clone(app.limiter())).expect("a thread");
-        let denied = app.limiter().check(&Request::new("r", "user-7")).await.expect("valid");
+    async fn the_sweeper_changes_no_decision_and_ends_on_drop() {
+        let engine = used_engine().await;
+        let holders = Arc::strong_count(engine.limiter());
+        let sweeper = Sweeper::start(Arc::clone(engine.limiter())).expect("a thread");
+        let denied = engine.limiter().check(&Request::new("r", "user-7")).await.expect("valid");
         assert!(matches!(denied.retry(), Some(Retry::After(_))));
-        // The thread holds the limiter; when it has ended, only the app does.
+        // The thread holds the limiter until it ends.
         drop(sweeper);
-        assert_eq!(Arc::strong_count(app.limiter()), 1);
+        assert_eq!(Arc::strong_count(engine.limiter()), holders);
     }
 }

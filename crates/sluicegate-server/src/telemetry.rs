@@ -1,20 +1,20 @@
-//! The log: where it goes, in which form, and what may be in it.
+//! Logging, and the observer of decisions.
 //!
-//! Events go to stderr, for people when that is a terminal and as one JSON object per line
-//! otherwise, unless `SLUICEGATE_LOG_FORMAT` says which. A thread of its own [writes them](lines): nobody waits for whoever
-//! reads the log. No byte of a logged value can act on the reader's terminal or forge a line:
-//! [`escape`] sees every event on its way out. A panic anywhere becomes an ordinary event with its
-//! place.
+//! Events go to stderr: as text if that is a terminal, else as one JSON object per line. `SLUICEGATE_LOG_FORMAT` overrides this
+//! choice. A [separate thread](async_writer) writes them, so a slow reader of the log blocks no request. [`escape`] sees every
+//! event, so no byte of a logged value can act on a terminal or forge a line. A panic becomes an ordinary event with its
+//! location.
 
-pub(crate) mod callers;
+mod async_writer;
 pub(crate) mod decision_log;
 mod degradation;
 pub(crate) mod escape;
 pub(crate) mod history;
 pub(crate) mod identities;
-mod lines;
+pub(crate) mod identity_events;
+pub(crate) mod observer;
+mod repeats;
 pub(crate) mod tally;
-pub(crate) mod watch;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal as _;
@@ -26,39 +26,40 @@ use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
 use escape::EscapedStderr;
 
-/// What is logged unless `SLUICEGATE_LOG` says otherwise.
-const DEFAULT_FILTER: &str = "info";
+/// The default of `SLUICEGATE_LOG`. Libraries log errors only: some of them warn about single frames or requests, so a client
+/// could fill the log.
+const DEFAULT_FILTER: &str = "error,sluicegate=info,decisions=info";
 
-/// Why logging could not be set up.
+/// The reason why logging cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TelemetryError {
-    /// `SLUICEGATE_LOG` is not a filter.
+    /// `SLUICEGATE_LOG` is not a valid filter.
     #[error(
         "SLUICEGATE_LOG: `{}` is not a log filter ({source}); \
          give a level such as `info` or `debug`, or `target=level` pairs separated by commas",
         value.escape_debug()
     )]
     Filter {
-        /// What it said.
+        /// The value of the variable.
         value: String,
-        /// What is wrong with it.
+        /// The parser's error.
         source: tracing_subscriber::filter::ParseError,
     },
-    /// `SLUICEGATE_LOG_FORMAT` is not a form of the log.
-    #[error("SLUICEGATE_LOG_FORMAT: `{}` is not a form of the log; give `text` or `json`", .0.escape_debug())]
+    /// `SLUICEGATE_LOG_FORMAT` is not a log format.
+    #[error("SLUICEGATE_LOG_FORMAT: `{}` is not a log format; give `text` or `json`", .0.escape_debug())]
     Format(String),
-    /// No thread for the log.
+    /// The thread that writes the log cannot be started.
     #[error("the thread that writes the log cannot be started: {0}; raise the limit of threads, or free some")]
     Thread(#[from] std::io::Error),
-    /// There is a logger already.
-    #[error("logging is set up already: {0}")]
+    /// Another logger is installed.
+    #[error("logging is already set up: {0}")]
     Installed(#[from] TryInitError),
 }
 
 /// Sets up logging for the process. `filter` is the value of `SLUICEGATE_LOG`, if set, and `format` that of
 /// `SLUICEGATE_LOG_FORMAT`.
 pub(crate) fn init(filter: Option<&str>, format: Option<&str>) -> Result<(), TelemetryError> {
-    let is_for_people = match format {
+    let is_text = match format {
         None => std::io::stderr().is_terminal(),
         Some("text") => true,
         Some("json") => false,
@@ -68,32 +69,33 @@ pub(crate) fn init(filter: Option<&str>, format: Option<&str>) -> Result<(), Tel
     let filter = EnvFilter::builder()
         .parse(value)
         .map_err(|source| TelemetryError::Filter { value: value.to_owned(), source })?;
-    let registry = tracing_subscriber::registry().with(filter);
-    // Colours are escape sequences, and those are what must not get through.
+    let registry = tracing_subscriber::registry().with(filter).with(repeats::RepeatLimit);
+    // Colours are escape sequences, and `EscapedStderr` would escape them.
     let format = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(EscapedStderr);
-    if is_for_people {
+    if is_text {
         registry.with(format).try_init()?;
     } else {
         registry.with(format.json().flatten_event(true)).try_init()?;
     }
     std::panic::set_hook(Box::new(log_panic));
-    Ok(lines::start()?)
+    Ok(async_writer::start()?)
 }
 
-/// Waits a moment until all lines are written.
+/// Waits until all lines are written, for at most five seconds.
 pub(crate) fn flush() {
-    lines::LINES.flush();
+    async_writer::LOG.flush();
 }
 
-/// How many lines of the log were lost because nobody read it.
+/// The number of log lines that were lost because the reader of the log did not keep up.
 pub(crate) fn lost_lines() -> u64 {
-    lines::LINES.lost_total()
+    async_writer::LOG.lost_total()
 }
 
-/// Tells of lines that were lost, if any were since this was last told.
-pub(crate) fn tell_lost_lines() {
-    if let Some(lost) = lines::LINES.take_lost() {
-        tracing::warn!(lost, "lines of the log were lost, because nobody read it");
+/// Logs the numbers of lines that were lost or suppressed since the last call, if there are any.
+pub(crate) fn log_lost_lines() {
+    repeats::log_suppressed();
+    if let Some(lost) = async_writer::LOG.take_lost() {
+        tracing::warn!(lost, "log lines were lost, because the reader of the log did not keep up");
     }
 }
 
@@ -106,6 +108,6 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
         _ => None,
     };
     tracing::error!(panic = message, place, backtrace, "panicked");
-    // It may have been the thread that everything ends with.
+    // The process may end with this thread.
     flush();
 }

@@ -1,4 +1,4 @@
-//! What tests of handlers share: an app with rules of their own, and a way to ask a router without a socket.
+//! Test support for handlers: an engine with given rules, and requests to a router without a socket.
 
 use std::net::SocketAddr;
 
@@ -15,32 +15,33 @@ use sluicegate::rules::file::Environment;
 use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
 use sluicegate::{Instances, MemoryStore};
 
-use crate::app::{App, AppOptions};
 use crate::config::RespSettings;
 use crate::config::identity::IdentitySettings;
-use crate::http::Site;
+use crate::engine::{Engine, EngineOptions};
+use crate::http::HttpEndpoint;
 use crate::identify::identify;
+use crate::net::HttpHandler as _;
 use crate::secret::Secret;
 use crate::store::ServerStore;
 
-/// The admin token of every test's app.
-pub(crate) const TOKEN: &str = "canary-token";
+/// The admin token of every test engine.
+pub(crate) const TOKEN: &str = "canary-token-of-tests";
 
-/// A rule of `capacity` at once that gives back one in an hour, so that no test is too slow for it.
+/// A rule with a burst of `capacity` and one per hour, slow enough for any test.
 pub(crate) fn hourly(name: &str, capacity: u64) -> Rule {
     let rate = Rate::new(1, Micros::from_secs(3_600)).expect("a valid rate");
     let quota = Quota::from(TokenBucket::new(capacity, rate).expect("a valid bucket"));
     Rule::new(name, Limits::all(name, [(None, quota)]))
 }
 
-/// An app with these rules and [`TOKEN`].
-pub(crate) fn app(rules: Vec<Rule>) -> App {
+/// An engine with these rules and [`TOKEN`].
+pub(crate) fn engine(rules: Vec<Rule>) -> Engine {
     let rules = RuleSet::new(rules, vec!["pro".into()], Unmatched::Allow).expect("valid rules");
     let admin_token = Some(Secret::new(TOKEN.to_owned()));
-    embedded(AppOptions { rules, admin_token, identify: demo_identities(), ..AppOptions::default() })
+    embedded(EngineOptions { rules, admin_token, identify: demo_identities(), ..EngineOptions::default() })
 }
 
-/// Callers are known as the demo application knows them.
+/// Identification as in the demo application.
 pub(crate) fn demo_identities() -> Identify {
     let (proxies, environment) = (TrustedProxies::default(), Environment::new());
     identify(IdentitySettings::demo(), proxies, &environment).expect("nothing is read for it")
@@ -51,7 +52,7 @@ pub(crate) fn resp(password: Option<&str>) -> RespSettings {
     RespSettings { password: password.map(|password| Secret::new(password.to_owned())), ..RespSettings::default() }
 }
 
-/// One answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -71,18 +72,18 @@ impl Reply {
     }
 }
 
-/// Reads a whole answer.
+/// Reads a whole response.
 pub(crate) async fn reply(response: Response) -> Reply {
     let (head, body) = response.into_parts();
     let body = to_bytes(body, usize::MAX).await.expect("a buffered body");
-    // Messages of gRPC are no text.
+    // gRPC messages are not text.
     let body = String::from_utf8_lossy(&body).into_owned();
     Reply { status: head.status.as_u16(), headers: head.headers, body }
 }
 
-/// Takes a request through `site` as a connection from 192.0.2.7 would.
+/// Sends a request through `site` as a connection from 192.0.2.7 would.
 pub(crate) async fn ask(
-    site: &Site,
+    site: &HttpEndpoint,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
@@ -94,14 +95,14 @@ pub(crate) async fn ask(
     }
     let request = request.body(body.into()).expect("a valid request");
     let peer = SocketAddr::from(([192, 0, 2, 7], 40_000));
-    let response = crate::http::answer(site, request, peer).await;
+    let response = site.respond(request, peer).await;
     assert_ne!(response.status(), StatusCode::INTERNAL_SERVER_ERROR, "{response:?}");
     reply(response).await
 }
 
-/// An app with a store in this process.
-pub(crate) fn embedded(options: AppOptions) -> App {
+/// An engine with an embedded store.
+pub(crate) fn embedded(options: EngineOptions) -> Engine {
     let clock = SystemClock::new();
     let store = ServerStore::Memory(MemoryStore::new(options.memory, clock.now()));
-    App::new(options, store, clock, Instances::default())
+    Engine::new(options, store, clock, Instances::default())
 }

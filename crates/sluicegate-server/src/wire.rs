@@ -1,7 +1,7 @@
-//! The JSON shapes of the decision API and their conversions, next to each other and nowhere else.
+//! The JSON shapes of the decision API.
 //!
-//! [`request`] reads what callers send: strictly, in one pass, and with the field at fault in every refusal.
-//! [`answer`] writes what they get. The library's own types know nothing of JSON.
+//! [`request`] parses request bodies: strictly, in one pass, with the invalid field in every error. [`decision`] writes
+//! response bodies. The library's types do not know JSON.
 
-pub(crate) mod answer;
+pub(crate) mod decision;
 pub(crate) mod request;

@@ -1,5 +1,5 @@
-// Shows /openapi.json as a page and lets one try its endpoints. Text from the document and from answers is only
-// ever set as text, never read as markup.
+// Shows /openapi.json as a page and lets the reader try its endpoints. Text from the document and from responses
+// is only set as text, never parsed as markup.
 "use strict";
 
 /** An element with attributes and children; strings become text. */
@@ -25,7 +25,7 @@ function table(titles, rows) {
   return element("div", { class: "scroll" }, made);
 }
 
-/** What a part of the document says, or what it refers to. */
+/** Resolves the reference of a part of the document, if it is one. */
 function resolver(api) {
   return (part) => {
     if (!part.$ref) {
@@ -80,7 +80,7 @@ function pretty(text) {
   }
 }
 
-/** Sends what the reader wrote and shows what came back. */
+/** Sends the request of the form and shows the response. */
 async function send(path, body, token, output) {
   const headers = { "content-type": "application/json" };
   if (token) {

@@ -1,7 +1,7 @@
-//! A real Chromium without a window, driven through the pipes that it offers for that.
+//! Headless Chromium, driven through its remote debugging pipes.
 //!
-//! A [`Browser`] is one process with a profile of its own, killed on drop; a [`Page`] is one tab of it. Everything the tab
-//! asks the network for and everything it complains about is kept, so that a test can say that there was nothing.
+//! A [`Browser`] is one process with its own profile and is killed on drop. A [`Page`] is one tab. The kit records
+//! every network request and every error of the tab, so that a test can assert that there were none.
 #![allow(clippy::expect_used, reason = "a browser that does not do as it is told ends the test")]
 
 mod pipe;
@@ -17,7 +17,7 @@ use crate::poll;
 use crate::process::Process;
 use pipe::Pipe;
 
-/// How long anything may take on a busy machine.
+/// The time limit of any operation, generous enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running browser.
@@ -35,19 +35,19 @@ pub struct Page<'b> {
     session: String,
 }
 
-/// How the tab is looked at.
+/// The display settings of the tab.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
     /// In pixels.
     pub width: u32,
     /// In pixels.
     pub height: u32,
-    /// Whether the reader prefers a dark ground.
+    /// Whether `prefers-color-scheme` is dark.
     pub is_dark: bool,
 }
 
 impl Browser {
-    /// Starts Chromium; panics with the remedy when there is none.
+    /// Starts Chromium. Panics with the remedy if Chromium is not installed.
     #[must_use]
     pub fn start() -> Self {
         let folder = TempDir::new().expect("a folder for the browser");
@@ -56,10 +56,12 @@ impl Browser {
             rustix::fs::mknodat(rustix::fs::CWD, pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
                 .expect("a pipe");
         }
-        // The browser reads what it is told from descriptor 3 and answers on 4. It is run as one process tree that ends
-        // with its first process; root may not use its sandbox.
+        // The browser reads commands from descriptor 3 and writes replies to descriptor 4. It runs as one process tree
+        // that ends with its first process. Its sandbox does not work as root. Without its flood protection, a page may
+        // change its address more than 200 times in ten seconds.
         let command = format!(
             "exec {} --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+             --disable-ipc-flooding-protection \
              --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars \
              --user-data-dir=profile --remote-debugging-pipe about:blank 3<to 4>from",
             program().display()
@@ -71,7 +73,7 @@ impl Browser {
         Self { pipe, _process: process, _folder: folder }
     }
 
-    /// Opens a tab that shows nothing yet.
+    /// Opens an empty tab.
     pub fn page(&mut self) -> Page<'_> {
         let made = self.pipe.call(None, "Target.createTarget", json!({"url": "about:blank"}));
         let target = made["targetId"].as_str().expect("an id");
@@ -90,14 +92,14 @@ impl Page<'_> {
         self.browser.pipe.call(Some(&self.session), method, parameters)
     }
 
-    /// Goes to `url` and waits until it is loaded.
+    /// Navigates to `url` and waits until the page is loaded.
     pub fn open(&mut self, url: &str) {
         let gone = self.call("Page.navigate", json!({"url": url}));
         assert!(gone.get("errorText").is_none(), "{url}: {gone}");
         self.wait_for("document.readyState === 'complete'");
     }
 
-    /// What the expression is worth in the page; promises are waited for.
+    /// Evaluates a JavaScript expression in the page and returns its value. Promises are awaited.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.call("Runtime.evaluate", parameters);
@@ -110,7 +112,7 @@ impl Page<'_> {
         poll::until_true(expression, PATIENCE, || self.evaluate(&format!("Boolean({expression})")) == json!(true));
     }
 
-    /// Changes how the tab is looked at.
+    /// Changes the display settings of the tab.
     pub fn look(&mut self, looks: Looks) {
         let Looks { width, height, is_dark } = looks;
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
@@ -120,9 +122,9 @@ impl Page<'_> {
         self.call("Emulation.setEmulatedMedia", json!({"features": [feature]}));
     }
 
-    /// Presses a key, by the name that it has in events.
+    /// Presses a key, given by its name in keyboard events.
     pub fn press(&mut self, key: &str) {
-        // What a key does by itself, the browser knows by its old number; Enter also writes a character.
+        // Chromium selects the default action of a key by its legacy key code. Enter also inserts a character.
         let (number, text) = match key {
             "Enter" => (13, "\r"),
             "Tab" => (9, ""),
@@ -137,19 +139,19 @@ impl Page<'_> {
         }
     }
 
-    /// Writes into whatever has the focus, as a keyboard would.
+    /// Types text into the focused element, as a keyboard would.
     pub fn type_text(&mut self, text: &str) {
         self.call("Input.insertText", json!({"text": text}));
     }
 
-    /// Waits until there is one that can be used, and clicks the first element that a selector finds.
+    /// Waits until an enabled element matches the selector, and clicks the first one.
     pub fn click(&mut self, selector: &str) {
         let found = format!("document.querySelector({})", json!(selector));
         self.wait_for(&format!("{found}?.checkVisibility() && !{found}.disabled"));
         self.evaluate(&format!("{found}.click()"));
     }
 
-    /// Writes what the tab shows to `file`, as PNG; all of the page, however long it is.
+    /// Saves a screenshot of the full page to `file`, as PNG.
     pub fn keep_picture(&mut self, file: &Path) {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png", "captureBeyondViewport": true}));
         let bytes = base64::Engine::decode(
@@ -162,14 +164,14 @@ impl Page<'_> {
         fs::write(file, bytes.expect("base64")).expect("a picture is written");
     }
 
-    /// Every address that the tab asked for so far.
+    /// The URLs of all requests of the tab so far.
     pub fn requests(&mut self) -> Vec<String> {
         let events = self.browser.pipe.events(&self.session);
         let sent = events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         sent.filter_map(|event| event["params"]["request"]["url"].as_str()).map(str::to_owned).collect()
     }
 
-    /// Everything that the tab complained about so far: errors of scripts, of its policy and of the network.
+    /// All errors of the tab so far: script errors, violations of the content security policy, and network errors.
     pub fn complaints(&mut self) -> Vec<String> {
         self.browser.pipe.events(&self.session).into_iter().filter_map(complaint).collect()
     }
@@ -177,13 +179,13 @@ impl Page<'_> {
 
 fn complaint(event: &Value) -> Option<String> {
     let parameters = &event["params"];
-    // Our pages say nothing there, so whatever is said is one.
+    // Our pages never use these channels, so every event on them is an error.
     let complaints =
         ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Page.javascriptDialogOpening"];
     complaints.contains(&event["method"].as_str()?).then(|| parameters.to_string())
 }
 
-/// Where Debian puts it.
+/// The path of Debian's package.
 fn program() -> PathBuf {
     let path = PathBuf::from("/usr/bin/chromium");
     assert!(path.is_file(), "chromium is not installed: `cargo xtask test --only browser` installs it");

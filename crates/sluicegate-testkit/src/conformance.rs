@@ -1,9 +1,9 @@
-//! What every store must do, whatever it is made of: named behaviours, and random operations held against
-//! the [`ReferenceStore`] verdict by verdict.
+//! Conformance tests for every store: named behaviours, and random operations. Each verdict of a random operation is
+//! compared with that of the [`ReferenceStore`].
 
 use crate::reference::ReferenceStore;
 use sluicegate::core::calendar::Run;
-use sluicegate::core::decision::Group;
+use sluicegate::core::decision::ChargeMode;
 use sluicegate::core::{
     Align, Calendar, Cost, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp,
     TokenBucket, Verdict,
@@ -13,30 +13,30 @@ use sluicegate::{Identity, identity::DEFAULT_TENANT};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A moment in January 2024, not at any boundary.
+/// An instant in January 2024 that lies on no window boundary.
 pub const START: Timestamp = Timestamp::now(1_705_312_800_123_456);
 
-/// What a test lets a store take: enough that a busy machine is no fault.
+/// The deadline of store calls in tests, long enough for a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// One operation on a store, drawn at random by the caller.
+/// One operation on a store. The caller draws it at random.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// Which operation.
+    /// The kind of operation.
     pub kind: OperationKind,
-    /// Which keys are meant, one bit for each of [`KEYS`].
+    /// The keys of the operation, one bit for each of [`KEYS`].
     pub keys: u8,
-    /// Which set of limits the keys are under: rules change, and tiers do.
+    /// The index of the limit set of the keys. It varies because rules and tiers change.
     pub limits: u8,
     /// The cost.
     pub cost: u32,
-    /// Which keys are only watched, one bit each.
+    /// The keys in shadow mode, one bit each.
     pub shadow: u8,
-    /// How much time passes before it.
+    /// The time that passes before the operation.
     pub pause_micros: u64,
 }
 
-/// Which operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum OperationKind {
     /// [`Store::charge`].
@@ -49,7 +49,7 @@ pub enum OperationKind {
     Reset,
 }
 
-/// The keys that operations are about: rule and identifier.
+/// The keys of the operations: rule and identifier.
 pub const KEYS: [(&str, &str); 6] =
     [("one", "alice"), ("one", "bob"), ("two", "alice"), ("two", "a:b"), ("two", "a"), ("three", "b:a")];
 
@@ -95,9 +95,9 @@ fn charges<'a>(operation: &Operation, spaces: &'a [KeySpace], quotas: &'a [Vec<Q
             key: key(&spaces[index], KEYS[index].1),
             quotas: &quotas[(usize::from(operation.limits) + index) % quotas.len()],
             cost: Cost::new(operation.cost),
-            group: match operation.shadow >> index & 1 {
-                1 => Group::Shadow(index as u16),
-                _ => Group::Enforced,
+            mode: match operation.shadow >> index & 1 {
+                1 => ChargeMode::Shadow(index as u16),
+                _ => ChargeMode::Enforced,
             },
             lease: None,
         })
@@ -120,7 +120,7 @@ fn bucket(capacity: u64, amount: u64, period: Micros) -> Quota {
     valid(TokenBucket::new(capacity, valid(Rate::new(amount, period)))).into()
 }
 
-/// Windows of different lengths, from when operations begin.
+/// Windows of different lengths, starting when the operations start.
 fn uneven() -> Calendar {
     let mut start = Timestamp::from_micros(START.as_micros() / 1_000_000 * 1_000_000);
     let run = |millis| {
@@ -131,7 +131,7 @@ fn uneven() -> Calendar {
     valid(Calendar::new("uneven", [1_250, 2_000, 1_000, 1_000, 3_000, 1_500].map(run)))
 }
 
-/// Limits of every kind: packed and wide, alone and together.
+/// Limits of every kind: with packed and wide state, alone and combined.
 fn quota_sets() -> Vec<Vec<Quota>> {
     let second = Micros::from_secs(1);
     let rate = valid(Rate::new(7, second));
@@ -150,14 +150,14 @@ fn quota_sets() -> Vec<Vec<Quota>> {
         vec![counter()],
         vec![window(6)],
         vec![window(20_000_000), counter(), log(), credits()],
-        // At a place where no window has another length: an empty counter, which a store may have forgotten and the
-        // reference has not, means nothing only as long as windows end where they did.
+        // The calendar limit is in a position where no other set has a fixed window. A store may have dropped an empty
+        // counter that the reference still has. The two are equivalent only as long as windows keep their ends.
         vec![bucket(50, 3, second), counter(), calendar(6)],
         vec![bucket(40, 7, second), log(), calendar(20_000_000)],
     ]
 }
 
-/// Runs every named behaviour against stores that `make` makes.
+/// Runs every named behaviour, each against a new store from `make`.
 pub async fn behaves<S: Store>(make: impl AsyncFn() -> S) {
     all_or_nothing_over_several_keys(&make().await).await;
     a_denied_request_charges_nothing_anywhere(&make().await).await;
@@ -174,7 +174,7 @@ pub async fn behaves<S: Store>(make: impl AsyncFn() -> S) {
 const MINUTE: Micros = Micros::from_secs(60);
 
 fn one<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota], cost: u32) -> Charge<'a> {
-    Charge { key: key(space, identifier), quotas, cost: Cost::new(cost), group: Group::Enforced, lease: None }
+    Charge { key: key(space, identifier), quotas, cost: Cost::new(cost), mode: ChargeMode::Enforced, lease: None }
 }
 
 async fn charge<S: Store>(store: &S, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
@@ -220,7 +220,7 @@ async fn a_denied_request_charges_nothing_anywhere<S: Store>(store: &S) {
 async fn shadow_limits_watch_without_deciding<S: Store>(store: &S) {
     let (enforced, shadow) = (KeySpace::new("enforced"), KeySpace::new("shadow"));
     let (roomy, tight) = ([bucket(5, 1, MINUTE)], [bucket(1, 1, MINUTE)]);
-    let watched = Charge { group: Group::Shadow(1), ..one(&shadow, "x", &tight, 1) };
+    let watched = Charge { mode: ChargeMode::Shadow(1), ..one(&shadow, "x", &tight, 1) };
     let charges = [one(&enforced, "x", &roomy, 1), watched];
     assert_eq!(remaining(&charge(store, &charges, START).await), [4, 0]);
     let second = charge(store, &charges, START).await;

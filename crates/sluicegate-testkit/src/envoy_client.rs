@@ -1,7 +1,7 @@
 //! A client of Envoy's rate limit service, for tests and benchmarks.
 //!
-//! It has its own idea of the messages, written down from the protocol's definition and not generated from ours, so that
-//! a slip in ours does not find its like here.
+//! The messages are written by hand from the protocol's definition instead of generated from ours, so that an error in
+//! our definitions is not repeated here.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
-/// Where the method is.
+/// The path of the method.
 pub const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// `RateLimitRequest`.
@@ -22,10 +22,10 @@ pub struct Question {
     /// The domain.
     #[prost(string, tag = "1")]
     pub domain: String,
-    /// What is asked about.
+    /// The descriptors to check.
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<Descriptor>,
-    /// What each costs; 0 means 1.
+    /// The cost for each descriptor (`hits_addend`); 0 means 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
@@ -36,13 +36,13 @@ pub struct Descriptor {
     /// Its entries.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
-    /// A limit of its own.
+    /// A limit that the request itself defines.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<Given>,
-    /// What it costs.
+    /// The cost of this descriptor. It takes precedence over that of the request.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<u64>,
-    /// Whether that is given back.
+    /// Whether the cost is refunded instead of charged.
     #[prost(bool, tag = "4")]
     pub is_negative_hits: bool,
 }
@@ -61,10 +61,10 @@ pub struct Entry {
 /// `RateLimitDescriptor.RateLimitOverride`.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Given {
-    /// How many.
+    /// Requests per unit.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// 1 (second) to 6 (year).
+    /// The unit, from 1 (second) to 6 (year).
     #[prost(int32, tag = "2")]
     pub unit: i32,
 }
@@ -72,16 +72,16 @@ pub struct Given {
 /// `RateLimitResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Answer {
-    /// Whether all may pass.
+    /// The code of the whole request: `Ok` only if every descriptor passes.
     #[prost(enumeration = "Code", tag = "1")]
     pub overall_code: i32,
-    /// How each descriptor stands.
+    /// The status of each descriptor.
     #[prost(message, repeated, tag = "2")]
     pub statuses: Vec<DescriptorStatus>,
     /// Header fields for the client.
     #[prost(message, repeated, tag = "3")]
     pub response_headers_to_add: Vec<Header>,
-    /// What the configuration tells beside the decision.
+    /// Dynamic metadata that the configuration adds to the decision.
     #[prost(message, optional, tag = "6")]
     pub dynamic_metadata: Option<prost_types::Struct>,
 }
@@ -90,27 +90,27 @@ pub struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum Code {
-    /// Never said.
+    /// The service never sends this code.
     Unknown = 0,
-    /// May pass.
+    /// The request is allowed.
     Ok = 1,
-    /// May not.
+    /// The request is denied.
     OverLimit = 2,
 }
 
 /// `RateLimitResponse.DescriptorStatus`.
 #[derive(Clone, PartialEq, Message)]
 pub struct DescriptorStatus {
-    /// Whether it may pass.
+    /// The code of this descriptor.
     #[prost(enumeration = "Code", tag = "1")]
     pub code: i32,
-    /// The limit that speaks for it.
+    /// The limit that determines the code.
     #[prost(message, optional, tag = "2")]
     pub current_limit: Option<CurrentLimit>,
-    /// What is left.
+    /// The remaining quota.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
-    /// When it is whole again.
+    /// The time until the quota is fully restored.
     #[prost(message, optional, tag = "4")]
     pub duration_until_reset: Option<prost_types::Duration>,
 }
@@ -118,10 +118,10 @@ pub struct DescriptorStatus {
 /// `RateLimitResponse.RateLimit`.
 #[derive(Clone, PartialEq, Message)]
 pub struct CurrentLimit {
-    /// How many.
+    /// Requests per unit.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// 1 (second) to 7 (week).
+    /// The unit, from 1 (second) to 7 (week).
     #[prost(int32, tag = "2")]
     pub unit: i32,
     /// Its name.
@@ -141,19 +141,19 @@ pub struct Header {
 }
 
 impl Descriptor {
-    /// A descriptor of these entries.
+    /// A descriptor with these entries.
     pub fn new(entries: &[(&str, &str)]) -> Self {
         let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
         Self { entries: entries.iter().map(entry).collect(), ..Self::default() }
     }
 
-    /// The same with so many hits.
+    /// The same descriptor with this `hits_addend`.
     #[must_use]
     pub fn hits(self, hits: u64) -> Self {
         Self { hits_addend: Some(hits), ..self }
     }
 
-    /// The same, given back.
+    /// The same descriptor as a refund.
     #[must_use]
     pub fn refund(self) -> Self {
         Self { is_negative_hits: true, ..self }
@@ -161,7 +161,7 @@ impl Descriptor {
 }
 
 impl Question {
-    /// A question about `descriptors` in `domain`.
+    /// A request about `descriptors` in `domain`.
     pub fn new(domain: &str, descriptors: impl IntoIterator<Item = Descriptor>) -> Self {
         Self { domain: domain.to_owned(), descriptors: descriptors.into_iter().collect(), hits_addend: 0 }
     }
@@ -173,7 +173,7 @@ impl Answer {
         self.statuses.iter().map(DescriptorStatus::code).collect()
     }
 
-    /// What is left for each descriptor.
+    /// The remaining quota of each descriptor.
     pub fn remaining(&self) -> Vec<u32> {
         self.statuses.iter().map(|status| status.limit_remaining).collect()
     }
@@ -192,14 +192,14 @@ pub struct EnvoyClient {
 }
 
 impl EnvoyClient {
-    /// A client of the service at `address`, which it connects to when it first asks.
+    /// A client of the service at `address`. It connects on the first request.
     pub fn new(address: SocketAddr) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
         let endpoint = endpoint.unwrap_or_else(|error| panic!("an address is no endpoint: {error}"));
         Self { channel: endpoint.connect_lazy(), token: None }
     }
 
-    /// The same with the admin token.
+    /// The same client with the admin token.
     #[must_use]
     pub fn with_token(self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self }
@@ -210,7 +210,7 @@ impl EnvoyClient {
         &self.channel
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the response.
     pub async fn ask(&self, question: Question) -> Result<Answer, Status> {
         let mut grpc = Grpc::new(self.channel.clone());
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;

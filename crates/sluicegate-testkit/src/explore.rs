@@ -1,56 +1,57 @@
-//! Every state that a small system can reach, in the order of the fewest steps.
+//! A model checker: breadth-first exploration of every state that a small system can reach.
 //!
-//! A [`Model`] says what can happen in a state and what comes of it. [`explore`] tries everything from the beginning,
-//! never the same state twice, until nothing is new; the way to the first state that is wrong is the shortest there is.
-//! States are told apart by 128 bits of a hash of their key: that two share them is less likely than a broken machine.
+//! A [`Model`] defines the possible actions in a state and the result of each. [`explore`] tries all actions from the
+//! start state, visits no state twice, and stops when no new state appears. The action sequence to the first invalid
+//! state is therefore the shortest one. States are identified by a 128-bit hash of their key; a collision is less
+//! likely than a hardware error.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::{Debug, Write};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-/// A system in small.
+/// A small system to explore.
 pub trait Model {
-    /// Everything there is.
+    /// The complete state of the system.
     type State: Clone + Debug;
-    /// Something that can happen.
+    /// An action that is possible in some state.
     type Action: Copy + Debug;
 
-    /// How it begins.
+    /// The start state.
     fn start(&self) -> Self::State;
 
-    /// All that can happen now.
+    /// Appends all actions that are possible in this state.
     fn actions(&self, state: &Self::State, actions: &mut Vec<Self::Action>);
 
-    /// What comes of it, or what is wrong with it.
+    /// Applies an action and returns the next state.
     ///
     /// # Errors
-    /// If something happens that must not.
+    /// If the action violates an invariant.
     fn step(&self, state: &Self::State, action: Self::Action) -> Result<Self::State, String>;
 
-    /// What tells this state from others: two states with one key must go on alike.
+    /// Writes the identity of a state. Two states with the same key must behave alike from then on.
     fn key(&self, state: &Self::State, key: &mut Vec<u8>);
 }
 
-/// What was found.
+/// Statistics of a complete exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explored {
-    /// How many states there are.
+    /// The number of states.
     pub states: usize,
-    /// How many steps were tried.
+    /// The number of steps tried.
     pub steps: usize,
-    /// How many steps away the furthest is.
+    /// The largest distance of a state from the start, in steps.
     pub depth: usize,
 }
 
-/// Tries everything.
+/// Explores all reachable states.
 ///
 /// # Errors
-/// The shortest way to something that must not happen, or that there are more than `most` states.
+/// The shortest action sequence to an invalid state, or a message that there are more than `most` states.
 pub fn explore<M: Model>(model: &M, most: usize) -> Result<Explored, String> {
     let start = model.start();
     let mut seen = Seen::default();
     seen.is_new(model, &start);
-    // Where each state came from, by the order of discovery.
+    // The predecessor of each state, in order of discovery.
     let mut origins: Vec<Option<(usize, M::Action)>> = vec![None];
     let mut frontier = VecDeque::from([(0, 0, start)]);
     let (mut actions, mut found) = (Vec::new(), Explored { states: 1, steps: 0, depth: 0 });
@@ -78,7 +79,7 @@ pub fn explore<M: Model>(model: &M, most: usize) -> Result<Explored, String> {
     Ok(found)
 }
 
-/// The states that were seen.
+/// The states visited so far.
 #[derive(Default)]
 struct Seen {
     keys: HashSet<u128>,
@@ -95,7 +96,7 @@ impl Seen {
     }
 }
 
-/// How it came to that, step by step.
+/// The steps that lead to this state, as text.
 fn story<M: Model>(
     model: &M,
     origins: &[Option<(usize, M::Action)>],
@@ -127,7 +128,7 @@ fn story<M: Model>(
 mod tests {
     use super::*;
 
-    /// Two counters up to a bound that are not both to reach it.
+    /// Two counters with an upper bound; the invariant is that they do not both reach it.
     struct Counters(u8);
 
     impl Model for Counters {
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_way_to_what_is_wrong_is_told() {
+    fn the_shortest_path_to_a_violation_is_reported() {
         let story = explore(&Counters(1), 25).unwrap_err();
         assert_eq!(story, "too much, after 2 steps:\n  0\n  0\nfrom [1, 0]");
     }

@@ -1,7 +1,7 @@
-//! A proxy between a client and a server that breaks their connection in the ways networks do.
+//! A proxy between a client and a server that simulates network faults.
 //!
-//! It runs on a thread and a runtime of its own, so a blocked or paused test does not slow it down. When
-//! [`FaultProxy::set`] returns, the new mode holds for every byte that has not been passed on yet.
+//! It runs on its own thread with its own runtime, so a blocked or paused test does not slow it down. When
+//! [`FaultProxy::set`] returns, the new mode applies to every byte that has not been forwarded yet.
 
 mod carry;
 
@@ -20,36 +20,36 @@ use tokio::task::JoinSet;
 use crate::port::free as free_port;
 use carry::Order;
 
-/// How often another port is tried when somebody took the chosen one first.
+/// The number of ports to try if another process takes the chosen one first.
 const PORT_ATTEMPTS: u32 = 20;
-/// How often a port is bound again after a cut, one try each millisecond.
+/// The number of attempts to bind the port again after a cut, one per millisecond.
 const BIND_ATTEMPTS: u32 = 10_000;
 
-/// What the proxy does. All but [`Cut`](Mode::Cut) hold for the connections that live and for new ones.
+/// The behaviour of the proxy. All modes except [`Cut`](Mode::Cut) apply to open and new connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Every byte is passed on at once.
+    /// Every byte is forwarded at once.
     Pass,
     /// Each chunk waits this long, in each direction: an exchange takes twice as long.
     Delay(Duration),
     /// Every connection is reset, and new ones are refused.
     Cut,
-    /// Connections are accepted and stay open, and not one byte passes. As after a network that comes back,
-    /// nothing is lost: what was held back passes in the next mode.
+    /// Connections are accepted and stay open, but no byte passes. As after a network outage, nothing is lost: the held
+    /// bytes pass in the next mode.
     HalfOpen,
-    /// The next so many bytes of replies pass on each connection, then it is closed.
+    /// This many bytes of replies pass on each connection, then it is closed.
     Truncate(usize),
-    /// Each byte travels alone.
+    /// Bytes are sent one by one, with a pause after each.
     OneByte,
-    /// These bytes come before the next reply, once on each connection.
+    /// These bytes are sent before the next reply, once on each connection.
     Inject(Vec<u8>),
-    /// Requests pass, replies are lost. A connection that lost some is closed in the next mode: TCP never goes
-    /// on behind a hole.
+    /// Requests pass, replies are dropped. A connection with dropped bytes is closed in the next mode, because a TCP
+    /// stream cannot continue after a gap.
     DropReplies,
 }
 
-/// A running proxy; dropped, it resets its connections and ends.
+/// A running proxy. On drop, it resets its connections and ends.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
@@ -58,11 +58,11 @@ pub struct FaultProxy {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A mode to change to, and whom to tell when it holds.
+/// A mode to change to, and a channel to confirm that it is in effect.
 type Switch = (Mode, oneshot::Sender<()>);
 
 impl FaultProxy {
-    /// A proxy on a random port before the server at `target`, passing everything on.
+    /// Starts a proxy on a random port for the server at `target`. It forwards everything.
     pub fn start(target: SocketAddr) -> Self {
         let listener = bind_somewhere();
         let address = listener.local_addr().unwrap_or_else(|error| panic!("a listener without address: {error}"));
@@ -73,27 +73,27 @@ impl FaultProxy {
         Self { address, accepted, orders: Some(orders), thread: Some(thread) }
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The port on which clients connect.
+    /// The port for clients.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// What a client without TLS and password connects to.
+    /// The URL for a client without TLS and password.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// How many connections have been accepted so far.
+    /// The number of connections accepted so far.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Changes the mode and returns when it holds. The same mode again starts its counting anew.
+    /// Changes the mode and returns when it is in effect. Setting the same mode again restarts its counters.
     pub fn set(&self, mode: Mode) {
         let (done, holds) = oneshot::channel();
         let sent = self.orders.as_ref().is_some_and(|orders| orders.send((mode, done)).is_ok());
@@ -101,7 +101,7 @@ impl FaultProxy {
     }
 }
 
-/// Waits for a message on any thread, inside a runtime or not.
+/// Waits for a message on any thread, inside or outside a runtime.
 fn wait(holds: oneshot::Receiver<()>) -> bool {
     thread::scope(|scope| scope.spawn(|| holds.blocking_recv().is_ok()).join().unwrap_or(false))
 }
@@ -110,13 +110,13 @@ impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.orders.take();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed already.
+            // The panic message of the thread has already been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// The proxy's own side.
+/// The state of the proxy on its own thread.
 struct Running {
     address: SocketAddr,
     target: SocketAddr,
@@ -143,12 +143,12 @@ impl Running {
         let mut listener = Some(first);
         loop {
             tokio::select! {
-                // A new mode first: a connection that arrives after it must see it.
+                // Mode changes take precedence, so that a connection that arrives after a change sees the new mode.
                 biased;
                 switch = switches.recv() => {
                     let Some((mode, done)) = switch else { break };
                     listener = self.switch(mode, listener).await?;
-                    // Whoever asked may have gone.
+                    // The receiver may already have been dropped.
                     let _ = done.send(());
                 }
                 client = accept(listener.as_ref()) => self.carry(client?),
@@ -163,7 +163,7 @@ impl Running {
         self.connections.spawn(carry::connection(client, self.target, self.orders.subscribe()));
     }
 
-    /// Gives the order, and for a cut waits until nothing is left of what there was.
+    /// Publishes the mode. For a cut, it then waits until all connections are closed.
     async fn switch(&mut self, mode: Mode, listener: Option<TcpListener>) -> io::Result<Option<TcpListener>> {
         let cut = mode == Mode::Cut;
         self.orders.send_modify(|order| *order = Order { number: order.number + 1, mode });
@@ -196,7 +196,7 @@ fn bind_somewhere() -> std::net::TcpListener {
         .unwrap_or_else(|| panic!("no port for the proxy after {PORT_ATTEMPTS} tries"))
 }
 
-/// Another test may look for a moment whether this port is free.
+/// Retries, because another test may briefly bind this port to check whether it is free.
 async fn bind_again(address: SocketAddr) -> io::Result<TcpListener> {
     for _ in 1..BIND_ATTEMPTS {
         match TcpListener::bind(address).await {

@@ -1,6 +1,6 @@
-//! A store that fails when it is told to: for tests of what comes of a request then.
+//! A store with injected errors, to test how requests behave when the store fails.
 //!
-//! It is the embedded store with a switch. How real servers fail is tested with real servers.
+//! It is the embedded store with a switch. Tests of the failures of real servers use real servers.
 
 use sluicegate::MemoryStore;
 use sluicegate::core::Timestamp;
@@ -24,34 +24,34 @@ struct Switch {
     deadlines: Vec<Duration>,
 }
 
-/// What is wrong with the store.
+/// An injected error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It fails at once.
+    /// Every call fails at once.
     Fails(ErrorClass),
-    /// It says nothing until the deadline has passed.
+    /// Every call hangs until its deadline has passed.
     Hangs,
 }
 
 impl FaultyStore {
-    /// A store that works so far.
+    /// A store without errors.
     #[must_use]
     pub fn new(store: MemoryStore) -> Self {
         Self(Arc::new(Shared { store, switch: Mutex::default() }))
     }
 
-    /// From now on this is wrong with the store, or nothing.
+    /// Injects this error into all calls from now on; `None` removes it.
     pub fn set(&self, trouble: Option<Trouble>) {
         self.switch().trouble = trouble;
     }
 
-    /// What it keeps, whether or not it says so.
+    /// The embedded store itself, without injected errors.
     #[must_use]
     pub fn inner(&self) -> &MemoryStore {
         &self.0.store
     }
 
-    /// The deadline of every call so far.
+    /// The deadlines of all calls so far.
     #[must_use]
     pub fn deadlines(&self) -> Vec<Duration> {
         self.switch().deadlines.clone()
@@ -122,7 +122,7 @@ impl Store for FaultyStore {
         true
     }
 
-    /// As a shared store may, though this one never does.
+    /// True as for shared stores that charge permits in advance, although this store never does.
     fn charges_ahead(&self) -> bool {
         true
     }

@@ -1,7 +1,8 @@
 //! A real nginx, Caddy, Traefik, Envoy or HAProxy that a test owns: random port, temporary folder, killed on drop.
 //!
-//! A test brings the part of the configuration that people write; what only a test needs (one process, no state outside
-//! the folder, no calls home) is added here. Each runs as a single process, so that nothing of it outlives the kill.
+//! A test supplies the part of the configuration that users write. This module adds the settings that only a test
+//! needs: one process, no state outside the folder, no telemetry. Each proxy runs as a single process, so that the kill
+//! leaves nothing behind.
 
 mod program;
 
@@ -18,9 +19,9 @@ use crate::poll;
 use crate::port;
 use crate::process::Process;
 
-/// How long a proxy may take to accept its first connection; Traefik takes the longest, about a second.
+/// The time limit for a proxy to accept its first connection. Traefik is the slowest and takes about a second.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How often another port is tried when somebody took the chosen one first.
+/// The number of ports to try if another process takes the chosen one first.
 const PORT_ATTEMPTS: u32 = 5;
 
 const LOG: &str = "proxy.log";
@@ -33,14 +34,14 @@ pub struct FrontProxy {
     port: u16,
 }
 
-/// A file of a proxy's configuration: its name and its text.
+/// A configuration file of a proxy: its name and its text.
 pub type ConfigurationFile = (&'static str, String);
 
 impl FrontProxy {
-    /// Runs `program` with the files that `configure` makes for the port it shall listen on, and waits until it accepts
-    /// connections there. See [`FrontProgram`] for the names of the files.
+    /// Starts `program` and waits until it accepts connections. `configure` returns the configuration files for the
+    /// port to listen on; [`FrontProgram`] lists their names.
     ///
-    /// That it accepts does not mean that all of its routes are there yet: Traefik loads them a moment later.
+    /// An accepted connection does not mean that all routes are loaded: Traefik loads them a moment later.
     pub fn start(program: FrontProgram, configure: impl Fn(u16) -> Vec<ConfigurationFile>) -> Self {
         for _ in 0..PORT_ATTEMPTS {
             let port = port::free();
@@ -48,24 +49,25 @@ impl FrontProxy {
             if proxy.accepts() {
                 return proxy;
             }
-            // Whoever took the port still has it; else the configuration is to blame.
+            // If another process took the port, the port still accepts connections. Otherwise the configuration is
+            // wrong.
             let is_port_taken = TcpStream::connect(proxy.address()).is_ok();
             assert!(is_port_taken, "{program:?} has ended; its log:\n{}", proxy.log());
         }
         panic!("{PORT_ATTEMPTS} ports were free and then taken before {program:?} had them")
     }
 
-    /// Where it listens.
+    /// The address on which the proxy listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// The id of its one process.
+    /// The id of its only process.
     pub fn process_id(&self) -> u32 {
         self.process.id()
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default()
     }
@@ -84,7 +86,7 @@ impl FrontProxy {
         Self { process, folder, port }
     }
 
-    /// Whether it accepts connections before it ends.
+    /// Whether the proxy accepts a connection before it exits.
     fn accepts(&mut self) -> bool {
         let address = self.address();
         poll::until("the first connection to a proxy", START_LIMIT, || {

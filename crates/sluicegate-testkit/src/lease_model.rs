@@ -1,17 +1,21 @@
-//! Leases in small: a few instances, one store, everything that can go wrong between them, in every order.
+//! A small model of leases: a few instances, one store, and all failures between them in every order.
 //!
-//! The pots are the real ones and the store's bucket is the core's. Around them everything happens that happens to a
-//! fleet: calls that are lost, late, or carried out twice, answers that come late or never, instances that stop, crash or
-//! sleep over the end of a grant (an instance that does nothing while time passes has slept), permits on their way back,
-//! a store that forgets its last writes or everything, a change of the limit that instances hear of one by one. Time goes
-//! on for ever: states that differ only by the time it is are one.
+//! The permit pools are the real ones, and the store's bucket is the core's. The model adds the failures of a fleet:
+//! - calls that are lost, late, or executed twice, and replies that arrive late or never;
+//! - instances that stop, crash, or sleep past the end of a grant (an instance that does nothing while time passes has
+//!   slept);
+//! - permits in transit back to the store;
+//! - a store that loses its last writes or everything;
+//! - a change of the limit that reaches the instances one by one.
 //!
-//! Watched over is, after every step:
-//! - the promise: whatever passes, through all instances together and in any interval, is within the limit and what
-//!   the terms state beyond it. One number says so for all intervals, see [`crate::model::monitor`];
-//! - that no permit is made up, used twice, given back twice or forgotten by a pot.
+//! Time is unbounded: states that differ only in the current time are the same state.
 //!
-//! A request that waits for its call counts as passed when the store charges it, whether or not it ever hears of it.
+//! After every step the model checks two invariants:
+//! - The promise: in any interval, the requests that pass through all instances together are within the limit plus the
+//!   excess that the lease terms state. One number covers all intervals, see [`crate::model::monitor`].
+//! - No permit is invented, used twice, returned twice or lost by a pool.
+//!
+//! A request that waits for its call counts as passed when the store charges it, even if the reply never arrives.
 
 mod act;
 #[cfg(test)]
@@ -29,46 +33,47 @@ use std::ops::Deref;
 /// One tick of the model's clock.
 pub const TICK: Micros = Micros::from_millis(1);
 
-/// What is to be explored.
+/// The parameters of one exploration.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// How many instances there are.
+    /// The number of instances.
     pub instances: usize,
-    /// B, as the rule says it.
+    /// B: the capacity of the limit.
     pub capacity: u64,
-    /// r: so many tokens in so many ticks, each of which lasts whole microseconds.
+    /// r: this many tokens per this many ticks. Each token takes a whole number of microseconds.
     pub refill: (u64, u64),
-    /// What may happen to exactness.
+    /// The lease mode: how much the limit may be exceeded.
     pub mode: LeaseMode,
-    /// How many ticks a grant counts, the one in which the call is sent among them. With less than two nothing would
-    /// ever wait.
+    /// The lifetime of a grant in ticks, including the tick in which the call is sent. With fewer than two, no
+    /// permit would ever wait in a pool.
     pub ttl: u64,
-    /// b: how many permits an instance may hold.
+    /// b: the maximum number of permits that an instance holds.
     pub held: u32,
-    /// How many ticks a call may take to the store.
+    /// The maximum number of ticks that a call takes to reach the store.
     pub deadline: u64,
-    /// How many calls, answers and returns may be on their way at a time; a pot that gives back two grants may add one.
+    /// The maximum number of calls, replies and returns in transit. A pool that returns two grants at once may exceed
+    /// it by one.
     pub in_flight: usize,
-    /// How often the store may forget something.
+    /// The maximum number of times that the store loses data.
     pub failovers: u8,
-    /// The capacity to which the limit changes at some time, if it does.
+    /// The capacity to which the limit changes at some time, if any.
     pub changes_to: Option<u64>,
-    /// What is done wrong, to see that it is found.
+    /// An injected error, to verify that the exploration finds it.
     pub flaw: Option<Flaw>,
 }
 
-/// Ways to do it wrong.
+/// Deliberate errors in the lease protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Permits are spent up to a lifetime after their end.
+    /// Permits are spent up to one lifetime after they expire.
     SpendsAfterTheEnd,
-    /// The lifetime counts from the answer instead of from the call.
+    /// The lifetime is measured from the reply instead of from the call.
     CountsFromTheAnswer,
-    /// What is given back may arrive twice.
+    /// A return of permits may arrive twice.
     GivesBackTwice,
-    /// Strict terms, but the whole limit.
+    /// Strict terms that charge against the whole limit.
     ChargesTheWholeLimit,
-    /// What is given back is refunded whole, however long ago it was charged.
+    /// A return is refunded in full, regardless of the time since the charge.
     RefundsInstead,
 }
 
@@ -91,7 +96,7 @@ impl Setting {
         }
     }
 
-    /// Settings that are explored whole in minutes to hours, for `cargo xtask explore`.
+    /// Settings that take minutes to hours to explore completely, for `cargo xtask explore`.
     #[must_use]
     pub fn large() -> Vec<Self> {
         let mut settings = Vec::new();
@@ -109,16 +114,16 @@ impl Setting {
         settings
     }
 
-    /// The same on strict terms, with as much capacity as these take.
+    /// The same setting under strict terms, with the capacity that these require.
     #[must_use]
     pub fn strict() -> Self {
         Self { mode: LeaseMode::Strict, capacity: 6, ..Self::bounded() }
     }
 
-    /// Tries everything.
+    /// Explores all states.
     ///
     /// # Errors
-    /// How it comes that a promise is broken, or that there are more than `most` states.
+    /// The steps that break a promise, or a message that there are more than `most` states.
     pub fn explore(&self, most: usize) -> Result<Explored, String> {
         explore(&Prepared::new(self), most)
     }
@@ -132,7 +137,7 @@ impl Setting {
         }
     }
 
-    /// What everybody charges by, before the change of the limit or after it.
+    /// The quota that all instances charge against, before or after the change of the limit.
     fn quota(&self, is_changed: bool) -> Quota {
         let whole = Quota::from(self.bucket(self.changes_to.filter(|_| is_changed).unwrap_or(self.capacity)));
         match self.mode {
@@ -147,7 +152,7 @@ impl Setting {
         Micros::from_micros(self.ttl * TICK.as_micros())
     }
 
-    /// What may pass beyond capacity and rate.
+    /// The number of requests that may pass beyond capacity and rate.
     fn extra(&self) -> u64 {
         match self.mode {
             LeaseMode::Strict => 0,
@@ -159,7 +164,7 @@ impl Setting {
     }
 }
 
-/// A setting, and what follows from it.
+/// A setting with the values derived from it.
 #[derive(Clone, Debug)]
 struct Prepared {
     setting: Setting,
@@ -185,13 +190,13 @@ impl Prepared {
         &self.quotas[usize::from(is_changed)]
     }
 
-    /// How many ticks so many permits last, rounded up.
+    /// The time in ticks, rounded up, in which the bucket refills this many permits.
     fn lasting(&self, permits: u32) -> u64 {
         let (amount, ticks) = self.refill;
         (u64::from(permits) * ticks).div_ceil(amount)
     }
 
-    /// The most that may pass beyond the rate, in any interval, after so many failovers.
+    /// The maximum number of requests beyond the rate in any interval, after this many failovers.
     fn promise(&self, failovers: u8) -> u64 {
         let changed = self.changes_to.unwrap_or(0);
         self.capacity + self.extra + u64::from(failovers) * self.capacity.max(changed) + changed

@@ -1,13 +1,15 @@
-//! What the tests of several crates share. Never shipped.
+//! Test fixtures and models that several crates share. The crate is never shipped.
 //!
-//! [`model`] is a second opinion on every algorithm, [`mod@reference`] a store too simple to be wrong,
-//! [`conformance`] what every store must do, [`faulty_store`] a store that fails when it is told to. [`explore`] finds every
-//! state of a small system, of which [`lease_model`] is one. With the feature
-//! `servers` there are also real servers to run against: `redis_server` starts one, `redis_cluster` and
-//! `redis_sentinel` several, `postgres_server` a database, and they die with the test that owns them; `fault_proxy` breaks
-//! connections, `front_proxy` runs the proxies that people put in front, `browser` looks at pages and `terminal` at what
-//! programs write to one. With the feature `envoy`, `envoy_client` asks as Envoy does; with `otlp`,
-//! `otlp_collector` takes spans.
+//! [`model`] reimplements every algorithm independently. [`mod@reference`] is a store too simple to be wrong.
+//! [`conformance`] holds the tests that every store must pass. [`faulty_store`] is a store with injected errors.
+//! [`explore`] finds every state of a small system, for example of [`lease_model`]. [`oracle`] compares a whole system
+//! with the contract.
+//!
+//! The feature `servers` adds real servers, which end with the test that owns them: `redis_server` starts one,
+//! `redis_cluster` and `redis_sentinel` start several, and `postgres_server` starts a database. `fault_proxy` breaks
+//! connections, `front_proxy` runs common reverse proxies, `browser` drives web pages, and `terminal` runs programs in
+//! a pseudo-terminal. The feature `envoy` adds `envoy_client`, a client of Envoy's rate limit service. The feature
+//! `otlp` adds `otlp_collector`, which receives spans.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 #[cfg(feature = "servers")]
@@ -23,6 +25,7 @@ pub mod faulty_store;
 pub mod front_proxy;
 pub mod lease_model;
 pub mod model;
+pub mod oracle;
 #[cfg(feature = "otlp")]
 pub mod otlp_collector;
 #[cfg(feature = "servers")]

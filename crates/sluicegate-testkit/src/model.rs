@@ -1,12 +1,12 @@
-//! A second opinion: every algorithm again, slow and obvious, in exact fractions.
+//! Independent reference models: every algorithm again, slow and obvious, in exact fractions.
 //!
-//! The core keeps instants and counts parts of microseconds. The model keeps what the words of the
-//! documentation say: tokens in a bucket, a list of charges, a number per window. The two share no code and no
-//! representation, so a mistake has to be made twice to go unseen. Everything follows from one number per
-//! limit, the units that are *free* at an instant: a cost passes if it is not more than that.
+//! The core stores instants and counts fractions of microseconds. The model stores the quantities of the documentation:
+//! tokens in a bucket, a list of charges, a number per window. The two share no code and no representation, so only an
+//! error made twice goes undetected. Everything follows from one number per limit, the units that are *free* at an
+//! instant: a cost passes if it does not exceed that number.
 //!
-//! Times and lengths are microseconds, costs are units, all plain `u64`. Nothing here is fast, and nothing is
-//! dropped to save memory except where the core promises to have forgotten.
+//! Times and lengths are microseconds, costs are units, all plain `u64`. Nothing here is fast, and state is dropped
+//! only where the core guarantees to have forgotten it.
 
 pub mod bucket;
 pub mod counter;
@@ -25,7 +25,7 @@ pub use fixed::Fixed;
 pub use log::Log;
 pub use uneven::Uneven;
 
-/// A fraction of any size: never rounded, never out of range.
+/// A fraction of arbitrary precision, without rounding or overflow.
 pub type Exact = BigRational;
 
 /// A whole number as a fraction.
@@ -41,7 +41,7 @@ pub enum Limit {
     Bucket(Bucket),
     /// A list of charges.
     Log(Log),
-    /// Two numbers, the older one fading.
+    /// Two numbers, of which the older one decays.
     Counter(Counter),
     /// A number per window, all windows of one length.
     Fixed(Fixed),
@@ -52,25 +52,25 @@ pub enum Limit {
 /// Whether a cost passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It does.
+    /// The cost passes.
     Allowed,
-    /// Not before so many microseconds have gone by.
+    /// The cost passes after this many microseconds.
     Denied {
-        /// The smallest wait that is enough.
+        /// The smallest sufficient wait.
         retry_after: u64,
     },
-    /// Not ever, however long one waits.
+    /// The cost never passes, however long the client waits.
     Never,
 }
 
-/// What the model says to one request.
+/// The model's answer to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Whether the cost passes.
     pub outcome: Outcome,
-    /// Whole units that are free after the answer.
+    /// Whole units that are free after the decision.
     pub remaining: u64,
-    /// Microseconds until the limit is whole again if nothing more is charged.
+    /// Microseconds until the limit is fully restored if nothing more is charged.
     pub reset_after: u64,
 }
 
@@ -81,8 +81,7 @@ pub struct Model {
     memory: Option<Memory>,
 }
 
-/// What is remembered of the identity. A memory of another algorithm counts as none, and is forgotten with
-/// the first question.
+/// The state of the identity. State of another algorithm counts as no state, and the next check drops it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Memory {
     Bucket(bucket::Level),
@@ -91,33 +90,34 @@ pub(crate) enum Memory {
     Fixed(fixed::Count),
 }
 
-/// One algorithm, told the obvious way.
+/// One algorithm in its most obvious form.
 pub(crate) trait Rules {
-    /// What it remembers.
+    /// The state of an identity.
     type Memory: Clone;
 
     fn wrap(memory: Self::Memory) -> Memory;
     fn own(memory: &Memory) -> Option<&Self::Memory>;
 
-    /// Units free at `now`, fractions included; less than nothing after a limit was lowered.
+    /// Units free at `now`, including fractions; negative after a limit was lowered.
     fn free(&self, memory: Option<&Self::Memory>, now: u64) -> Exact;
 
-    /// The first instant from `now` on at which `cost` is free, if there ever is one.
+    /// The first instant from `now` on at which `cost` is free, or `None` if there is none.
     fn free_at(&self, memory: Option<&Self::Memory>, cost: u64, now: u64) -> Option<u64>;
 
-    /// The first instant from `now` on at which the limit is whole.
+    /// The first instant from `now` on at which the limit is fully restored.
     fn whole_at(&self, memory: Option<&Self::Memory>, now: u64) -> u64;
 
-    /// What a memory from beyond reach becomes at `now`: after the clock went back, or the limit shrank.
+    /// The state at `now`, pulled back into range if it lies too far ahead because the clock stepped back or the limit
+    /// shrank.
     fn settled(&self, memory: Self::Memory, now: u64) -> Self::Memory;
 
     fn taken(&self, memory: Option<Self::Memory>, cost: u64, now: u64) -> Self::Memory;
 
-    /// The memory after `cost` was given back, and how much of it there was to give back.
+    /// The state after a refund of `cost`, and the part of it that could be refunded.
     fn given_back(&self, memory: Self::Memory, cost: u64, now: u64) -> (Self::Memory, Exact);
 }
 
-/// Runs `$body` with `$rules` bound to the numbers of whichever algorithm `$limit` is.
+/// Runs `$body` with `$rules` bound to the parameters of the algorithm of `$limit`.
 macro_rules! with_rules {
     ($limit:expr, $rules:ident => $body:expr) => {
         match $limit {
@@ -131,7 +131,7 @@ macro_rules! with_rules {
 }
 
 impl Model {
-    /// An identity never seen.
+    /// An identity without history.
     #[must_use]
     pub fn new(limit: Limit) -> Self {
         Self { limit, memory: None }
@@ -143,28 +143,28 @@ impl Model {
         &self.limit
     }
 
-    /// Another limit for the same identity, from now on.
+    /// Puts the identity under another limit from now on.
     pub fn change(&mut self, limit: Limit) {
         self.limit = limit;
     }
 
-    /// Forgets the identity, as if it had never been seen.
+    /// Drops the state of the identity, as if it had no history.
     pub fn forget(&mut self) {
         self.memory = None;
     }
 
-    /// Asks for `cost` units, and takes them if they are free.
+    /// Charges `cost` units if they are free.
     pub fn check(&mut self, cost: u64, now: u64) -> Answer {
         with_rules!(&self.limit, rules => check(rules, &mut self.memory, cost, now))
     }
 
-    /// Gives `cost` units back: never more than whole, nothing where nothing is remembered. Returns how much
-    /// of it there was to give back.
+    /// Refunds `cost` units, at most until the limit is fully restored. An identity without state gets no refund.
+    /// Returns the part that could be refunded.
     pub fn refund(&mut self, cost: u64, now: u64) -> Exact {
         with_rules!(&self.limit, rules => refund(rules, &mut self.memory, cost, now))
     }
 
-    /// A value that is equal for two models that remember the same.
+    /// A value that is equal for two models with the same state.
     #[must_use]
     pub fn fingerprint(&self) -> impl Eq + std::hash::Hash + Clone + use<> {
         self.memory.clone()
@@ -204,7 +204,7 @@ fn refund<R: Rules>(rules: &R, memory: &mut Option<Memory>, cost: u64, now: u64)
     given_back
 }
 
-/// Rounded down to a whole number, and nothing instead of less than nothing.
+/// Rounds down to a whole number; negative values become 0.
 fn floor(exact: &Exact) -> u64 {
     if exact.is_negative() {
         return 0;
@@ -212,12 +212,13 @@ fn floor(exact: &Exact) -> u64 {
     exact.to_integer().to_u64().unwrap_or(u64::MAX)
 }
 
-/// Rounded up to a whole number, and nothing instead of less than nothing.
+/// Rounds up to a whole number; negative values become 0.
 fn ceil(exact: &Exact) -> u64 {
     floor(&exact.ceil())
 }
 
-/// How far beyond what could come from now a memory is believed: a window, and at least a second.
+/// How far state may lie ahead of the furthest instant possible from now before it is discarded: a window, and at least
+/// a second.
 fn believed_ahead(window: u64) -> u64 {
     window.max(1_000_000)
 }

@@ -1,7 +1,7 @@
-//! A collector of OpenTelemetry's spans that a test owns: it takes OTLP over gRPC by the official messages, keeps
-//! everything, and can be told not to answer.
+//! An OpenTelemetry collector that a test owns. It receives OTLP over gRPC with the official messages, stores
+//! everything, and can stop answering on request.
 //!
-//! It runs on a thread of its own and ends with the value. Looking at what came blocks, so tests need no runtime.
+//! It runs on its own thread and ends with the value. Reading the spans blocks, so tests need no runtime.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
-/// How long a span may take to come; what passes takes a second or two.
+/// The time limit for a span to arrive; a passing test needs a second or two.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running collector.
@@ -39,15 +39,15 @@ struct Shared {
     changed: Condvar,
 }
 
-/// All that has come.
+/// Everything received so far.
 #[derive(Debug, Default)]
 struct Received {
-    /// Each message, with its header fields before it, as it would be printed.
+    /// Each message as debug text, preceded by its header fields.
     messages: Vec<String>,
     spans: Vec<ReceivedSpan>,
 }
 
-/// A span, and who sent it.
+/// A span with the resource that sent it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceivedSpan {
     /// The span.
@@ -77,7 +77,7 @@ impl ReceivedSpan {
         find(&self.span.attributes, name)
     }
 
-    /// An attribute of the sender as text.
+    /// An attribute of the sending resource as text.
     pub fn of_sender(&self, name: &str) -> Option<String> {
         find(&self.resource, name)
     }
@@ -98,12 +98,12 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 impl OtlpCollector {
-    /// A collector on a port of the kernel's choice.
+    /// Starts a collector on a port chosen by the kernel.
     pub fn start() -> Self {
         Self::start_with(None)
     }
 
-    /// The same with TLS, and the certificate in PEM that whoever sends must trust.
+    /// The same with TLS. Also returns the certificate in PEM that exporters must trust.
     pub fn start_with_tls() -> (Self, String) {
         let certified = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()]);
         let certified = certified.unwrap_or_else(|error| panic!("no certificate: {error}"));
@@ -128,12 +128,12 @@ impl OtlpCollector {
         Self { scheme, address, shared, is_silent, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Where it is.
+    /// The URL of the collector.
     pub fn endpoint(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// From now on it takes everything and answers nothing, or answers again.
+    /// If true, the collector from now on receives everything but never answers; if false, it answers again.
     pub fn be_silent(&self, is_silent: bool) {
         self.is_silent.send_replace(is_silent);
     }
@@ -143,12 +143,12 @@ impl OtlpCollector {
         self.shared.received.lock().spans.clone()
     }
 
-    /// Everything that came, header fields included, as it would be printed.
+    /// Everything received so far as debug text, including header fields.
     pub fn messages(&self) -> Vec<String> {
         self.shared.received.lock().messages.clone()
     }
 
-    /// Waits until `find` finds something in the spans.
+    /// Waits until `find` returns a value for the spans.
     #[track_caller]
     pub fn wait_for<T>(&self, what: &str, mut find: impl FnMut(&[ReceivedSpan]) -> Option<T>) -> T {
         let mut received = self.shared.received.lock();
@@ -162,7 +162,7 @@ impl OtlpCollector {
         }
     }
 
-    /// Waits for a span of this name in this trace.
+    /// Waits for a span with this name in this trace.
     #[track_caller]
     pub fn wait_for_span(&self, trace_id: &str, name: &str) -> ReceivedSpan {
         let is_it = |span: &&ReceivedSpan| span.trace_id() == trace_id && span.span.name == name;
@@ -173,7 +173,7 @@ impl OtlpCollector {
 impl Drop for OtlpCollector {
     fn drop(&mut self) {
         self.is_silent.send_replace(false);
-        // Both fail harmlessly if the thread has ended already.
+        // Both fail harmlessly if the thread has already ended.
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -200,7 +200,7 @@ async fn serve(
         outcome = served.serve_with_incoming(TcpIncoming::from(listener)) => {
             outcome.unwrap_or_else(|error| panic!("the collector failed: {error}"));
         }
-        // Connections are cut: whoever still sends is not waited for.
+        // Connections are cut: the shutdown does not wait for open exports.
         _ = stopped => {}
     }
 }
@@ -219,7 +219,7 @@ impl TraceService for Service {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         self.shared.take(&request);
         let mut silence = self.silence.clone();
-        // The sender lives as long as the collector, which ends this, too.
+        // The sender lives as long as the collector, and the end of the collector also ends this wait.
         let _ = silence.wait_for(|is_silent| !is_silent).await;
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }

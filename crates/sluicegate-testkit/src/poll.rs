@@ -1,20 +1,20 @@
-//! Waiting for another process: ask again and again until it is so, and say what never came.
+//! Polling another process: repeat a query until it succeeds, or panic with the name of the missing event.
 //!
-//! The limit is counted in questions instead of read from a clock, so a paused or manual clock in the test
-//! that waits changes nothing here.
+//! The limit is counted in polls instead of read from a clock, so a paused or manual clock in the waiting test changes
+//! nothing here.
 
 use std::thread;
 use std::time::Duration;
 
-/// Between two questions. Short against everything a server does, long enough to leave it a core.
+/// The pause between two polls: short compared with any action of a server, long enough to leave it a core.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The first answer that is there, or a panic saying `what` did not happen within about `limit`.
+/// Returns the first result of `ask`, or panics with the message that `what` did not happen within about `limit`.
 pub fn until<T>(what: &str, limit: Duration, ask: impl FnMut() -> Option<T>) -> T {
     answer(limit, ask).unwrap_or_else(|| panic!("{what}: not within {limit:?}"))
 }
 
-/// The first answer that is there, or none within about `limit`.
+/// The first result, or `None` after about `limit`.
 pub(crate) fn answer<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let questions = limit.as_millis().div_ceil(PAUSE.as_millis()).max(1);
     for _ in 0..questions {
@@ -26,7 +26,7 @@ pub(crate) fn answer<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> 
     None
 }
 
-/// Like [`until`], for a question with yes and no as its answers.
+/// Like [`until`], for a condition.
 pub fn until_true(what: &str, limit: Duration, mut ask: impl FnMut() -> bool) {
     until(what, limit, || ask().then_some(()));
 }

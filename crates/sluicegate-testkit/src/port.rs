@@ -1,17 +1,17 @@
-//! Ports for servers: random, free, and still free when a server comes back to its own.
+//! Ports for servers: random, free, and still free when a server restarts on its own port.
 //!
-//! They lie below the range from which the operating system serves outgoing connections. A port out of that
-//! range could be taken by any connection of the machine while the server that owns it is being restarted.
+//! They lie below the range from which the operating system assigns ports to outgoing connections. Any connection of
+//! the machine could take a port from that range while its server restarts.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 
 const FIRST: u16 = 10_240;
-/// Linux serves outgoing connections from 32768 on.
+/// Linux assigns ports to outgoing connections from 32768 on.
 const COUNT: u16 = 32_768 - FIRST;
 const ATTEMPTS: u32 = 1_000;
 
-/// A port of 127.0.0.1 on which nothing listens at this moment.
+/// A port of 127.0.0.1 without a listener at this moment.
 pub(crate) fn free() -> u16 {
     (0..ATTEMPTS)
         .map(|_| random())
@@ -20,7 +20,7 @@ pub(crate) fn free() -> u16 {
 }
 
 fn random() -> u16 {
-    // A new random state is seeded anew, which is all the randomness that is needed here.
+    // Each new random state has a new seed, which is random enough here.
     let random = RandomState::new().hash_one(0_u8);
     FIRST + u16::try_from(random % u64::from(COUNT)).unwrap_or_default()
 }

@@ -1,7 +1,8 @@
 //! A real PostgreSQL server that a test owns: random port, temporary folder, killed on drop.
 //!
-//! PostgreSQL refuses to run as root, so where the tests do, it runs as nobody. Anything unexpected panics with the
-//! server's own log. It does not speak to the server: that is for whoever is tested.
+//! PostgreSQL refuses to run as root, so if the tests run as root, the server runs as the unprivileged Unix user with
+//! the id 65534. Unexpected events panic with the server's own log. The fixture does not connect to the server as a
+//! client: that is left to the code under test.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,11 +18,12 @@ use crate::poll;
 use crate::port::free as free_port;
 use crate::process::Process;
 
-/// How long a server may take until it lets clients in; a busy machine needs a fraction of it.
+/// The time limit for a server to accept clients; even a busy machine needs only a fraction of it.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How often a start is tried: another may have taken the port, or what a killed server left may still be ending.
+/// The number of start attempts: another process may have taken the port, or parts of a killed server may still be
+/// exiting.
 const START_ATTEMPTS: u32 = 20;
-/// The user and group nobody, as Debian and most others number them.
+/// The id of the unprivileged user and group on Debian and most other systems.
 const NOBODY: u32 = 65_534;
 const VARIABLE: &str = "SLUICEGATE_TEST_POSTGRES";
 const READY: &str = "database system is ready to accept connections";
@@ -33,12 +35,12 @@ pub struct PostgresServer {
     programs: PathBuf,
     folder: TempDir,
     port: u16,
-    /// None between a kill and the next start.
+    /// `None` between a kill and the next start.
     process: Mutex<Option<Process>>,
 }
 
 impl PostgresServer {
-    /// An empty server, ready to answer.
+    /// Starts an empty server and waits until it is ready.
     pub fn start() -> Self {
         let folder = tempfile::Builder::new().prefix("sluicegate-postgres-").tempdir();
         let folder = folder.unwrap_or_else(|error| panic!("no temporary folder: {error}"));
@@ -52,17 +54,17 @@ impl PostgresServer {
         server
     }
 
-    /// What a client connects to, as the owner of the database.
+    /// The URL for clients, as the owner of the database.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Ends it without a chance to say goodbye (SIGKILL). Nothing answers on its port afterwards.
+    /// Kills the server without a clean shutdown (SIGKILL). Afterwards its port is closed.
     pub fn kill(&self) {
         self.process.lock().take();
     }
 
-    /// Starts it again on the same port with what its folder holds, and waits until it lets clients in.
+    /// Starts it again on the same port with the data in its folder, and waits until it accepts clients.
     pub fn launch(&self) {
         for _ in 0..START_ATTEMPTS {
             let before = self.log().len();
@@ -79,7 +81,7 @@ impl PostgresServer {
         panic!("PostgreSQL did not start {START_ATTEMPTS} times; its log:\n{}", self.log())
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default()
     }
@@ -102,7 +104,7 @@ impl PostgresServer {
         let (program, mut arguments) = self.invocation("postgres");
         let (data, port) = (self.data().display().to_string(), self.port.to_string());
         let folder = format!("unix_socket_directories={}", self.folder.path().display());
-        // What a test writes need not survive a power cut.
+        // Test data need not survive a power failure.
         let settings = ["listen_addresses=127.0.0.1", &folder, "fsync=off", "max_connections=50"];
         arguments.extend(["-D".to_owned(), data, "-p".to_owned(), port]);
         arguments.extend(settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]));
@@ -116,7 +118,7 @@ impl PostgresServer {
         self.folder.path().join("data")
     }
 
-    /// A program, as a user that PostgreSQL agrees with; `setpriv` becomes it.
+    /// The command for a program under a user that PostgreSQL accepts; `setpriv` switches to it.
     fn invocation(&self, name: &str) -> (PathBuf, Vec<String>) {
         let program = self.programs.join(name);
         if !is_root(Path::new("/proc/self")) {
@@ -128,12 +130,12 @@ impl PostgresServer {
     }
 }
 
-/// Whether what is at this path is root's.
+/// Whether this path is owned by root.
 fn is_root(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|of| of.uid() == 0)
 }
 
-/// The folder of the programs: the one that is named, or the newest that Debian installed.
+/// The folder of the programs: the one named in the environment, or the newest that Debian installed.
 fn programs() -> PathBuf {
     if let Some(named) = variable(VARIABLE) {
         let named = PathBuf::from(named);

@@ -1,4 +1,4 @@
-//! The process of a server: started, signalled and ended by its own process id, and what it used.
+//! A server process: started, signalled and killed by its own process id, with its resource usage.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,14 +10,14 @@ use rustix::process::{Pid, Signal};
 
 use crate::poll;
 
-/// A running child. Dropped, it is killed and waited for.
+/// A running child process. On drop, it is killed and reaped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Runs `program` with `arguments`; what it prints is added to the file `log`.
+    /// Runs `program` with `arguments` and appends its output to the file `log`.
     pub(crate) fn spawn(program: &Path, arguments: &[&str], folder: &Path, log: &Path) -> io::Result<Self> {
         let output = File::options().create(true).append(true).open(log)?;
         let errors = output.try_clone()?;
@@ -36,11 +36,11 @@ impl Process {
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
-        // An error means that nobody knows of the process any more.
+        // An error means that the process no longer exists.
         self.child.try_wait().map_or(true, |status| status.is_some())
     }
 
-    /// Stops the process where it is, and returns when it really stands still.
+    /// Stops the process (SIGSTOP), and returns when it has really stopped.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
         poll::until_true("a stopped process", Duration::from_secs(10), || self.is_paused());
@@ -87,14 +87,14 @@ impl Process {
     }
 }
 
-// The places after the name, which proc(5) counts as fields 14, 15 and 24 of the whole line.
+// Indexes after the name; proc(5) counts them as fields 14, 15 and 24 of the whole line.
 const USER_TICKS: usize = 11;
 const KERNEL_TICKS: usize = 12;
 const RESIDENT_PAGES: usize = 21;
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SIGKILL, which also ends a stopped process; an error means that it has ended already.
+        // SIGKILL also ends a stopped process. An error means that the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

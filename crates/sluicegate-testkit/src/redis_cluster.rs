@@ -1,8 +1,8 @@
-//! A real cluster that a test owns: primaries, replicas, failover, slots that move.
+//! A real Redis Cluster that a test owns, with primaries, replicas, failover and slot migration.
 //!
-//! Nodes are named by their place in [`RedisCluster::nodes`], which never changes. Who is primary of what is
-//! always asked of the nodes that run. The cluster is put together by our own commands, because Valkey comes
-//! here without the command-line tool that would do it.
+//! Nodes are named by their index in [`RedisCluster::nodes`], which never changes. The primary of a slot is always
+//! queried from the running nodes. The kit creates the cluster with its own commands, because Valkey is installed here
+//! without its command-line tool.
 
 mod reshard;
 mod view;
@@ -15,10 +15,10 @@ use reshard::Move;
 use view::NodeView;
 
 const SLOTS: usize = 16_384;
-/// How long the nodes may take to agree on anything; elections need a few node timeouts.
+/// The time limit for the nodes to agree; elections need a few node timeouts.
 const AGREEMENT_LIMIT: Duration = Duration::from_secs(60);
 
-/// How a cluster is to be started; the default is three primaries with one replica each.
+/// The options of a cluster; the default is three primaries with one replica each.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Options {
@@ -30,20 +30,20 @@ pub struct Options {
 }
 
 impl Options {
-    /// Nodes like this one, with its program, settings, passwords and TLS.
+    /// Nodes with these options: program, settings, passwords and TLS.
     pub fn new(node: redis_server::Options) -> Self {
         let node_timeout = Duration::from_millis(1_000);
         Self { node, primaries: 3, replicas_each: 1, node_timeout, requires_full_coverage: true }
     }
 
-    /// How many nodes share the slots, and how many replicas each of them has.
+    /// The number of primaries, and the number of replicas of each.
     pub fn size(mut self, primaries: usize, replicas_each: usize) -> Self {
         self.primaries = primaries;
         self.replicas_each = replicas_each;
         self
     }
 
-    /// After how much silence a node counts as failed.
+    /// The silence after which a node counts as failed.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
         self.node_timeout = timeout;
         self
@@ -62,9 +62,9 @@ impl Options {
             .role(Role::ClusterNode)
             .set("cluster-node-timeout", &self.node_timeout.as_millis().to_string())
             .set("cluster-require-full-coverage", coverage)
-            // Replicas stay where they were put.
+            // Replicas stay with their primary.
             .set("cluster-allow-replica-migration", "no")
-            // A replica may take over however long it heard nothing from its primary.
+            // A replica may take over regardless of the time since its last contact with its primary.
             .set("cluster-replica-validity-factor", "0")
     }
 }
@@ -88,7 +88,7 @@ impl RedisCluster {
         Self::with(&Options::default())
     }
 
-    /// A cluster as described, in which all nodes agree and all replicas follow.
+    /// A cluster with these options. All nodes agree, and all replicas follow.
     pub fn with(options: &Options) -> Self {
         let count = options.primaries * (1 + options.replicas_each);
         let nodes = (0..count).map(|_| RedisServer::with(&options.of_node())).collect();
@@ -101,12 +101,12 @@ impl RedisCluster {
         cluster
     }
 
-    /// All nodes, first the primaries it started with, then the replicas, then those added later.
+    /// All nodes: first the initial primaries, then the replicas, then nodes added later.
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
-    /// What a client connects to: every node.
+    /// The URLs of all nodes for a client.
     pub fn url(&self) -> String {
         let urls: Vec<String> = self.nodes.iter().map(RedisServer::url).collect();
         let (scheme, first) = urls[0].split_once("://").unwrap_or(("redis", ""));
@@ -115,12 +115,12 @@ impl RedisCluster {
         format!("{scheme}+cluster://{}", hosts.join(","))
     }
 
-    /// The slot to which a key belongs.
+    /// The slot of a key.
     pub fn slot_of(&self, key: &str) -> u16 {
         self.somebody().command(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// The node that serves a slot, by its own word.
+    /// The node that claims to serve a slot.
     pub fn primary_of(&self, slot: u16) -> usize {
         poll::until("a primary of the slot", AGREEMENT_LIMIT, || self.claims(slot))
     }
@@ -138,7 +138,7 @@ impl RedisCluster {
         primary
     }
 
-    /// Returns the node that serves the slot instead of `old` once all running nodes say so and are well.
+    /// Returns the node that serves the slot instead of `old`, once all running nodes agree and are healthy.
     pub fn wait_for_new_primary(&self, slot: u16, old: usize) -> usize {
         let new = poll::until("a new primary of the slot", AGREEMENT_LIMIT, || {
             self.claims(slot).filter(|&claimant| claimant != old)
@@ -148,7 +148,7 @@ impl RedisCluster {
         new
     }
 
-    /// Lets a replica take over in good order (`CLUSTER FAILOVER`), and returns the new primary.
+    /// Makes a replica take over in an orderly way (`CLUSTER FAILOVER`), and returns the new primary.
     pub fn fail_over(&self, slot: u16) -> usize {
         let old = self.primary_of(slot);
         let replicas = self.replicas_of(old);
@@ -157,8 +157,8 @@ impl RedisCluster {
         self.wait_for_new_primary(slot, old)
     }
 
-    /// Moves the first `count` slots of one node to another, keys and all, and returns them. Clients may use
-    /// them meanwhile.
+    /// Moves the first `count` slots of one node to another, including their keys, and returns them. Clients may use
+    /// the slots in the meantime.
     pub fn move_slots(&self, giver: usize, receiver: usize, count: usize) -> Vec<u16> {
         let owned = self.own_view(giver);
         let slots: Vec<u16> = owned.iter().flat_map(NodeView::slots).take(count).collect();
@@ -172,7 +172,7 @@ impl RedisCluster {
         self.move_these(self.primary_of(slot), receiver, &[slot]);
     }
 
-    /// Begins to move one slot from the node that serves it to another, and sends no key yet. [`Self::move_slot`] ends it.
+    /// Begins to move one slot to another node, without sending any key. [`Self::move_slot`] completes the move.
     pub fn begin_to_move(&self, slot: u16, receiver: usize) {
         let (giver, slot) = (self.primary_of(slot), slot.to_string());
         let set = |node: usize, state, other| {
@@ -182,13 +182,13 @@ impl RedisCluster {
         set(giver, "MIGRATING", receiver);
     }
 
-    /// Sends one key of a slot that moves.
+    /// Sends one key of a slot in migration.
     pub fn send_key(&self, key: &str, receiver: usize) {
         let giver = &self.nodes[self.primary_of(self.slot_of(key))];
         reshard::send_key(giver, key, self.nodes[receiver].port());
     }
 
-    /// Adds an empty node without slots, and returns its place.
+    /// Adds an empty node without slots, and returns its index.
     pub fn add_node(&mut self) -> usize {
         self.nodes.push(RedisServer::with(&self.options.of_node()));
         let node = self.nodes.len() - 1;
@@ -198,7 +198,7 @@ impl RedisCluster {
         node
     }
 
-    /// Adds a replica of a primary, and returns its place.
+    /// Adds a replica of a primary, and returns its index.
     pub fn add_replica_of(&mut self, primary: usize) -> usize {
         let node = self.add_node();
         self.follow(node, primary);
@@ -206,7 +206,8 @@ impl RedisCluster {
         node
     }
 
-    /// Returns when every running node is well, knows every other running node and, as a replica, follows.
+    /// Returns when every running node is healthy, knows every other running node and, if it is a replica, follows its
+    /// primary.
     pub fn wait_until_agreed(&self) {
         self.wait_until("a cluster that agrees", |cluster| {
             cluster.running().all(|node| cluster.is_well(node)) && cluster.all_see_the_same()
@@ -216,7 +217,7 @@ impl RedisCluster {
     fn share_slots(&self) {
         let primaries = self.options.primaries;
         for (index, node) in self.nodes.iter().enumerate() {
-            // Different from the start, so that no two nodes have to find that out first.
+            // Distinct epochs from the start, so that no two nodes have to resolve a conflict first.
             node.command::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
             if index < primaries {
                 let (first, next) = (SLOTS * index / primaries, SLOTS * (index + 1) / primaries);
@@ -226,7 +227,7 @@ impl RedisCluster {
         }
     }
 
-    /// Every older node that runs meets the new one itself: waiting for gossip would take seconds.
+    /// Every running older node meets the new one directly: waiting for gossip would take seconds.
     fn introduce(&self, node: usize) {
         let new = &self.nodes[node];
         let (_, bus): (String, String) = new.command(&["CONFIG", "GET", "cluster-port"]);
@@ -260,7 +261,7 @@ impl RedisCluster {
         self.nodes.iter().filter(|node| node.is_running())
     }
 
-    /// The first node that runs: all know the same, unless a test is about the opposite.
+    /// The first running node. All nodes have the same view, unless a test is about differing views.
     fn somebody(&self) -> &RedisServer {
         self.running().next().unwrap_or_else(|| panic!("no node of the cluster is running"))
     }
@@ -269,7 +270,7 @@ impl RedisCluster {
         self.nodes[node].command(&["CLUSTER", "MYID"])
     }
 
-    /// What each running node says about all.
+    /// The view that each running node has of all nodes.
     fn views(&self) -> impl Iterator<Item = Vec<NodeView>> {
         self.running().map(view_of)
     }
@@ -278,13 +279,13 @@ impl RedisCluster {
         view_of(&self.nodes[node]).into_iter().find(NodeView::is_myself)
     }
 
-    /// What each running node says about itself.
+    /// The view that each running node has of itself.
     fn own_views(&self) -> impl Iterator<Item = (usize, NodeView)> {
         let running = (0..self.nodes.len()).filter(|&node| self.nodes[node].is_running());
         running.filter_map(|node| Some((node, self.own_view(node)?)))
     }
 
-    /// The running node that says it serves the slot; the one with the later epoch if there are two.
+    /// The running node that claims to serve the slot; the one with the later epoch if there are two.
     fn claims(&self, slot: u16) -> Option<usize> {
         let claimants = self.own_views().filter(|(_, own)| own.is_primary() && own.owns(slot));
         claimants.max_by_key(|(_, own)| own.epoch).map(|(node, _)| node)
@@ -301,7 +302,7 @@ impl RedisCluster {
         self.views().all(|views| ports.iter().all(|&port| knows(&views, port)))
     }
 
-    /// Every running node sees each other one in the role that this one says it has.
+    /// Whether every running node sees each other one in the role that it reports itself.
     fn all_see_the_same(&self) -> bool {
         let own: Vec<NodeView> = self.own_views().map(|(_, own)| own).collect();
         let sees = |views: &[NodeView], own: &NodeView| {

@@ -1,7 +1,7 @@
-//! A real primary with replicas, watched by real sentinels: they agree that it died and choose another.
+//! A real primary with replicas and sentinels, which detect its failure and elect another one.
 //!
-//! Servers are named by their place in [`RedisSentinels::servers`], which never changes; which of them is the
-//! primary is always asked of the sentinels.
+//! Servers are named by their index in [`RedisSentinels::servers`], which never changes. The current primary is always
+//! queried from the sentinels.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use crate::poll;
 use crate::redis_server::{ADMINISTRATOR, ANY_PASSWORD, Options, RedisServer, Role};
 
-/// The name under which the sentinels know the primary.
+/// The name of the primary in the sentinels' configuration.
 pub const SERVICE: &str = "limits";
 
 const REPLICAS: usize = 2;
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
-/// How long sentinels may take to find each other or to agree; they talk every two seconds.
+/// The time limit for sentinels to find each other or to agree; they exchange messages every two seconds.
 const AGREEMENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// One primary, two replicas and three sentinels that run as long as this value lives.
@@ -26,12 +26,12 @@ pub struct RedisSentinels {
 }
 
 impl RedisSentinels {
-    /// Redis with the default options.
+    /// Starts Redis with the default options.
     pub fn start() -> Self {
         Self::with(&Options::default())
     }
 
-    /// Servers with these options; the sentinels run the same program. Returns when every replica follows and
+    /// Starts servers with these options; the sentinels run the same program. Returns when every replica follows and
     /// every sentinel knows all others.
     pub fn with(options: &Options) -> Self {
         let primary = RedisServer::with(options);
@@ -39,7 +39,7 @@ impl RedisSentinels {
         let sentinel = sentinel_options(options, primary.port());
         let replicas = (0..REPLICAS).map(|_| RedisServer::with(&replica));
         let servers: Vec<RedisServer> = std::iter::once(primary).chain(replicas).collect();
-        // A sentinel finds replicas by asking the primary, the first time at once and then every ten seconds.
+        // A sentinel discovers replicas by querying the primary, first at once and then every ten seconds.
         poll::until_true("replicas that follow", AGREEMENT_LIMIT, || {
             servers[0].info("connected_slaves").as_deref() == Some("2") && servers[1..].iter().all(follows)
         });
@@ -49,7 +49,7 @@ impl RedisSentinels {
         watched
     }
 
-    /// The servers that keep keys: first the one that was the primary at the start.
+    /// The data servers, starting with the initial primary.
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
@@ -59,14 +59,14 @@ impl RedisSentinels {
         &self.sentinels
     }
 
-    /// What a client connects to: every sentinel, and the service's name.
+    /// The URL for clients: every sentinel, and the service name.
     pub fn url(&self) -> String {
         let sentinels: Vec<String> =
             self.sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
         format!("redis+sentinel://{}/{SERVICE}", sentinels.join(","))
     }
 
-    /// The server on which a majority of the sentinels agree, if there is one at this moment.
+    /// The primary according to a majority of the sentinels, if they agree at this moment.
     pub fn primary(&self) -> Option<usize> {
         let named: Vec<u16> = self.running_sentinels().filter_map(named_primary).collect();
         (0..self.servers.len()).find(|&server| {
@@ -82,32 +82,32 @@ impl RedisSentinels {
         primary
     }
 
-    /// Returns the server that a majority of the sentinels names instead of `old`, as soon as it says itself that
-    /// it is the primary. The others may not follow it yet.
+    /// Returns the server that a majority of the sentinels names instead of `old`, once it reports the role of primary
+    /// itself. The others may not follow it yet.
     pub fn wait_for_new_primary(&self, old: usize) -> usize {
         poll::until("a new primary", AGREEMENT_LIMIT, || {
             self.primary().filter(|&primary| primary != old && self.is_primary(primary))
         })
     }
 
-    /// Returns when all other running servers follow this one. Sentinels let a former primary that came back
-    /// wait for about ten seconds before they tell it.
+    /// Returns when all other running servers follow this one. After a former primary returns, sentinels wait about ten
+    /// seconds before they reconfigure it.
     pub fn wait_until_followed(&self, primary: usize) {
         poll::until_true("replicas of the primary", AGREEMENT_LIMIT, || self.all_follow(primary));
     }
 
-    /// Lets the sentinels choose another primary although the present one is well, and returns it.
+    /// Makes the sentinels elect another primary although the current one is healthy, and returns it.
     pub fn fail_over(&self) -> usize {
         let old = poll::until("a primary to replace", AGREEMENT_LIMIT, || self.primary());
         let sentinel = self.running_sentinels().next().unwrap_or_else(|| panic!("no sentinel is running"));
-        // Refused for a moment while the sentinel has not yet seen a replica that is good enough.
+        // The sentinel refuses for a moment, until it has seen a suitable replica.
         poll::until_true("a failover that starts", AGREEMENT_LIMIT, || {
             sentinel.try_command::<()>(&["SENTINEL", "FAILOVER", SERVICE]).is_ok()
         });
         self.wait_for_new_primary(old)
     }
 
-    /// Returns when every running sentinel sees the primary well, all its replicas and all other sentinels.
+    /// Returns when every running sentinel sees a healthy primary, all its replicas and all other sentinels.
     pub fn wait_until_agreed(&self) {
         let others = (self.running_sentinels().count() - 1).to_string();
         let replicas = REPLICAS.to_string();

@@ -1,8 +1,8 @@
 //! A real Redis or Valkey server that a test owns: random port, temporary folder, killed on drop.
 //!
-//! The test kit speaks to it over a socket file and as a user of its own, whatever TLS, passwords, rights and
-//! proxies the test puts before everybody else. Every call blocks until the server has really done it.
-//! Anything unexpected panics with the server's own log.
+//! The test kit connects over a Unix socket with a user of its own, independent of the TLS, passwords, rights and
+//! proxies under test. Every call blocks until the server has really executed it. Unexpected events panic with the
+//! server's own log.
 
 mod certificates;
 mod options;
@@ -29,11 +29,11 @@ use crate::port::free as free_port;
 use crate::process::Process;
 use options::{ACCESS_CONTROL_FILE, ADMINISTRATION_SOCKET};
 
-/// How long a server may take to answer its first question; a busy machine needs a fraction of it.
+/// The time limit for a server to answer its first command; even a busy machine needs only a fraction of it.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// How long a command of the test kit may take, so that a test on a stopped server fails instead of hanging.
+/// The time limit of a command of the test kit, so that a test on a stopped server fails instead of hanging.
 const COMMAND_LIMIT: Duration = Duration::from_secs(10);
-/// How often another port is tried when somebody took the chosen one first.
+/// The number of ports to try if another process takes the chosen one first.
 const PORT_ATTEMPTS: u32 = 20;
 
 const CONFIGURATION: &str = "server.conf";
@@ -45,7 +45,7 @@ pub struct RedisServer {
     options: Options,
     port: u16,
     folder: TempDir,
-    /// None between a kill and the next start.
+    /// `None` between a kill and the next start.
     process: Mutex<Option<Process>>,
 }
 
@@ -56,12 +56,12 @@ enum Start {
 }
 
 impl RedisServer {
-    /// An empty Redis.
+    /// Starts an empty Redis.
     pub fn start() -> Self {
         Self::with(&Options::default())
     }
 
-    /// A server as described, ready to answer.
+    /// Starts a server with these options and waits until it is ready.
     pub fn with(options: &Options) -> Self {
         for _ in 0..PORT_ATTEMPTS {
             let server = Self::prepare(options.clone());
@@ -75,18 +75,18 @@ impl RedisServer {
         panic!("{PORT_ATTEMPTS} ports were free and then taken before the server had them")
     }
 
-    /// What a client connects to, with the password of the default user if there is one.
+    /// The URL for clients, with the password of the default user if there is one.
     pub fn url(&self) -> String {
         let password = self.options.password.as_ref().map_or(String::new(), |password| format!(":{password}@"));
         format!("{}://{password}{}", self.scheme(), self.address())
     }
 
-    /// What a client connects to as another user.
+    /// The URL for clients that connect as another user.
     pub fn url_as(&self, user: &str, password: &str) -> String {
         format!("{}://{user}:{password}@{}", self.scheme(), self.address())
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
@@ -101,7 +101,7 @@ impl RedisServer {
         self.folder.path()
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path(LOG)).unwrap_or_default()
     }
@@ -111,7 +111,7 @@ impl RedisServer {
         self.running(Process::id)
     }
 
-    /// Whether it was neither killed nor paused.
+    /// Whether the server is neither killed nor paused.
     pub fn is_running(&self) -> bool {
         self.process.lock().as_ref().is_some_and(|process| !process.is_paused())
     }
@@ -126,29 +126,29 @@ impl RedisServer {
         self.running(Process::resident_bytes)
     }
 
-    /// Ends it without a chance to say goodbye (SIGKILL). Nothing listens on its port afterwards.
+    /// Kills the server without a clean shutdown (SIGKILL). Afterwards its port is closed.
     pub fn kill(&self) {
         self.process.lock().take();
     }
 
-    /// Lets it stand still with all connections open (SIGSTOP) until [`resume`](Self::resume).
+    /// Pauses the server with all connections open (SIGSTOP) until [`resume`](Self::resume).
     pub fn pause(&self) {
         self.running(Process::pause);
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Resumes the server (SIGCONT).
     pub fn resume(&self) {
         self.running(Process::resume);
     }
 
-    /// Kills it and starts it again on the same port with what its folder holds: by default nothing.
+    /// Kills the server and restarts it on the same port with the data in its folder, which is empty by default.
     pub fn restart(&self) {
         self.kill();
         self.launch();
         self.wait_until_ready();
     }
 
-    /// Kills it and starts it again on the same port without any data.
+    /// Kills the server and restarts it on the same port without any data.
     pub fn restart_empty(&self) {
         self.kill();
         self.forget_data();
@@ -156,7 +156,7 @@ impl RedisServer {
         self.wait_until_ready();
     }
 
-    /// Starts a killed server and does not wait: it may still be loading its data.
+    /// Starts a killed server without waiting: it may still be loading its data.
     pub fn launch(&self) {
         let program = self.options.program.path();
         let configuration = self.path(CONFIGURATION);
@@ -180,20 +180,20 @@ impl RedisServer {
         }
     }
 
-    /// Gives a command and expects an answer of this type.
+    /// Runs a command and converts its reply to this type.
     pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_command(words)
             .unwrap_or_else(|error| panic!("`{}` on port {}: {error}", words.join(" "), self.port))
     }
 
-    /// Gives a command that may fail.
+    /// Runs a command that may fail.
     pub fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let mut command = redis::Cmd::new();
         command.arg(words);
         command.query(&mut self.connection()?)
     }
 
-    /// A connection with all rights, for many commands in a row. Killing the server ends it.
+    /// A connection with all rights, for many commands in sequence. It ends when the server is killed.
     pub fn connection(&self) -> RedisResult<Connection> {
         let address = ConnectionAddr::Unix(self.path(ADMINISTRATION_SOCKET));
         let mut settings = RedisConnectionInfo::default();
@@ -206,7 +206,7 @@ impl RedisServer {
         Ok(connection)
     }
 
-    /// How many script calls the server has seen.
+    /// The number of script calls that the server has executed.
     pub fn script_calls(&self) -> u64 {
         let stats: String = self.command(&["INFO", "commandstats"]);
         let of = |name: &str| -> u64 {
@@ -250,7 +250,7 @@ impl RedisServer {
         })
     }
 
-    /// Removes everything but what describes the server itself.
+    /// Removes everything except the files that configure the server.
     fn forget_data(&self) {
         let keep = [CONFIGURATION, LOG, ACCESS_CONTROL_FILE];
         let entries = fs::read_dir(self.folder()).into_iter().flatten().flatten();
@@ -276,7 +276,7 @@ impl RedisServer {
     }
 }
 
-/// The value of `name:value` among the lines of a report.
+/// The value of `name:value` in the lines of a report.
 pub(crate) fn field_of(report: &str, name: &str) -> Option<String> {
     report.lines().find_map(|line| {
         let (field, value) = line.split_once(':')?;

@@ -1,20 +1,20 @@
-//! A store too simple to be wrong: one map, one lock, the core's own functions, nothing packed, nothing
-//! swept, nothing bounded. Real stores are held against it.
+//! A store too simple to be wrong: one map, one lock, the core's own functions. It does not pack, sweep or bound
+//! anything. Real stores are compared with it.
 
-use sluicegate::core::decision::is_charged;
+use sluicegate::core::decision::{is_charged, joint_wait};
 use sluicegate::core::{Outcome, Quota, State, Timestamp};
 use sluicegate::store::{Charge, Reply, Store, StoreError, Verdicts};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The plainest store.
+/// The simplest store.
 #[derive(Debug, Default)]
 pub struct ReferenceStore {
     states: Mutex<States>,
 }
 
-/// By the key, spelled out, the place of the limit under it, and the algorithm.
+/// By the full key, the index of the limit under it, and the algorithm.
 type States = HashMap<Place, State>;
 type Place = (String, usize, &'static str);
 
@@ -33,10 +33,10 @@ impl ReferenceStore {
         let mut states = self.states();
         let limits = limits(charges);
         let outcomes = outcomes(&states, &limits, now);
-        let votes = || limits.iter().zip(&outcomes).map(|(limit, outcome)| (limit.charge.group, *outcome));
+        let votes = || limits.iter().zip(&outcomes).map(|(limit, outcome)| (limit.charge.mode, *outcome));
         for limit in &limits {
             let state = limit.quota.repaired(states.get(&limit.place).cloned(), now);
-            let charged = is_charged(votes(), limit.charge.group);
+            let charged = is_charged(votes(), limit.charge.mode);
             let state = if charged { limit.quota.charge(state, limit.charge.cost, now) } else { state };
             keep(&mut states, &limit.place, state);
         }
@@ -69,7 +69,7 @@ impl ReferenceStore {
 }
 
 fn name(charge: &Charge<'_>) -> String {
-    format!("{} {:?}", charge.key.space.name(), charge.key.subject)
+    format!("{} {:?} {:?}", charge.key.space.name(), charge.key.space.set(), charge.key.subject)
 }
 
 fn limits<'a>(charges: &'a [Charge<'a>]) -> Vec<Limit<'a>> {
@@ -96,7 +96,14 @@ fn outcomes(states: &States, limits: &[Limit<'_>], now: Timestamp) -> Vec<Outcom
         let state = limit.quota.repaired(states.get(&limit.place).cloned(), now);
         limit.quota.outcome(state.as_ref(), limit.charge.cost, now)
     };
-    limits.iter().map(outcome).collect()
+    let outcomes: Vec<Outcome> = limits.iter().map(outcome).collect();
+    let votes = limits.iter().zip(&outcomes).map(|(limit, outcome)| (limit.charge.mode, *outcome));
+    let Some(wait) = joint_wait(votes) else { return outcomes };
+    let after = |(limit, outcome): (&Limit<'_>, &Outcome)| {
+        let state = limit.quota.repaired(states.get(&limit.place).cloned(), now);
+        limit.quota.outcome_after_waiting(*outcome, state.as_ref(), limit.charge.cost, now, wait)
+    };
+    limits.iter().zip(&outcomes).map(after).collect()
 }
 
 fn verdicts(states: &States, limits: &[Limit<'_>], outcomes: &[Outcome], now: Timestamp) -> Verdicts {

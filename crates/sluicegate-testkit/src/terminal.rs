@@ -1,8 +1,8 @@
-//! A program in a terminal of its own, whose screen a test can look at.
+//! A program in a pseudo-terminal, with a screen that a test can read.
 //!
-//! The terminal is a real one of the kernel (a pseudo-terminal), and controls the program: keys reach it, signals too, and
-//! it is told when the size changes. What is written is kept as it came, and is also read as a terminal would. The program
-//! ends with the [`Terminal`].
+//! The terminal is a real one of the kernel (a pseudo-terminal) and the controlling terminal of the program: it
+//! receives keys, signals and size changes. The output is stored as raw bytes and also interpreted as a terminal would.
+//! The program ends with the [`Terminal`].
 #![allow(clippy::expect_used, reason = "a terminal that does not do as it is told ends the test")]
 
 use std::fs::File;
@@ -20,14 +20,14 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::poll;
 
-/// How long anything may take on a busy machine.
+/// The time limit of any operation, generous enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A terminal with a program in it.
 pub struct Terminal {
     child: Child,
     keys: File,
-    /// Kept open, so that the terminal stays when the program ends.
+    /// Kept open so that the terminal survives the end of the program.
     inside: OwnedFd,
     seen: Arc<Mutex<Seen>>,
 }
@@ -38,7 +38,8 @@ struct Seen {
 }
 
 impl Terminal {
-    /// Starts a command in a terminal of this size. Its arguments and variables count, where it reads and writes does not.
+    /// Starts a command in a terminal of this size. Its arguments and variables are used; its standard streams are
+    /// replaced.
     #[must_use]
     pub fn start(command: &Command, columns: u16, rows: u16) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
@@ -46,7 +47,7 @@ impl Terminal {
         grantpt(&outside).and_then(|()| unlockpt(&outside)).expect("a terminal that can be used");
         let inside = ioctl_tiocgptpeer(&outside, flags).expect("its other end");
         resize(&outside, columns, rows);
-        // The terminal becomes the program's own: `setsid` does that, and then becomes the program.
+        // `setsid` makes the terminal the controlling one, and then executes the program.
         let mut session = Command::new("setsid");
         session.arg("--ctty").arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -64,7 +65,7 @@ impl Terminal {
         let (mut output, reader) = (keys.try_clone().expect("a copy"), Arc::clone(&seen));
         thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // It fails when the last of the inner ends is closed.
+            // Reading fails when the last descriptor of the inner end is closed.
             while let Ok(length @ 1..) = output.read(&mut bytes) {
                 let mut seen = reader.lock();
                 seen.bytes.extend_from_slice(&bytes[..length]);
@@ -79,51 +80,51 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).expect("the terminal takes keys");
     }
 
-    /// Makes the terminal another size, which the program is told by a signal.
+    /// Resizes the terminal, which sends the program a signal.
     pub fn resize(&mut self, columns: u16, rows: u16) {
         self.seen.lock().parser.set_size(size(rows), size(columns));
         resize(&self.inside, columns, rows);
     }
 
-    /// What is on the screen.
+    /// The text on the screen.
     #[must_use]
     pub fn text(&self) -> String {
         self.seen.lock().parser.screen().contents()
     }
 
-    /// Waits until what is on the screen is as wanted.
+    /// Waits until the text on the screen fulfils the condition.
     pub fn wait_for(&self, mut wanted: impl FnMut(&str) -> bool) {
         let is_so = poll::answer(PATIENCE, || wanted(&self.text()).then_some(()));
         assert!(is_so.is_some(), "the screen is not as wanted within {PATIENCE:?}:\n{}", self.text());
     }
 
-    /// Every byte that was written so far.
+    /// All output bytes so far.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         self.seen.lock().bytes.clone()
     }
 
-    /// Whether the screen is the ordinary one, with its cursor.
+    /// Whether the main screen is active and the cursor visible.
     #[must_use]
     pub fn is_ordinary(&self) -> bool {
         let seen = self.seen.lock();
         !seen.parser.screen().alternate_screen() && !seen.parser.screen().hide_cursor()
     }
 
-    /// Whether keys are shown and lines are waited for, as a shell has it.
+    /// Whether echo and line mode are on, as in a shell.
     #[must_use]
     pub fn shows_keys(&self) -> bool {
         let modes = tcgetattr(&self.inside).expect("a terminal").local_modes;
         modes.contains(LocalModes::ECHO | LocalModes::ICANON)
     }
 
-    /// Sends a signal, by its name.
+    /// Sends a signal, given by its name.
     pub fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([&format!("-{signal}"), &self.child.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
     }
 
-    /// Waits until the program has ended, and all that it wrote was read.
+    /// Waits until the program has exited and all its output was read.
     pub fn wait(&mut self) -> ExitStatus {
         let mut ended = None;
         poll::until_true("the program ends", PATIENCE, || {
@@ -137,7 +138,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may already have exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! An application on axum with limits in front of its handlers. Callers are known by an API key, or else by their
-//! address, and handlers are told who asks.
+//! An axum application with rate limits in front of its handlers. The layer identifies clients by an API key, or by
+//! their address without one, and passes the identity to the handlers.
 //!
 //! ```text
 //! cargo run -p sluicegate --features axum --example axum_layer -- 127.0.0.1:3000
@@ -13,7 +13,7 @@ use axum::routing::get;
 use sluicegate::clock::SystemClock;
 use sluicegate::gate::Gate;
 use sluicegate::identify::api_key::{ApiKeys, KeyHash};
-use sluicegate::identify::{Caller, Identify, Principal, Source};
+use sluicegate::identify::{Client, Identify, Principal, Source};
 use sluicegate::middleware::RateLimitLayer;
 use sluicegate::rules::RuleSet;
 use sluicegate::rules::file::Environment;
@@ -31,7 +31,8 @@ rules:
     tiers: { pro: [{ algorithm: token_bucket, capacity: 100, refill: 100/min }] }
 ";
 
-/// Who may ask how often. An application would keep the hashes of its keys in its settings, not the keys in its code.
+/// The limits and the identification of clients. A real application keeps the hashes of its keys in its
+/// configuration, not the keys in its code.
 fn limits() -> Result<RateLimitLayer<MemoryStore, SystemClock>, Error> {
     let rules = RuleSet::from_yaml(RULES, "rules.yaml", &Environment::new())?;
     let limiter = Limiter::new(rules, MemoryStore::default(), SystemClock::new());
@@ -51,21 +52,21 @@ fn limits() -> Result<RateLimitLayer<MemoryStore, SystemClock>, Error> {
     }))
 }
 
-async fn hello(caller: Caller) -> String {
-    match caller.identity() {
+async fn hello(client: Client) -> String {
+    match client.identity() {
         Identity::Named(name) => format!("hello {name}\n"),
-        _ => format!("hello {}\n", caller.client()),
+        _ => format!("hello {}\n", client.address()),
     }
 }
 
-/// Serves until something fails.
+/// Serves until an error occurs.
 pub async fn serve(listener: TcpListener) -> Result<(), Error> {
     let application = Router::new().route("/hello", get(hello)).layer(limits()?);
     Ok(axum::serve(listener, application.into_make_service_with_connect_info::<SocketAddr>()).await?)
 }
 
 #[tokio::main]
-#[expect(clippy::print_stdout, reason = "an example says how to try it")]
+#[expect(clippy::print_stdout, reason = "an example prints how to try it")]
 async fn main() -> Result<(), Error> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let listener = TcpListener::bind(address).await?;

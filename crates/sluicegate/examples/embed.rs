@@ -1,5 +1,4 @@
-//! Limits without HTTP: a worker asks before it sends a mail, and keeps for later what may not go out yet.
-//!
+//! Rate limits without HTTP: a worker checks its limit before it sends a mail, and keeps denied mails for later.
 //! ```text
 //! cargo run -p sluicegate --example embed
 //! ```
@@ -9,7 +8,7 @@ use sluicegate::rules::RuleSet;
 use sluicegate::rules::file::Environment;
 use sluicegate::{CheckError, Limiter, MemoryStore, Request, Retry};
 
-/// Rules can also be made in code: see the first example of the library.
+/// Rules can also be built in code: see the first example of the library.
 const RULES: &str = "
 rules:
   - name: mail
@@ -19,10 +18,10 @@ rules:
       - { algorithm: sliding_window, limit: 100, window: 1h }
 ";
 
-/// Whom the mails of this morning are for.
+/// The recipients of this morning's mails.
 pub const CUSTOMERS: [&str; 5] = ["alice", "alice", "alice", "alice", "bob"];
 
-/// Whether a mail may go out now, in words.
+/// The result for one mail, as text.
 pub async fn send<C: Clock>(limiter: &Limiter<MemoryStore, C>, customer: &str) -> Result<String, CheckError> {
     let decision = limiter.check(&Request::new("mail.send", customer)).await?;
     Ok(match decision.retry() {
@@ -32,14 +31,14 @@ pub async fn send<C: Clock>(limiter: &Limiter<MemoryStore, C>, customer: &str) -
     })
 }
 
-/// A limiter with state of its own in this process.
+/// A limiter with its state in this process.
 pub fn limiter<C: Clock>(clock: C) -> Result<Limiter<MemoryStore, C>, Box<dyn std::error::Error>> {
     let rules = RuleSet::from_yaml(RULES, "mail.yaml", &Environment::new())?;
     Ok(Limiter::new(rules, MemoryStore::default(), clock))
 }
 
 #[tokio::main(flavor = "current_thread")]
-#[expect(clippy::print_stdout, reason = "an example shows what it does")]
+#[expect(clippy::print_stdout, reason = "an example prints its results")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = limiter(SystemClock::new())?;
     for customer in CUSTOMERS {

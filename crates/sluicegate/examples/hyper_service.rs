@@ -1,5 +1,4 @@
-//! A plain hyper server with limits in front of its service. Callers are known by their address.
-//!
+//! A plain hyper server with rate limits in front of its service. The layer identifies clients by their address.
 //! ```text
 //! cargo run -p sluicegate --features tower --example hyper_service -- 127.0.0.1:3000
 //! ```
@@ -15,7 +14,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use sluicegate::clock::SystemClock;
 use sluicegate::gate::Gate;
-use sluicegate::identify::{Caller, Identify, Source};
+use sluicegate::identify::{Client, Identify, Source};
 use sluicegate::middleware::RateLimitLayer;
 use sluicegate::rules::RuleSet;
 use sluicegate::rules::file::Environment;
@@ -36,11 +35,11 @@ fn limits() -> Result<RateLimitLayer<MemoryStore, SystemClock>, Error> {
 }
 
 async fn hello(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let client = request.extensions().get::<Caller>().map(|caller| caller.client().to_string());
+    let client = request.extensions().get::<Client>().map(|client| client.address().to_string());
     Ok(Response::new(Full::from(format!("hello {}\n", client.unwrap_or_default()))))
 }
 
-/// Serves until something fails. One layer is shared by all connections, and so are the limits.
+/// Serves until an error occurs. All connections share one layer, and therefore the limits.
 pub async fn serve(listener: TcpListener) -> Result<(), Error> {
     let limits = limits()?;
     loop {
@@ -54,14 +53,14 @@ pub async fn serve(listener: TcpListener) -> Result<(), Error> {
             .service(service_fn(hello));
         tokio::spawn(async move {
             let server = Builder::new(TokioExecutor::new());
-            // How one client's connection ends is nobody else's concern.
+            // An error of one connection does not affect the others.
             drop(server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await);
         });
     }
 }
 
 #[tokio::main]
-#[expect(clippy::print_stdout, reason = "an example says how to try it")]
+#[expect(clippy::print_stdout, reason = "an example prints how to try it")]
 async fn main() -> Result<(), Error> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let listener = TcpListener::bind(address).await?;

@@ -1,6 +1,5 @@
-//! A gRPC server on tonic with limits in front of its services: a denial is `RESOURCE_EXHAUSTED`, a key that nobody has
-//! is `UNAUTHENTICATED`. The service is gRPC's own health check, so that nothing has to be generated.
-//!
+//! A gRPC server on tonic with rate limits in front of its services. A denial is `RESOURCE_EXHAUSTED`, and an unknown
+//! key is `UNAUTHENTICATED`. The service is the gRPC health check, so the example needs no generated code.
 //! ```text
 //! cargo run -p sluicegate --features tower --example tonic_service -- 127.0.0.1:3000
 //! ```
@@ -19,7 +18,7 @@ use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The path of a call is its service and method.
+/// The path of a call consists of its service and method.
 const RULES: &str = "
 rules:
   - name: health
@@ -39,7 +38,7 @@ fn limits() -> Result<RateLimitLayer<MemoryStore, SystemClock>, Error> {
     }))
 }
 
-/// Serves until something fails.
+/// Serves until an error occurs.
 pub async fn serve(listener: TcpListener) -> Result<(), Error> {
     let (_reporter, health) = tonic_health::server::health_reporter();
     let server = Server::builder().layer(limits()?).add_service(health);
@@ -47,13 +46,13 @@ pub async fn serve(listener: TcpListener) -> Result<(), Error> {
 }
 
 #[tokio::main]
-#[expect(clippy::print_stdout, reason = "an example says how to try it")]
+#[expect(clippy::print_stdout, reason = "an example prints how to try it")]
 async fn main() -> Result<(), Error> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     println!("listening {address}");
-    // Five zeros are an empty message: it is not compressed, and zero bytes long.
+    // Five zero bytes are an empty message: not compressed, and of length zero.
     println!(
         "try: printf '\\0\\0\\0\\0\\0' | curl -i --http2-prior-knowledge --data-binary @- -o /dev/null -D - -H 'te: \
          trailers' -H 'content-type: application/grpc' -H 'x-api-key: demo-key' \

@@ -1,13 +1,13 @@
-//! Windows as people read them off a calendar: the hours, days, weeks and months of a time zone.
+//! Calendar windows: the hours, days, weeks and months of a time zone.
 //!
-//! A window begins the first time the zone's clocks show its start, or skip it. So a day has 23 hours where clocks are
-//! set forward and 25 where they are set back, a day that a zone skips has no window, and windows tile time without gap
-//! and overlap. Hours are the exception that keeps an hour an hour: each begins whenever the clocks show a full hour, so
-//! one that is repeated is two windows.
+//! A window begins when the zone's clocks first show its start, or skip it. So a day has 23 hours where clocks are
+//! set forward and 25 where they are set back, a day that a zone skips has no window, and windows tile time without
+//! gap or overlap. Hours are an exception: an hour begins whenever the clocks show a full hour, so a repeated hour is
+//! two windows.
 //!
-//! The rules of time zones come with the program, not from the machine: a bare container has none, and servers that share
-//! limits must agree on where a window ends. What comes of it is a [`Calendar`], plain data up to the year 2112. Whether a
-//! government changes its mind before that, only a newer version of the program knows.
+//! The time zone rules are compiled into the program instead of read from the machine: a bare container has none, and
+//! servers that share limits must agree on the end of a window. The result is a [`Calendar`], plain data up to the
+//! year 2112. If a government changes its rules before then, a newer version of the program is necessary.
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-/// Seconds.
+/// Seconds since the epoch, or a duration in seconds.
 type Seconds = i64;
 
 const HOUR: Seconds = 3_600;
@@ -25,9 +25,9 @@ const DAY: Seconds = 24 * HOUR;
 const WEEK: Seconds = 7 * DAY;
 /// The epoch was a Thursday.
 const FIRST_MONDAY: Seconds = 4 * DAY;
-/// Where the list of windows ends: after the last instant that can be now, by more than two windows.
+/// The end of the list of windows: more than two windows after the last instant that can be now.
 const LAST: Seconds = (Timestamp::NOW_MAX.as_micros() / 1_000_000) as Seconds + 100 * DAY;
-/// The year in which that is.
+/// The year of that end.
 const LAST_YEAR: i16 = 2113;
 
 /// The days of the week, as configuration spells them.
@@ -41,13 +41,13 @@ pub const WEEKDAYS: &[(&str, Weekday)] = &[
     ("sunday", Weekday::Sunday),
 ];
 
-/// The last day on which a month may begin. Where a month is shorter, it begins on its last one.
+/// The largest first day of a month window. In a shorter month the window begins on the last day.
 pub const MONTH_DAY_MAX: u8 = 31;
 
 /// A day of the week.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Weekday {
-    /// With which weeks begin, unless somebody says otherwise.
+    /// Weeks begin on Monday by default.
     #[default]
     Monday,
     /// The day after Monday.
@@ -64,17 +64,17 @@ pub enum Weekday {
     Sunday,
 }
 
-/// How often a new window begins.
+/// The length of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cycle {
-    /// With every hour.
+    /// A window begins with every hour.
     Hour,
-    /// At midnight.
+    /// A window begins at midnight.
     Day,
-    /// At midnight before this day.
+    /// A window begins at midnight before this day of the week.
     Week(Weekday),
-    /// At midnight before this day of the month, which is 1 to [`MONTH_DAY_MAX`]: a larger one counts as that. A month
-    /// that has no such day begins on its last one.
+    /// A window begins at midnight before this day of the month, which is 1 to [`MONTH_DAY_MAX`]; a larger day counts
+    /// as the maximum. In a month without that day, it begins on the last day.
     Month(u8),
 }
 
@@ -85,7 +85,7 @@ pub enum Cycle {
 /// use sluicegate::core::{Micros, Timestamp};
 ///
 /// let days = Zone::named("Europe/Berlin").unwrap().calendar(Cycle::Day)?;
-/// // 2025-10-26T12:00:00Z: the day on which clocks are set back.
+/// // 2025-10-26T12:00:00Z: on this day clocks are set back.
 /// let noon = Timestamp::now(1_761_480_000_000_000);
 /// assert_eq!(days.length_at(noon), Micros::from_secs(25 * 3_600));
 /// # Ok::<(), sluicegate::core::QuotaError>(())
@@ -95,31 +95,31 @@ pub struct Zone {
     name: &'static str,
 }
 
-/// What calendars are made from.
+/// The bundled time zone database.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 /// The names of all zones.
 static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| ZONES.available().map(|name| name.to_string()).collect());
 
-/// Calendars that were made, so that all rules, before and after a reload, share them.
+/// A cache of calendars, so that all rules share them, also after a reload.
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 /// Calendars by their zone and cycle.
 #[derive(Default)]
 struct Known {
     calendars: HashMap<(Zone, Cycle), Arc<Calendar>>,
-    /// How many were in use when those were forgotten that nobody used.
+    /// The number of calendars in use at the last eviction.
     in_use: usize,
 }
 
-/// How many more than twice those in use are known before those are forgotten that nobody uses. One of months takes 27 KB; of
-/// those in use there are never more than limits.
+/// The cache evicts unused calendars when it holds this many more than twice the number in use. A calendar of months
+/// takes 27 KB, and there are never more calendars in use than limits.
 const UNUSED_MAX: usize = 64;
 
 impl Known {
-    /// Keeps a calendar, and returns the one that is known: somebody else may have made it meanwhile.
+    /// Inserts a calendar and returns the cached one: another thread may have inserted it meanwhile.
     fn keep(&mut self, key: (Zone, Cycle), calendar: Arc<Calendar>) -> Arc<Calendar> {
-        // Twice as many are gone through only after as many came, or many limits would be read slowly.
+        // The threshold doubles with the number in use, so that the cost of evictions is amortised over many limits.
         if self.calendars.len() >= 2 * self.in_use + UNUSED_MAX {
             self.calendars.retain(|_, calendar| Arc::strong_count(calendar) > 1);
             self.in_use = self.calendars.len();
@@ -141,16 +141,16 @@ impl Zone {
         NAMES.iter().map(String::as_str)
     }
 
-    /// Its name.
+    /// The name of the zone.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The windows of this cycle here.
+    /// The windows of this cycle in the zone.
     ///
     /// # Errors
-    /// Never, for all that is known of time zones: it would take one with a window shorter than a second.
+    /// Never for the time zones known today: the error requires a window shorter than a second.
     pub fn calendar(&self, cycle: Cycle) -> Result<Arc<Calendar>, QuotaError> {
         let key = (self.clone(), cycle.clamped());
         if let Some(calendar) = KNOWN.lock().calendars.get(&key) {
@@ -161,9 +161,9 @@ impl Zone {
         Ok(KNOWN.lock().keep(key, calendar))
     }
 
-    /// How its clocks are set, from the epoch on.
+    /// The offsets of the zone's clocks from the epoch on.
     fn stretches(&self) -> Vec<Stretch> {
-        // The name is one of the database's.
+        // The name comes from the database, so the zone exists.
         let zone = ZONES.get(self.name).unwrap_or(TimeZone::UTC);
         let epoch = jiff::Timestamp::UNIX_EPOCH;
         let mut stretches = vec![Stretch { start: 0, offset: zone.to_offset(epoch).seconds().into() }];
@@ -175,7 +175,7 @@ impl Zone {
             if stretch.start > LAST {
                 break;
             }
-            // A zone may also change its name, or what it calls summer.
+            // A zone may also change only its abbreviation or its daylight saving flag.
             if stretches.last().is_some_and(|last| last.offset != stretch.offset) {
                 stretches.push(stretch);
             }
@@ -207,12 +207,12 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// A time in which clocks are set the same way, up to the next one.
+/// A period with one offset, up to the next one.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    /// From when on, since the epoch.
+    /// The start, since the epoch.
     start: Seconds,
-    /// How far ahead of UTC.
+    /// The offset from UTC.
     offset: Seconds,
 }
 
@@ -230,27 +230,27 @@ fn runs(stretches: &[Stretch], cycle: Cycle) -> Vec<Run> {
     runs.runs
 }
 
-/// What clocks show when a window begins, as if it were UTC: at `start` and every `step`.
+/// The local times at which windows begin, as if they were UTC: `start` and every `step` after it.
 fn every(stretches: &[Stretch], step: Seconds, start: Seconds) -> impl Iterator<Item = Seconds> {
-    // At the epoch they show the first offset.
+    // At the epoch the clocks show the first offset.
     let shown = stretches.first().map_or(0, |stretch| stretch.offset);
     let first = shown + (start - shown).rem_euclid(step);
     (first..LAST).step_by(usize::try_from(step).unwrap_or(usize::MAX))
 }
 
-/// What clocks show when a month begins, as if it were UTC.
+/// The local times at which months begin, as if they were UTC.
 fn months(day: u8) -> impl Iterator<Item = Seconds> {
     let of_year = |year| (1..=12).map(move |month| jiff::civil::date(year, month, 1));
     (1970..=LAST_YEAR).flat_map(of_year).map(move |first| {
         let day = i64::from(day).min(first.days_in_month().into());
         let midnight = first.to_datetime(jiff::civil::Time::midnight());
-        // Years of four digits are within its range.
+        // Years of four digits are within the range.
         let first = jiff::tz::Offset::UTC.to_timestamp(midnight).map_or(LAST, |midnight| midnight.as_second());
         first + (day - 1) * DAY
     })
 }
 
-/// Windows that begin when clocks first show these times, which ascend, or something later.
+/// Appends windows that begin when the clocks first show one of these ascending times, or a later one.
 fn first_shown(stretches: &[Stretch], times: impl Iterator<Item = Seconds>, runs: &mut Runs) {
     let mut index = 0;
     for time in times {
@@ -259,7 +259,7 @@ fn first_shown(stretches: &[Stretch], times: impl Iterator<Item = Seconds>, runs
         {
             index += 1;
         }
-        // What clocks showed before the epoch is over.
+        // Skips local times before the epoch.
         if index > 0 || time >= stretches[index].offset {
             runs.push(stretches[index].first_shown(time));
         }
@@ -267,18 +267,18 @@ fn first_shown(stretches: &[Stretch], times: impl Iterator<Item = Seconds>, runs
 }
 
 impl Stretch {
-    /// When its clocks first show `time`, or something later.
+    /// The first instant at which the clocks show `time` or a later time.
     fn first_shown(self, time: Seconds) -> Seconds {
         self.start.max(time - self.offset)
     }
 }
 
-/// Windows that begin whenever clocks show a full hour, and when they skip one.
+/// Appends windows that begin whenever the clocks show or skip a full hour.
 fn hours(stretches: &[Stretch], runs: &mut Runs) {
     for (index, stretch) in stretches.iter().enumerate() {
         let end = stretches.get(index + 1).map_or(LAST, |next| next.start);
         let shown = stretch.start + stretch.offset;
-        // What they would have shown had they not been set.
+        // The local time without the change of the offset.
         let before = index.checked_sub(1).map_or(shown, |before| stretch.start + stretches[before].offset);
         if (before - 1).div_euclid(HOUR) < shown.div_euclid(HOUR) && before < shown {
             runs.push(stretch.start);
@@ -291,7 +291,7 @@ fn hours(stretches: &[Stretch], runs: &mut Runs) {
     }
 }
 
-/// Boundaries, as they become runs.
+/// Collects boundaries as runs of equal length.
 #[derive(Default)]
 struct Runs {
     runs: Vec<Run>,
@@ -299,7 +299,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// One boundary more. One that does not come after all others is the same once more.
+    /// Adds a boundary. A boundary that is not after all others is a duplicate.
     fn push(&mut self, boundary: Seconds) {
         match self.last {
             Some(last) if boundary <= last => return,
@@ -309,7 +309,7 @@ impl Runs {
         self.last = Some(boundary);
     }
 
-    /// As many more, this far apart, as lie before `end`.
+    /// Adds boundaries at this distance up to `end`.
     fn repeat(&mut self, step: Seconds, end: Seconds) {
         if let Some(last) = self.last
             && last + step < end
@@ -319,7 +319,7 @@ impl Runs {
         }
     }
 
-    /// The window that began at `start` is so long.
+    /// Ends the window that began at `start` with this length.
     fn end(&mut self, start: Seconds, length: Seconds) {
         let micros = |seconds: Seconds| u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000);
         let (start, length) = (Timestamp::from_micros(micros(start)), Micros::from_micros(micros(length)));

@@ -1,52 +1,101 @@
-//! The one place that reads the time. Everything else is given an instant.
+//! The only reader of the time. All other code receives an instant.
+//!
+//! There are two time scales. The instants of [`Clock::now`] are *steady*: they advance evenly, whatever happens to
+//! the system clock, so a correction of the system clock neither grants nor takes tokens. The *time of day* is the
+//! same instant plus a [`Correction`]. It follows the system clock, and people, other programs and calendars use it.
 
+mod correction;
+
+pub use correction::Correction;
+use correction::CorrectionUpdater;
 use sluicegate_core::{Micros, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Somebody who knows what time it is.
+/// A source of instants.
 pub trait Clock: Send + Sync {
-    /// The current instant.
+    /// The current instant on the steady scale. It never steps when the time of day is corrected, so rates and
+    /// durations use it.
     fn now(&self) -> Timestamp;
+
+    /// The correction from instants of this clock to the time of day. Zero by default.
+    fn correction(&self) -> &Correction {
+        &correction::NONE
+    }
+
+    /// The current time of day.
+    fn time_of_day(&self) -> Timestamp {
+        // The instant comes first: reading it makes the clock look for corrections.
+        let now = self.now();
+        self.correction().apply(now)
+    }
 }
 
-/// How long the processor's counter is trusted before it is set again by the system's clock. Its rate is measured once;
-/// on a busy machine that was seen to be wrong by three in a hundred, which makes thirty microseconds of a millisecond.
+/// The time for which the clock trusts the processor's counter before it sets the counter by the system clock again.
+/// The counter's rate is measured once. On a busy machine the measurement was wrong by 3 %, which is 30 µs per
+/// millisecond.
 const TRUSTED_NANOS: u64 = 1_000_000;
 
-/// How long a look at the system's clock may take for its result to be trusted.
+/// The maximum duration of a trusted reading of the system clock.
 const READING_NANOS_MAX: u64 = 5_000;
 
-/// How often the time of day is read to find a reading that nothing came in between of.
+/// The number of attempts to read the time of day without an interruption.
 const READINGS: usize = 16;
 
-/// The system's monotonic clock, set to the time of day once, when it is made: a time of day that is
-/// corrected later changes no decision.
+/// The monotonic clock of the system, offset to the time of day at its creation. If the time of day is corrected
+/// later, or the machine was suspended, [`Clock::now`] continues unchanged, and [`Clock::time_of_day`] follows within
+/// a second.
 ///
-/// Between two looks at the system's clock, at most 1 ms apart, it counts on with the processor's counter,
-/// which is two to three times quicker to read. When it is set it may go back by some microseconds; no
-/// decision gains by that.
+/// Between two readings of the system clock, at most 1 ms apart, the processor's counter advances the clock. Reading
+/// the counter is two to three times faster. When the clock is set again it may go back by some microseconds, which
+/// no decision gains by.
 #[derive(Debug)]
-pub struct SystemClock {
-    counter: quanta::Clock,
-    pace: Pace,
-    anchor: Anchor,
-    started: Instant,
-    started_micros: u64,
+pub struct SystemClock(SteadyClock<SystemSource>);
+
+/// The time sources of a [`SteadyClock`].
+trait Source {
+    /// The value of the processor's counter.
+    fn counter(&self) -> u64;
+
+    /// The duration of this many counts in nanoseconds.
+    fn nanos(&self, counts: u64) -> u64;
+
+    /// The time since the creation of the source, by the system's monotonic clock.
+    fn elapsed(&self) -> Duration;
+
+    /// The system's time of day, in microseconds since the epoch.
+    fn time_of_day_micros(&self) -> u64;
 }
 
-/// How fast the counter counts.
+/// The clocks of the operating system and the processor.
+#[derive(Debug)]
+struct SystemSource {
+    counter: quanta::Clock,
+    started: Instant,
+}
+
+/// A steady clock on any source, with the correction to the time of day.
+#[derive(Debug)]
+struct SteadyClock<S> {
+    source: S,
+    pace: CounterRate,
+    anchor: Anchor,
+    started_micros: u64,
+    follower: CorrectionUpdater,
+}
+
+/// The rate of the counter.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
-    /// A count is this many microseconds, in parts of 2⁻⁴⁰.
+struct CounterRate {
+    /// The duration of a count, in microseconds times 2⁴⁰.
     micros_per_count: u64,
-    /// How many counts it is trusted for.
+    /// The number of counts for which the counter is trusted.
     trusted: u64,
 }
 
-/// A reading of the counter and the time it stands for. Written by one, read by all without waiting: `version`
-/// is odd while it is being written.
+/// A reading of the counter and its instant, as a seqlock: one thread writes, and all threads read without waiting.
+/// `version` is odd during a write.
 #[derive(Debug, Default)]
 struct Anchor {
     version: AtomicU64,
@@ -58,37 +107,93 @@ impl SystemClock {
     /// A clock that starts at the current time of day.
     #[must_use]
     pub fn new() -> Self {
-        // Its first use measures the counter's rate, which takes a while: that must not come between the two readings.
-        let (counter, anchor) = (quanta::Clock::new(), Anchor::default());
-        let pace = Pace::of(|counts| counter.delta_as_nanos(0, counts));
+        // The first use measures the counter's rate, which takes a while. That must not happen between the two
+        // readings.
+        let counter = quanta::Clock::new();
         let (started, started_micros) = time_of_day();
-        let clock = Self { counter, pace, anchor, started, started_micros };
+        Self(SteadyClock::new(SystemSource { counter, started }, started_micros))
+    }
+}
+
+impl<S: Source> SteadyClock<S> {
+    /// A clock that showed `started_micros` at the creation of its source.
+    fn new(source: S, started_micros: u64) -> Self {
+        let pace = CounterRate::of(|counts| source.nanos(counts));
+        let clock = Self {
+            source,
+            pace,
+            anchor: Anchor::default(),
+            started_micros,
+            follower: CorrectionUpdater::default(),
+        };
         clock.set();
         clock
     }
 
-    /// Reads the system's clock and sets the anchor by it.
+    #[inline]
+    fn now(&self) -> Timestamp {
+        let micros = match self.anchor.read() {
+            Some((count, micros)) => match self.pace.micros_since(count, self.source.counter()) {
+                Some(passed) => micros + passed,
+                None => self.set(),
+            },
+            None => self.set(),
+        };
+        Timestamp::now(micros)
+    }
+
+    /// Reads the system clock and sets the anchor by it.
     #[cold]
     fn set(&self) -> u64 {
-        // Between two readings of the counter: if this thread was put aside meanwhile, the pair would not belong
-        // together, and the anchor is left to the next one.
-        let (before, elapsed, count) = (self.counter.raw(), self.started.elapsed(), self.counter.raw());
-        let elapsed_micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-        let micros = self.started_micros.saturating_add(elapsed_micros);
-        if self.counter.delta_as_nanos(before, count) < READING_NANOS_MAX {
+        // The reading lies between two readings of the counter. If the thread was preempted meanwhile, the pair does
+        // not match, and the next call sets the anchor.
+        let (before, micros, count) = (self.source.counter(), self.steady_micros(), self.source.counter());
+        if self.source.nanos(count.saturating_sub(before)) < READING_NANOS_MAX {
             self.anchor.write(count, micros);
         }
+        self.follower.look(micros, || self.steady_micros(), || self.source.time_of_day_micros());
         micros
+    }
+
+    /// The steady instant by the system's monotonic clock alone.
+    fn steady_micros(&self) -> u64 {
+        let elapsed_micros = u64::try_from(self.source.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.started_micros.saturating_add(elapsed_micros)
     }
 }
 
-/// An instant and the time of day that it is. A thread that is put aside between two readings would be wrong about it
-/// from then on, so of several pairs the closest one counts.
-#[expect(clippy::disallowed_methods, reason = "this is the home of the clock")]
+impl Source for SystemSource {
+    #[inline]
+    fn counter(&self) -> u64 {
+        self.counter.raw()
+    }
+
+    fn nanos(&self, counts: u64) -> u64 {
+        self.counter.delta_as_nanos(0, counts)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn time_of_day_micros(&self) -> u64 {
+        micros_since_epoch()
+    }
+}
+
+/// The system's time of day; the epoch if the system clock is earlier.
+#[expect(clippy::disallowed_methods, reason = "this module reads the system clock for all others")]
+fn micros_since_epoch() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// An instant and its time of day. A preemption between the two readings would make the pair permanently wrong, so
+/// the closest of several pairs is used.
+#[expect(clippy::disallowed_methods, reason = "this module reads the system clock for all others")]
 fn time_of_day() -> (Instant, u64) {
     let pair = || {
-        let (before, since_epoch) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH));
-        let micros = u64::try_from(since_epoch.unwrap_or_default().as_micros()).unwrap_or(u64::MAX);
+        let (before, micros) = (Instant::now(), micros_since_epoch());
         (before.elapsed(), before, micros)
     };
     let first = pair();
@@ -106,34 +211,44 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
-        let micros = match self.anchor.read() {
-            Some((count, micros)) => match self.pace.micros(self.counter.raw().saturating_sub(count)) {
-                Some(passed) => micros + passed,
-                None => self.set(),
-            },
-            None => self.set(),
-        };
-        Timestamp::now(micros)
+        self.0.now()
+    }
+
+    #[inline]
+    fn correction(&self) -> &Correction {
+        self.0.follower.correction()
     }
 }
 
-impl Pace {
+impl CounterRate {
     const FRACTION_BITS: u32 = 40;
 
-    /// By what so many counts are in nanoseconds.
+    /// Measures the rate by the duration of a number of counts in nanoseconds.
     fn of(nanos: impl Fn(u64) -> u64) -> Self {
-        /// Enough to tell the pace to the ninth digit, few enough for the nanoseconds to be scaled.
+        /// Large enough for a precision of nine digits, and small enough that scaling the nanoseconds cannot
+        /// overflow.
         const COUNTS: u64 = 1 << 32;
         let nanos = u128::from(nanos(COUNTS));
         let narrow = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
         let micros_per_count = narrow((nanos << Self::FRACTION_BITS) / 1_000 / u128::from(COUNTS));
-        // A counter that seems to stand still is never trusted.
+        // A counter that does not advance is never trusted.
         let trusted = (u128::from(TRUSTED_NANOS) * u128::from(COUNTS)).checked_div(nanos).map_or(0, narrow);
-        // A millisecond in parts of a microsecond has 50 bits: what is trusted never overflows.
+        // A millisecond in units of 2⁻⁴⁰ microseconds has 50 bits, so trusted counts never overflow.
         Self { micros_per_count, trusted }
     }
 
-    /// So many counts in whole microseconds, unless they are too many to be trusted.
+    /// The whole microseconds between two counts; `None` if the distance is too large to be trusted. The counters of
+    /// different processors differ by a few counts, so a counter that is slightly behind has not moved. A counter
+    /// that is far behind was reset, for example during a suspension.
+    #[inline]
+    fn micros_since(self, earlier: u64, later: u64) -> Option<u64> {
+        match later.checked_sub(earlier) {
+            Some(counts) => self.micros(counts),
+            None => self.micros(earlier - later).map(|_| 0),
+        }
+    }
+
+    /// The duration of this many counts in whole microseconds; `None` if there are too many to be trusted.
     #[inline]
     fn micros(self, counts: u64) -> Option<u64> {
         (counts < self.trusted).then(|| (counts * self.micros_per_count) >> Self::FRACTION_BITS)
@@ -141,18 +256,18 @@ impl Pace {
 }
 
 impl Anchor {
-    /// Both values of one writing, or nothing while they change.
+    /// Both values of one write; `None` during a write.
     #[inline]
     fn read(&self) -> Option<(u64, u64)> {
         let before = self.version.load(Ordering::Acquire);
         let values = (self.count.load(Ordering::Relaxed), self.micros.load(Ordering::Relaxed));
-        // The values are read before the version is read again.
+        // Orders the reads of the values before the second read of the version.
         fence(Ordering::Acquire);
         let after = self.version.load(Ordering::Relaxed);
         (before == after && before.is_multiple_of(2)).then_some(values)
     }
 
-    /// Writes both values, unless somebody else is doing so.
+    /// Writes both values, unless another thread is writing.
     fn write(&self, count: u64, micros: u64) {
         let version = self.version.load(Ordering::Relaxed);
         let writing = version.wrapping_add(1);
@@ -161,7 +276,7 @@ impl Anchor {
         if !is_ours {
             return;
         }
-        // Nobody sees a new value under the old version.
+        // Orders the new version before the new values.
         fence(Ordering::Release);
         self.count.store(count, Ordering::Relaxed);
         self.micros.store(micros, Ordering::Relaxed);
@@ -169,107 +284,51 @@ impl Anchor {
     }
 }
 
-/// A clock for tests, set by hand. All clones show the same time.
-#[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<AtomicU64>);
+/// A clock for tests that is set by hand. All clones show the same time.
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    micros: Arc<AtomicU64>,
+    correction: Correction,
+}
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// A clock that stands at `now`, which is also its time of day.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
-        Self(Arc::new(AtomicU64::new(now.as_micros())))
+        Self { micros: Arc::new(AtomicU64::new(now.as_micros())), correction: Correction::new() }
     }
 
-    /// Lets `length` pass.
+    /// Advances the clock by `length`.
     pub fn advance(&self, length: Micros) {
-        self.0.fetch_add(length.as_micros(), Ordering::SeqCst);
+        self.micros.fetch_add(length.as_micros(), Ordering::SeqCst);
     }
 
-    /// Sets the clock, backwards too.
+    /// Sets the clock and its time of day, also backwards.
     pub fn set(&self, now: Timestamp) {
-        self.0.store(now.as_micros(), Ordering::SeqCst);
+        self.micros.store(now.as_micros(), Ordering::SeqCst);
+    }
+
+    /// Corrects the time of day, as an operator or NTP does. [`Clock::now`] does not change.
+    pub fn set_time_of_day(&self, time_of_day: Timestamp) {
+        self.correction.set(self.now(), time_of_day);
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::at(Timestamp::default())
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        Timestamp::now(self.0.load(Ordering::SeqCst))
+        Timestamp::now(self.micros.load(Ordering::SeqCst))
+    }
+
+    fn correction(&self) -> &Correction {
+        &self.correction
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "the clock is held against the system's own")]
-    fn the_clock_keeps_to_the_time_of_day() {
-        let clock = SystemClock::new();
-        let mut worst = 0;
-        for _ in 0..200_000 {
-            let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
-            let shown = u128::from(clock.now().as_micros());
-            let after = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
-            worst = worst.max(before.saturating_sub(shown)).max(shown.saturating_sub(after));
-        }
-        assert!(worst < 1_000, "off by {worst} µs");
-    }
-
-    #[test]
-    fn the_clock_shows_every_thread_about_the_same_and_hardly_goes_back() {
-        let clock = SystemClock::new();
-        let steps_back = |mut last: u64| {
-            let mut worst = 0;
-            for _ in 0..500_000 {
-                let now = clock.now().as_micros();
-                worst = worst.max(last.saturating_sub(now));
-                last = now;
-            }
-            worst
-        };
-        let worst = std::thread::scope(|scope| {
-            let threads = [scope.spawn(|| steps_back(0)), scope.spawn(|| steps_back(0))];
-            threads.map(|thread| thread.join().unwrap()).into_iter().max()
-        });
-        assert!(worst < Some(100), "back by {worst:?} µs");
-    }
-
-    #[test]
-    fn counts_become_microseconds_whatever_the_pace_of_the_counter() {
-        // From a counter of 1 MHz to one of 10 GHz; also one that stands still for all that can be told.
-        for (counts, nanos) in [(1, 1_000), (1, 1), (3, 1), (24, 1_000), (33, 10), (10, 1)] {
-            let pace = Pace::of(|asked| (u128::from(asked) * nanos / counts) as u64);
-            for micros in [0, 1, 2, 499, 998] {
-                let passed = micros * 1_000 * counts as u64 / nanos as u64;
-                let shown = pace.micros(passed).unwrap();
-                assert!((micros.saturating_sub(1)..=micros).contains(&shown), "{shown} for {micros}");
-            }
-            assert_eq!(pace.micros(1_001_000 * counts as u64 / nanos as u64), None);
-        }
-        assert_eq!(Pace::of(|_| 0).micros(0), None);
-        assert_eq!(Pace::of(|_| u64::MAX).micros(0), None);
-    }
-
-    #[test]
-    fn an_anchor_is_never_read_half_written() {
-        let anchor = Anchor::default();
-        std::thread::scope(|scope| {
-            scope.spawn(|| (1..=200_000).for_each(|value| anchor.write(value, value * 3)));
-            for _ in 0..200_000 {
-                if let Some((count, micros)) = anchor.read() {
-                    assert_eq!(micros, count * 3);
-                }
-            }
-        });
-    }
-
-    #[test]
-    fn a_manual_clock_is_shared_by_its_clones() {
-        let clock = ManualClock::at(Timestamp::now(5));
-        let other = clock.clone();
-        clock.advance(Micros::from_micros(7));
-        assert_eq!(other.now(), Timestamp::now(12));
-        other.set(Timestamp::now(3));
-        assert_eq!(clock.now(), Timestamp::now(3));
-    }
-}
+mod tests;

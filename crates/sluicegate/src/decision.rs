@@ -1,16 +1,15 @@
-//! The answer to one request: whether it may pass, and how every limit that had a say stands.
+//! The decision about one request: whether it is allowed, and the verdict of every limit that applies.
 
-use crate::observe::{LimitOutcome, Observed, of_rule};
 use crate::rules::matching::Applied;
 use crate::rules::{Mode, RuleSet, Unmatched};
 use crate::store::{StoreError, Verdicts};
-use sluicegate_core::decision::{Group, tightest};
+use sluicegate_core::decision::{ChargeMode, tightest};
 use sluicegate_core::{Micros, Outcome, Quota, Timestamp, Verdict};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The answer to one request. It holds on to the rules that it was made by, so its words stay true when they
-/// change.
+/// The decision about one request. It holds a reference to its rules, so names and limits stay correct after the
+/// rules change.
 #[derive(Clone, Debug)]
 pub struct Decision {
     rules: Arc<RuleSet>,
@@ -19,43 +18,42 @@ pub struct Decision {
     now: Timestamp,
     allowed: bool,
     tightest: Option<usize>,
-    /// Elsewhere, because hardly any decision has one.
+    /// Behind a pointer, because few decisions have one.
     degradation: Option<Arc<Degradation>>,
 }
 
-/// How a decision came about that the store had no part in.
+/// The facts of a decision that was made without the store.
 #[derive(Debug)]
 pub struct Degradation {
-    /// Why the store had none.
+    /// The error of the store.
     pub error: StoreError,
-    /// The rules that had no objection because they could not know; all others that decide answered by this
-    /// instance's share of their limits.
+    /// The rules that failed open. This instance's share decided all other rules.
     pub(crate) open: SmallVec<[Applied; 2]>,
 }
 
-/// What one limit said.
+/// The verdict of one limit.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitReport<'d> {
-    /// The rule it belongs to.
+    /// The name of its rule.
     pub rule: &'d str,
-    /// The rule's place in its set.
+    /// The index of the rule in its set.
     pub rule_index: usize,
-    /// Its own name in header fields.
+    /// The name of the limit in header fields.
     pub label: &'d str,
-    /// The limit, as the rule has it.
+    /// The limit as the rule defines it.
     pub quota: &'d Quota,
-    /// Its verdict; in a degraded decision that of this instance's share of the limit.
+    /// The verdict; in a degraded decision, that of this instance's share of the limit.
     pub verdict: Verdict,
-    /// Whether it decides.
+    /// Whether the rule is enforced or in shadow mode.
     pub mode: Mode,
 }
 
-/// When a denied request may come again.
+/// When the client may retry a denied request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Exactly so long from the decision.
+    /// After this time, counted from the decision.
     After(Micros),
-    /// Never: as things stand, waiting does not help.
+    /// Never: the request does not fit the limit even at its full quota.
     Never,
 }
 
@@ -69,90 +67,99 @@ impl Decision {
         matched: bool,
     ) -> Self {
         let tightest = match (&*applied, &*verdicts) {
-            // One limit, as nearly always: it speaks, if it decides.
+            // The frequent case of one limit: it determines the decision if it is enforced.
             ([one], [_]) => (rules.rules()[one.rule].mode == Mode::Enforce).then_some(0),
-            _ => tightest(groups(&rules, &applied).into_iter().zip(&verdicts)),
+            _ => tightest(modes(&rules, &applied).into_iter().zip(&verdicts)),
         };
-        // A limit that denies is tighter than all that do not.
+        // A limit that denies is tighter than any limit that allows.
         let is_denied = tightest.is_some_and(|index| !verdicts[index].outcome.is_allowed());
         let allowed = !is_denied && (matched || rules.unmatched() == Unmatched::Allow);
         Self { rules, applied, verdicts, now, allowed, tightest, degradation: None }
     }
 
-    /// The same decision, made without the store.
+    /// Marks the decision as made without the store.
     pub(crate) fn degraded(self, degradation: Degradation) -> Self {
         Self { degradation: Some(Arc::new(degradation)), ..self }
     }
 
-    /// Which limits of which rules had a say.
+    /// The rules and limit sets that applied, one per charge.
     pub(crate) fn applied(&self) -> &[Applied] {
         &self.applied
     }
 
-    /// True if the store had no part in the decision: it could not decide, and the rules answered by their
+    /// True if the decision was made without the store, because the store failed and the rules applied their
     /// [policies](crate::rules::OnStoreFailure).
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.degradation.is_some()
     }
 
-    /// How the decision came about, if the store had no part in it.
+    /// The source of the verdicts.
+    pub(crate) fn source(&self) -> DecisionSource {
+        match &self.degradation {
+            None => DecisionSource::Store,
+            Some(degradation) if degradation.error.class.is_overload() => DecisionSource::ShareInOverload,
+            Some(_) => DecisionSource::Share,
+        }
+    }
+
+    /// The error of the store, if the decision was made without it.
     #[must_use]
     pub fn degradation(&self) -> Option<&Degradation> {
         self.degradation.as_deref()
     }
 
-    /// What came of every limit, in the words of metrics: those that had a say in the order of the rules, then
-    /// those that had none because the store could not decide.
-    pub fn outcomes(&self) -> impl Iterator<Item = Observed<'_>> {
-        let said = self.limits().map(|report| Observed {
+    /// The outcome of every limit for metrics: first the limits with a verdict, in the order of the rules, then the
+    /// limits of rules that failed open.
+    pub fn outcomes(&self) -> impl Iterator<Item = LimitEvent<'_>> {
+        let decided = self.limits().map(|report| LimitEvent {
             rule: report.rule,
             slot: Some(self.rules.slots()[report.rule_index]),
             quota: report.quota,
-            outcome: LimitOutcome::said(report.mode, report.verdict.outcome, self.is_degraded()),
+            outcome: LimitOutcome::of(report.mode, report.verdict.outcome, self.source()),
             verdict: Some(report.verdict),
         });
         let open = self.degradation.iter().flat_map(|degradation| &degradation.open);
-        said.chain(open.flat_map(|applied| of_rule(&self.rules, *applied, LimitOutcome::FailedOpen)))
+        decided.chain(open.flat_map(|applied| of_rule(&self.rules, *applied, LimitOutcome::FailedOpen)))
     }
 
-    /// Tells of every limit what [`Decision::outcomes`] has of it, in the same order. Loops, where those are a chain of
-    /// iterators: this is for whoever counts every decision.
+    /// Calls `report` with each item of [`Decision::outcomes`], in the same order. Observers that count every
+    /// decision use this: plain loops are faster than the chain of iterators.
     #[inline]
-    pub fn for_each_outcome<'d>(&'d self, mut tell: impl FnMut(Observed<'d>)) {
-        let (is_degraded, mut verdicts) = (self.is_degraded(), self.verdicts.iter());
+    pub fn for_each_outcome<'d>(&'d self, mut report: impl FnMut(LimitEvent<'d>)) {
+        let (source, mut verdicts) = (self.source(), self.verdicts.iter());
         for applied in &self.applied {
             let rule = &self.rules.rules()[applied.rule];
             let quotas = rule.limits_of(applied.source).quotas();
             for (quota, verdict) in quotas.iter().zip(verdicts.by_ref()) {
-                tell(Observed {
+                report(LimitEvent {
                     rule: rule.space.name(),
                     slot: Some(self.rules.slots()[applied.rule]),
                     quota,
-                    outcome: LimitOutcome::said(rule.mode, verdict.outcome, is_degraded),
+                    outcome: LimitOutcome::of(rule.mode, verdict.outcome, source),
                     verdict: Some(*verdict),
                 });
             }
         }
         if let Some(degradation) = &self.degradation {
             let open = degradation.open.iter();
-            open.flat_map(|applied| of_rule(&self.rules, *applied, LimitOutcome::FailedOpen)).for_each(tell);
+            open.flat_map(|applied| of_rule(&self.rules, *applied, LimitOutcome::FailedOpen)).for_each(report);
         }
     }
 
-    /// True if the request may pass.
+    /// True if the request is allowed.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.allowed
     }
 
-    /// The instant of the decision.
+    /// The time of day of the decision.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// What every limit said, in the order of the rules.
+    /// The verdicts of all limits, in the order of the rules.
     pub fn limits(&self) -> impl Iterator<Item = LimitReport<'_>> {
         let mut verdicts = self.verdicts.iter();
         self.applied
@@ -163,7 +170,7 @@ impl Decision {
                 let labelled = limits.quotas().iter().zip(limits.labels());
                 labelled.map(move |(quota, label)| (applied.rule, rule, quota, label))
             })
-            // One verdict per limit, in the same order.
+            // There is one verdict per limit, in the same order.
             .map_while(move |(rule_index, rule, quota, label)| {
                 let verdict = *verdicts.next()?;
                 let (name, mode) = (rule.space.name(), rule.mode);
@@ -171,14 +178,26 @@ impl Decision {
             })
     }
 
-    /// The limit that speaks for the decision: the longest wait of a denial, the least left otherwise.
-    /// `None` where nothing that decides limits the request.
+    /// The limit that determines the decision: if the request is denied, the denying limit with the longest wait,
+    /// otherwise the limit with the smallest remaining quota. `None` if no enforced limit applies.
     #[must_use]
     pub fn tightest(&self) -> Option<LimitReport<'_>> {
         self.limits().nth(self.tightest?)
     }
 
-    /// When a denied request may come again; `None` if it is allowed.
+    /// The largest cost that all enforced limits admit now: the minimum of their remaining quotas. If the request is
+    /// allowed, that is the remaining quota of the tightest limit. If it is denied, a limit with a shorter wait may
+    /// have less left than the tightest. `None` if no enforced limit applies.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        let tightest = self.verdicts.get(self.tightest?)?;
+        if self.allowed || self.verdicts.len() == 1 {
+            return Some(tightest.remaining);
+        }
+        self.limits().filter(|report| report.mode == Mode::Enforce).map(|report| report.verdict.remaining).min()
+    }
+
+    /// When the client may retry; `None` if the request is allowed.
     #[must_use]
     pub fn retry(&self) -> Option<Retry> {
         if self.allowed {
@@ -191,26 +210,177 @@ impl Decision {
     }
 }
 
-/// Whether each limit decides, in the order of the verdicts.
-fn groups(rules: &RuleSet, applied: &[Applied]) -> SmallVec<[Group; 4]> {
-    let mut groups = SmallVec::new();
+/// The mode of each limit, in the order of the verdicts.
+fn modes(rules: &RuleSet, applied: &[Applied]) -> SmallVec<[ChargeMode; 4]> {
+    let mut modes = SmallVec::new();
     for applied in applied {
         let rule = &rules.rules()[applied.rule];
-        let group = match rule.mode {
-            Mode::Enforce => Group::Enforced,
-            // Which shadow rule it is matters only while charging.
-            Mode::Shadow | Mode::Off => Group::Shadow(0),
+        let mode = match rule.mode {
+            Mode::Enforce => ChargeMode::Enforced,
+            // The number of the shadow rule matters only while charging.
+            Mode::Shadow | Mode::Off => ChargeMode::Shadow(0),
         };
         let limits = rule.limits_of(applied.source).quotas().len();
-        groups.resize(groups.len() + limits, group);
+        modes.resize(modes.len() + limits, mode);
     }
-    groups
+    modes
 }
 
 impl LimitReport<'_> {
-    /// The instant, in milliseconds since the epoch and rounded up, at which the limit is whole again.
+    /// The instant at which the limit is full again, in milliseconds since the epoch, rounded up.
     #[must_use]
     pub fn reset_at_millis(&self, now: Timestamp) -> u64 {
         now.plus(self.verdict.reset_after).as_micros().div_ceil(1_000)
+    }
+}
+
+/// The outcome of one limit, as metrics count it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LimitOutcome {
+    /// The limit had room.
+    Allowed,
+    /// The limit had no room.
+    Denied,
+    /// The limit had no room, but its rule is in shadow mode.
+    ShadowDenied,
+    /// The store failed, and the rule fails open.
+    FailedOpen,
+    /// The store failed, and the rule fails closed.
+    FailedClosed,
+    /// The store failed, and this instance's share of the limit had room.
+    FallbackAllowed,
+    /// The store failed, and this instance's share of the limit had no room.
+    FallbackDenied,
+    /// The store was overloaded, and this instance's share of the limit had room.
+    OverloadAllowed,
+    /// The store was overloaded, and this instance's share of the limit had no room.
+    OverloadDenied,
+}
+
+/// The source of the verdicts of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DecisionSource {
+    /// The store.
+    Store,
+    /// This instance's share, because the store failed.
+    Share,
+    /// This instance's share, because the store was overloaded.
+    ShareInOverload,
+}
+
+impl LimitOutcome {
+    /// All outcomes, in the order of the metrics.
+    pub const ALL: [Self; 9] = [
+        Self::Allowed,
+        Self::Denied,
+        Self::ShadowDenied,
+        Self::FailedOpen,
+        Self::FailedClosed,
+        Self::FallbackAllowed,
+        Self::FallbackDenied,
+        Self::OverloadAllowed,
+        Self::OverloadDenied,
+    ];
+
+    /// The stable name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::ShadowDenied => "shadow_denied",
+            Self::FailedOpen => "failed_open",
+            Self::FailedClosed => "failed_closed",
+            Self::FallbackAllowed => "fallback_allowed",
+            Self::FallbackDenied => "fallback_denied",
+            Self::OverloadAllowed => "overload_allowed",
+            Self::OverloadDenied => "overload_denied",
+        }
+    }
+
+    /// The outcome of a limit of a rule in `mode`.
+    pub(crate) fn of(mode: Mode, outcome: Outcome, source: DecisionSource) -> Self {
+        match (outcome.is_allowed(), mode, source) {
+            (true, _, source) => Self::allowed_by(source),
+            (false, Mode::Shadow | Mode::Off, _) => Self::ShadowDenied,
+            (false, Mode::Enforce, source) => Self::denied_by(source),
+        }
+    }
+
+    /// The outcome of a limit with room.
+    pub(crate) fn allowed_by(source: DecisionSource) -> Self {
+        match source {
+            DecisionSource::Store => Self::Allowed,
+            DecisionSource::Share => Self::FallbackAllowed,
+            DecisionSource::ShareInOverload => Self::OverloadAllowed,
+        }
+    }
+
+    /// The outcome of a limit without room.
+    pub(crate) fn denied_by(source: DecisionSource) -> Self {
+        match source {
+            DecisionSource::Store => Self::Denied,
+            DecisionSource::Share => Self::FallbackDenied,
+            DecisionSource::ShareInOverload => Self::OverloadDenied,
+        }
+    }
+}
+
+/// One limit and its outcome, as metrics count it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LimitEvent<'a> {
+    /// The name of its rule.
+    pub rule: &'a str,
+    /// The [slot](RuleSet::slots) of the rule; `None` if the request carried the limit itself.
+    pub slot: Option<u32>,
+    /// The limit as the rule defines it.
+    pub quota: &'a Quota,
+    /// The outcome.
+    pub outcome: LimitOutcome,
+    /// The verdict; `None` if the limit was not evaluated.
+    pub verdict: Option<Verdict>,
+}
+
+/// All limits of the applied limit set, with one outcome.
+pub(crate) fn of_rule(
+    rules: &RuleSet,
+    applied: Applied,
+    outcome: LimitOutcome,
+) -> impl Iterator<Item = LimitEvent<'_>> {
+    let rule = &rules.rules()[applied.rule];
+    let (name, slot) = (rule.space.name(), Some(rules.slots()[applied.rule]));
+    let quotas = rule.limits_of(applied.source).quotas();
+    quotas.iter().map(move |quota| LimitEvent { rule: name, slot, quota, outcome, verdict: None })
+}
+
+/// The summary of a decision in one outcome.
+///
+/// A decision has an outcome for every limit. The headline is the most important one: a denial, else the denial of a
+/// rule in shadow mode, else the way in which the request was allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Headline<'d> {
+    /// The outcome of the decision.
+    pub outcome: LimitOutcome,
+    /// The limit that determines it; `None` if no enforced limit applies.
+    pub limit: Option<LimitReport<'d>>,
+}
+
+impl<'d> Headline<'d> {
+    /// The headline of a decision.
+    #[must_use]
+    pub fn of(decision: &'d Decision) -> Self {
+        let speaks = decision.tightest();
+        if !decision.is_allowed() {
+            return Self { outcome: LimitOutcome::denied_by(decision.source()), limit: speaks };
+        }
+        let shadow = |limit: &LimitReport<'_>| limit.mode != Mode::Enforce && !limit.verdict.outcome.is_allowed();
+        if let Some(limit) = decision.limits().find(shadow) {
+            return Self { outcome: LimitOutcome::ShadowDenied, limit: Some(limit) };
+        }
+        let outcome = match decision.degradation() {
+            Some(degradation) if !degradation.open.is_empty() => LimitOutcome::FailedOpen,
+            _ => LimitOutcome::allowed_by(decision.source()),
+        };
+        Self { outcome, limit: speaks }
     }
 }

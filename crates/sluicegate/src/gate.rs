@@ -1,8 +1,8 @@
-//! From the head of an HTTP request to a decision: the one way that gateways, forward-auth and middleware share, so that
+//! The gate: turns the head of an HTTP request into a decision. Gateway, forward-auth and middleware all use it, so
 //! they cannot disagree.
 //!
-//! A [`Gate`] finds out who asks ([`Identify`]), guards that by the rules for unverified credentials, and asks the
-//! [`Limiter`]. It reads the head only: it sends nothing, answers nothing and writes no header.
+//! A [`Gate`] identifies the client ([`Identify`]), applies the rules for unverified credentials before it verifies
+//! one, and calls the [`Limiter`]. It only reads the head: it sends no response and writes no header.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,11 +12,13 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::HOST;
 
+use crate::authority;
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::identify::{Caller, Identify, Looked, Unauthorized, Unverified};
+use crate::error::CheckError;
+use crate::identify::{Client, Identify, Lookup, Unauthorized, Unverified};
 use crate::identity::{Identity, Request, Stage, Target};
-use crate::limiter::{CheckError, Limiter};
+use crate::limiter::Limiter;
 use crate::observe::{NoObserver, Observer};
 use crate::path::Path;
 use crate::rules::RuleSet;
@@ -56,35 +58,36 @@ pub struct Gate<S, C, O = NoObserver> {
     identify: Identify,
 }
 
-/// What a decision goes by.
+/// The parts of a request that a decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// The method.
     pub method: &'a str,
     /// The path.
     pub path: &'a Path<'a>,
-    /// The host that the request's target names, if it does: `:authority` of HTTP/2. It wins over the field `Host`.
+    /// The host of the request's target, if the target has one: `:authority` of HTTP/2. It takes precedence over the
+    /// field `Host`.
     pub authority: Option<&'a str>,
     /// The header fields.
     pub headers: &'a HeaderMap,
 }
 
-/// Who asks, and what was decided.
+/// The identified client, and the decision on its request.
 #[derive(Debug)]
 pub struct Admission {
-    /// Who asks.
-    pub caller: Caller,
-    /// Whether it may pass.
+    /// The identified client.
+    pub client: Client,
+    /// The decision.
     pub decision: Decision,
 }
 
-/// Why there is no decision about the request.
+/// Why the gate has no decision on a request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Who asks is not known.
+    /// The client could not be identified.
     Unauthorized(Unauthorized),
-    /// Too many credentials were verified already; this is the decision that says so.
+    /// The rules for unverified credentials deny one more verification. This is their decision.
     Guarded(Decision),
     /// The limiter could not decide.
     Undecided(CheckError),
@@ -103,64 +106,65 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
-    /// A gate that knows callers by `identify` and decides by `limiter`.
+    /// A gate that identifies clients by `identify` and decides by `limiter`.
     pub fn new(limiter: impl Into<Arc<Limiter<S, C, O>>>, identify: Identify) -> Self {
         let limiter = limiter.into();
         identify.want_claims(&limiter.rules());
         Self { limiter, identify }
     }
 
-    /// Puts other rules in force, as [`Limiter::replace_rules`] does, whatever claims of tokens they ask for.
+    /// Replaces the rules, as [`Limiter::replace_rules`] does, and selects the claims of tokens that the new rules
+    /// need.
     pub fn replace_rules(&self, rules: RuleSet) {
-        // First, so that no request meets the rules without the claims.
+        // The claims come first, so that no request meets the new rules without them.
         self.identify.want_claims(&rules);
         self.limiter.replace_rules(rules);
     }
 
-    /// Who decides.
+    /// The limiter that decides.
     pub fn limiter(&self) -> &Arc<Limiter<S, C, O>> {
         &self.limiter
     }
 
-    /// How callers are known.
+    /// The sources that identify clients.
     pub fn identify(&self) -> &Identify {
         &self.identify
     }
 
-    /// Decides about a request that came from `peer`, and charges it if it is allowed.
+    /// Decides on a request from `peer`, and charges it if it is allowed.
     ///
     /// # Errors
-    /// If who asks is not known, or nothing could be decided.
+    /// If the client cannot be identified, or the limiter cannot decide.
     pub async fn decide(&self, head: &Head<'_>, peer: IpAddr) -> Result<Admission, Refusal> {
         let (resource, host) = (head.path.resource(), head.host());
         let host = host.as_deref();
         let now = self.limiter.clock().now();
-        let looked = self.identify.look(head.headers, peer, now).map_err(Refusal::Unauthorized)?;
-        let caller = match looked {
-            Looked::Known(caller) => caller,
-            Looked::Unverified(unverified) => {
+        let lookup = self.identify.look(head.headers, peer, now).map_err(Refusal::Unauthorized)?;
+        let client = match lookup {
+            Lookup::Known(client) => client,
+            Lookup::Unverified(unverified) => {
                 let request = Request { target: Some(target(head, host)), ..Request::new(&resource, "") };
                 self.verified(unverified, request).await?
             }
         };
         let request = Request {
-            tenant: caller.tenant(),
+            tenant: client.tenant(),
             resource: &resource,
-            identity: caller.identity(),
-            address: Some(caller.counted()),
-            tier: caller.tier(),
+            identity: client.identity(),
+            address: Some(client.counted()),
+            tier: client.tier(),
             cost: None,
-            target: Some(Target { claims: caller.claims(), ..target(head, host) }),
+            target: Some(Target { claims: client.claims(), ..target(head, host) }),
             stage: Stage::Request,
             descriptor: None,
             rule: None,
         };
         let decision = self.checked(request).await.map_err(Refusal::Undecided)?;
-        Ok(Admission { caller, decision })
+        Ok(Admission { client, decision })
     }
 
-    /// Decides. A tier that the rules do not know is the issuer's mistake and not the caller's, so the rules' own limits
-    /// apply.
+    /// Decides. The issuer, not the client, is responsible for a tier that the rules do not know, so the rules' own
+    /// limits apply.
     async fn checked(&self, request: Request<'_>) -> Result<Decision, CheckError> {
         match self.limiter.check(&request).await {
             Err(CheckError::UnknownTier(unknown)) => {
@@ -171,8 +175,8 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
         }
     }
 
-    /// Who a credential stands for, if the rules let it be looked at.
-    async fn verified(&self, unverified: Unverified<'_>, request: Request<'_>) -> Result<Caller, Refusal> {
+    /// The client that a credential stands for, if the rules for unverified credentials allow the verification.
+    async fn verified(&self, unverified: Unverified<'_>, request: Request<'_>) -> Result<Client, Refusal> {
         if self.limiter.rules().guards_credentials() {
             let address = unverified.counted();
             let request = Request {
@@ -191,12 +195,12 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
 }
 
 fn target<'a>(head: &Head<'a>, host: Option<&'a str>) -> Target<'a> {
-    Target { host, headers: Some(head.headers), ..Target::new(head.method, head.path.matched()) }
+    Target { host, headers: Some(head.headers), ..Target::of(head.method, head.path) }
 }
 
 impl<'a> Head<'a> {
-    /// The host as rules see it: in lower case, without a port. A request that names several in its fields names none:
-    /// nobody knows which one counts.
+    /// The host as rules see it: in lower case, without a port. `None` if the request has several `Host` fields,
+    /// because readers differ in which one counts.
     #[must_use]
     pub fn host(&self) -> Option<Cow<'a, str>> {
         let field = || {
@@ -204,17 +208,7 @@ impl<'a> Head<'a> {
             fields.next().filter(|_| fields.next().is_none())?.to_str().ok()
         };
         let authority = self.authority.or_else(field)?;
-        let named = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        let end = match named.find(']') {
-            Some(bracket) => bracket + 1,
-            None => named.find(':').unwrap_or(named.len()),
-        };
-        let host = named[..end].trim_end_matches('.');
-        match host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            _ if host.is_empty() => None,
-            true => Some(host.to_ascii_lowercase().into()),
-            false => Some(host.into()),
-        }
+        authority::matched_host(authority)
     }
 }
 
@@ -224,26 +218,16 @@ mod tests {
     use crate::path::EncodedSlashes;
 
     #[test]
-    fn a_host_has_one_form() {
+    fn the_host_is_that_of_the_target_or_of_the_only_host_field() {
         let path = Path::parse("/", EncodedSlashes::Refuse).unwrap();
         let of = |authority: Option<&str>, fields: &[&'static str]| {
             let headers: HeaderMap =
                 fields.iter().map(|field| (HOST, http::HeaderValue::from_static(field))).collect();
             Head { method: "GET", path: &path, authority, headers: &headers }.host().map(Cow::into_owned)
         };
-        for (written, expected) in [
-            ("api.example", Some("api.example")),
-            ("API.Example:8443", Some("api.example")),
-            ("api.example.", Some("api.example")),
-            ("api.example.:80", Some("api.example")),
-            ("[2001:DB8::1]:80", Some("[2001:db8::1]")),
-            ("[::1]", Some("[::1]")),
-            ("user@api.example:1", Some("api.example")),
-            ("", None),
-            (":80", None),
-        ] {
-            assert_eq!(of(Some(written), &[]).as_deref(), expected, "{written}");
-            assert_eq!(of(None, &[written]).as_deref(), expected, "{written}");
+        for written in ["API.Example.:8443", "user@api.example:1"] {
+            assert_eq!(of(Some(written), &[]).as_deref(), Some("api.example"), "{written}");
+            assert_eq!(of(None, &[written]).as_deref(), Some("api.example"), "{written}");
         }
         assert_eq!(of(Some("a"), &["b"]).as_deref(), Some("a"));
         assert_eq!(of(None, &["a", "b"]), None);

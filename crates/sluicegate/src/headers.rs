@@ -1,8 +1,8 @@
-//! Rate-limit header fields: from a [`Decision`] to names and values. Pure; it knows no HTTP library.
+//! Rate-limit header fields: turns a [`Decision`] into names and values. Pure, and independent of any HTTP library.
 //!
-//! Two styles, together by default: `X-RateLimit-*`, which speaks for the tightest limit, and the IETF
-//! draft's `RateLimit-Policy` and `RateLimit`, with one item per limit. Shadow limits are not shown: a client
-//! must not slow down for a rule that is only being tried.
+//! Two styles, together by default: `X-RateLimit-*`, which describes the tightest limit, and the IETF draft's
+//! `RateLimit-Policy` and `RateLimit`, with one item per limit. Limits in shadow mode are not shown: a client must
+//! not slow down for a rule that is only being tried.
 
 use crate::decision::{Decision, LimitReport, Retry};
 use crate::rules::Mode;
@@ -10,24 +10,24 @@ use sluicegate_core::{Outcome, Timestamp};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Which fields are written, and how.
+/// The fields to write, and their form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderOptions {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     pub x_ratelimit: bool,
     /// `RateLimit-Policy` and `RateLimit`.
     pub ietf: bool,
-    /// What `X-RateLimit-Reset` means.
+    /// The meaning of `X-RateLimit-Reset`.
     pub reset: ResetStyle,
-    /// `X-RateLimit-Degraded`, where the store had no part in the decision. It tells clients when limits may be
-    /// softer than usual, which not everybody wants to tell.
+    /// `X-RateLimit-Degraded`, on decisions without the store. It reveals when limits may be less exact than usual,
+    /// so it is optional.
     pub degraded: bool,
 }
 
-/// The field that says that the store had no part in an answer, and its only value.
+/// The field that marks a decision without the store, and its only value.
 pub const DEGRADED: (&str, &str) = ("x-ratelimit-degraded", "true");
 
-/// What `X-RateLimit-Reset` means.
+/// The meaning of `X-RateLimit-Reset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResetStyle {
     /// Seconds since the epoch.
@@ -43,7 +43,7 @@ impl Default for HeaderOptions {
     }
 }
 
-/// A header field that tells of limits.
+/// A rate-limit header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Field {
@@ -85,7 +85,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// Hands every field of `decision` to `write`. Values are visible ASCII.
+/// Passes every field of `decision` to `write`. Values are visible ASCII.
 pub fn write_headers(decision: &Decision, options: HeaderOptions, mut write: impl FnMut(Field, &str)) {
     let mut number = itoa::Buffer::new();
     if let Some(seconds) = retry_after_secs(decision) {
@@ -101,7 +101,7 @@ pub fn write_headers(decision: &Decision, options: HeaderOptions, mut write: imp
             ResetStyle::Delta => tightest.verdict.reset_after.ceil_secs(),
         };
         write(Field::Limit, number.format(tightest.verdict.limit));
-        write(Field::Remaining, number.format(tightest.verdict.remaining));
+        write(Field::Remaining, number.format(decision.remaining().unwrap_or(tightest.verdict.remaining)));
         write(Field::Reset, number.format(reset));
     }
     if options.ietf {
@@ -111,8 +111,8 @@ pub fn write_headers(decision: &Decision, options: HeaderOptions, mut write: imp
     }
 }
 
-/// Whole seconds after which a denied request may come again, at least one; `None` when it is allowed or
-/// waiting does not help.
+/// The seconds to wait after a denial, rounded up, at least one. `None` if the request is allowed or waiting does not
+/// help.
 #[must_use]
 pub fn retry_after_secs(decision: &Decision) -> Option<u64> {
     match decision.retry()? {
@@ -121,24 +121,26 @@ pub fn retry_after_secs(decision: &Decision) -> Option<u64> {
     }
 }
 
-/// Two numbers about a limit and what they are called.
-type Parameters = [(&'static str, u64); 2];
+/// The parameters of an item. One without a value is left out.
+type Parameters = [(&'static str, Option<u64>); 2];
 
-/// Of windows that differ, `w` is the one that is in force.
+/// For windows of varying length, `w` is the current one.
 fn policy_parameters(report: &LimitReport<'_>, now: Timestamp) -> Parameters {
-    [(";q=", report.verdict.limit), (";w=", report.quota.window_at(now).ceil_secs().max(1))]
+    [(";q=", Some(report.verdict.limit)), (";w=", Some(report.quota.window_at(now).ceil_secs().max(1)))]
 }
 
 fn limit_parameters(report: &LimitReport<'_>) -> Parameters {
     let secs = match report.verdict.outcome {
-        // A denial's wait, never earlier than Retry-After says.
-        Outcome::Denied { retry_after } => retry_after.ceil_secs().max(1),
-        Outcome::Allowed | Outcome::NeverAdmissible => report.verdict.reset_after.ceil_secs(),
+        // The wait of a denial, never shorter than Retry-After.
+        Outcome::Denied { retry_after } => Some(retry_after.ceil_secs().max(1)),
+        Outcome::Allowed => Some(report.verdict.reset_after.ceil_secs()),
+        // Waiting does not cure this denial, and `t` would suggest that it does.
+        Outcome::NeverAdmissible => None,
     };
-    [(";r=", report.verdict.remaining), (";t=", secs)]
+    [(";r=", Some(report.verdict.remaining)), (";t=", secs)]
 }
 
-/// A structured-field list, one item per limit that decides. Those of a few limits are written without an allocation.
+/// A structured-field list with one item per enforced limit. A short list needs no allocation.
 #[derive(Default)]
 struct List(SmallVec<[u8; 128]>);
 
@@ -151,7 +153,7 @@ impl List {
                 self.0.extend_from_slice(b", ");
             }
             self.string(report.label);
-            for (name, value) in parameters(&report) {
+            for (name, value) in parameters(&report).into_iter().filter_map(|(name, value)| Some((name, value?))) {
                 self.0.extend_from_slice(name.as_bytes());
                 self.0.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
             }
@@ -160,8 +162,8 @@ impl List {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// A structured-field string. Names are checked where rules are read; whatever else arrives is written so
-    /// that the field stays well-formed.
+    /// A structured-field string. Names are validated when rules are read; any other text is escaped so that the
+    /// field stays well-formed.
     fn string(&mut self, text: &str) {
         self.0.push(b'"');
         for character in text.chars() {

@@ -1,15 +1,17 @@
-//! Who sends a request, found out from its head and its connection.
+//! Identifies the client of a request from its head and its connection.
 //!
-//! [`Identify`] asks its sources in their order, and the first that applies answers: a signed token (`token`, feature
-//! `jwt`), an API key ([`api_key`]), the client's address ([`address`]). A credential that is sent counts even when
-//! it is wrong: it is refused, and never gets the quota of the address instead, so guessing and forging gain nothing.
+//! [`Identify`] tries its sources in order, and the first that applies decides: a signed token (`token`, feature
+//! `jwt`), an API key ([`api_key`]), the client's address ([`address`]). An invalid credential is rejected and never
+//! falls back to the quota of the address, so guessing and forging gain nothing.
 //!
-//! What is not known to be good yet is handed back as [`Looked::Unverified`], so that whoever asks can limit how much
-//! is verified before it costs anything: see [`Gate`](crate::gate::Gate).
+//! A credential that needs verification is returned as [`Lookup::Unverified`], so that the caller can limit
+//! verifications before they cost anything: see [`Gate`](crate::gate::Gate).
 
 pub mod address;
 pub mod api_key;
-mod caller;
+#[cfg(feature = "jwt")]
+mod authorization;
+mod client;
 #[cfg(feature = "jwt")]
 pub mod token;
 mod unauthorized;
@@ -20,9 +22,9 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use sluicegate_core::Timestamp;
 
 use self::address::{IPV6_PREFIX_BITS, TrustedProxies, client_address, counted};
-use self::api_key::{ApiKeys, KeyLooked};
-use self::caller::Who;
-pub use self::caller::{Caller, Principal};
+use self::api_key::{ApiKeys, KeyLookup};
+use self::client::ClientKind;
+pub use self::client::{Client, Principal};
 #[cfg(feature = "jwt")]
 use self::token::Tokens;
 pub use self::unauthorized::{Reason, Unauthorized};
@@ -30,32 +32,32 @@ pub use self::unauthorized::{Reason, Unauthorized};
 use crate::clock::Clock;
 use crate::rules::RuleSet;
 
-/// One way to know who asks.
+/// One source of identities.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Source {
-    /// By a token in `Authorization: Bearer`.
+    /// A token in `Authorization: Bearer`.
     #[cfg(feature = "jwt")]
     Tokens(Tokens),
-    /// By a key in a header field.
+    /// A key in a header field.
     ApiKeys(ApiKeys),
-    /// By the client's address, which every request has.
+    /// The client's address, which every request has.
     Address,
 }
 
-/// All ways to know who asks, in order.
+/// All sources of identities, in order.
 ///
 /// ```
 /// use http::HeaderMap;
 /// use sluicegate::Identity;
 /// use sluicegate::core::Timestamp;
-/// use sluicegate::identify::{Identify, Looked, Source};
+/// use sluicegate::identify::{Identify, Lookup, Source};
 ///
 /// let identify = Identify::new(vec![Source::Address]);
 /// let headers = HeaderMap::new();
-/// let looked = identify.look(&headers, "192.0.2.7".parse()?, Timestamp::now(0))?;
-/// let Looked::Known(caller) = looked else { unreachable!("an address needs no verification") };
-/// assert_eq!(caller.identity(), Identity::Address("192.0.2.7".parse()?));
+/// let lookup = identify.look(&headers, "192.0.2.7".parse()?, Timestamp::now(0))?;
+/// let Lookup::Known(client) = lookup else { unreachable!("an address needs no verification") };
+/// assert_eq!(client.identity(), Identity::Address("192.0.2.7".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -65,20 +67,20 @@ pub struct Identify {
     ipv6_prefix: u8,
 }
 
-/// What is known of a caller before anything is verified.
+/// The result of a lookup, before anything is verified.
 #[derive(Debug)]
-pub enum Looked<'a> {
-    /// Who it is.
-    Known(Caller),
-    /// That it says something that must be verified.
+pub enum Lookup<'a> {
+    /// The client is identified.
+    Known(Client),
+    /// The request carries a credential that must be verified.
     Unverified(Unverified<'a>),
 }
 
-/// A credential that is not known to be good.
+/// A credential that is not verified yet.
 #[derive(Debug)]
 pub struct Unverified<'a> {
     credential: Credential<'a>,
-    client: IpAddr,
+    address: IpAddr,
     counted: IpAddr,
 }
 
@@ -86,30 +88,30 @@ pub struct Unverified<'a> {
 enum Credential<'a> {
     #[cfg(feature = "jwt")]
     Token(&'a Tokens, &'a str),
-    /// Nobody's key: there is nothing more to look at.
+    /// A key that is not in the list. It always fails.
     UnknownKey(&'a HeaderName),
 }
 
 impl Identify {
-    /// By these sources, in their order, with nobody trusted to speak for others.
+    /// Tries these sources in order. No proxy is trusted.
     #[must_use]
     pub fn new(sources: Vec<Source>) -> Self {
         Self { sources, proxies: TrustedProxies::default(), ipv6_prefix: IPV6_PREFIX_BITS }
     }
 
-    /// The same, behind these proxies.
+    /// The same, behind these trusted proxies.
     #[must_use]
     pub fn behind(self, proxies: TrustedProxies) -> Self {
         Self { proxies, ..self }
     }
 
-    /// The same, with IPv6 addresses counted by networks of so many bits.
+    /// The same, with IPv6 addresses counted by networks of this prefix length in bits.
     #[must_use]
     pub fn ipv6_prefix(self, ipv6_prefix: u8) -> Self {
         Self { ipv6_prefix, ..self }
     }
 
-    /// Who is trusted to speak for others.
+    /// The proxies whose forwarding fields count.
     #[must_use]
     pub fn proxies(&self) -> &TrustedProxies {
         &self.proxies
@@ -121,8 +123,8 @@ impl Identify {
         &self.sources
     }
 
-    /// Fetches the keys of all issuers whose keys are fetched, for ever; returns at once if there are none. One task runs
-    /// this beside those that decide.
+    /// Runs the key fetches of all issuers with remote keys, for ever. It returns at once if there are none. One task
+    /// runs this beside the requests.
     #[cfg(feature = "jwt")]
     pub async fn keep_keys_fresh(&self, clock: &dyn Clock) {
         let tokens = self.sources.iter().filter_map(|source| match source {
@@ -132,8 +134,8 @@ impl Identify {
         futures_util::future::join_all(tokens).await;
     }
 
-    /// Keeps the claims that these rules ask for, from every token that is verified from now on. Tokens that were verified
-    /// without them are verified anew.
+    /// Selects the claims that these rules need, for every token verified from now on. Cached tokens without them are
+    /// verified again.
     pub fn want_claims(&self, rules: &RuleSet) {
         #[cfg(feature = "jwt")]
         for source in &self.sources {
@@ -145,45 +147,45 @@ impl Identify {
         let _ = rules;
     }
 
-    /// Looks at a request that came from `peer`.
+    /// Looks up the client of a request from `peer`.
     ///
     /// # Errors
-    /// If no source applies, or a credential is no credential at all.
+    /// If no source applies, or a credential is malformed.
     pub fn look<'a>(
         &'a self,
         headers: &'a HeaderMap,
         peer: IpAddr,
         now: Timestamp,
-    ) -> Result<Looked<'a>, Unauthorized> {
-        let client = client_address(peer, headers, &self.proxies);
-        let counted = counted(client, self.ipv6_prefix);
-        let known = |who| Ok(Looked::Known(Caller { who, client, counted }));
-        let unverified = |credential| Ok(Looked::Unverified(Unverified { credential, client, counted }));
+    ) -> Result<Lookup<'a>, Unauthorized> {
+        let address = client_address(peer, headers, &self.proxies);
+        let counted = counted(address, self.ipv6_prefix);
+        let known = |kind| Ok(Lookup::Known(Client { kind, address, counted }));
+        let unverified = |credential| Ok(Lookup::Unverified(Unverified { credential, address, counted }));
         for source in &self.sources {
             match source {
                 #[cfg(feature = "jwt")]
                 Source::Tokens(tokens) => {
-                    if let Some(token) = bearer(headers)? {
+                    if let Some(token) = authorization::bearer(headers)? {
                         return match tokens.known(token, now) {
-                            Some(claims) => known(Who::Token(claims)),
+                            Some(claims) => known(ClientKind::Token(claims)),
                             None => unverified(Credential::Token(tokens, token)),
                         };
                     }
                 }
                 Source::ApiKeys(keys) => match keys.look(headers)? {
-                    KeyLooked::Absent => {}
-                    KeyLooked::Owner(owner) => return known(Who::Key(owner)),
-                    KeyLooked::Claimed(name) => return known(Who::Claimed(name)),
-                    KeyLooked::Unknown => return unverified(Credential::UnknownKey(keys.header())),
+                    KeyLookup::Absent => {}
+                    KeyLookup::Owner(owner) => return known(ClientKind::Key(owner)),
+                    KeyLookup::Claimed(name) => return known(ClientKind::Claimed(name)),
+                    KeyLookup::Unknown => return unverified(Credential::UnknownKey(keys.header())),
                 },
-                Source::Address => return known(Who::Address),
+                Source::Address => return known(ClientKind::Address),
             }
         }
         let _ = now;
         Err(Unauthorized::new(Reason::Missing, self.wanted()))
     }
 
-    /// What a request could send to be known, for the answer to one that did not.
+    /// The header field that would identify a client, for the response to a request without a credential.
     fn wanted(&self) -> Option<HeaderName> {
         self.sources.iter().find_map(|source| match source {
             #[cfg(feature = "jwt")]
@@ -201,52 +203,49 @@ impl Unverified<'_> {
         self.counted
     }
 
-    /// Verifies the credential. It may wait for keys that have to be fetched.
+    /// Verifies the credential. This may wait for a fetch of keys.
     ///
     /// # Errors
-    /// If it is not good, or there are no keys to tell.
-    pub async fn verify(self, now: Timestamp) -> Result<Caller, Unauthorized> {
-        let Self { credential, client, counted } = self;
+    /// If the credential is invalid, or the keys to verify it are unavailable.
+    pub async fn verify(self, now: Timestamp) -> Result<Client, Unauthorized> {
+        let Self { credential, address, counted } = self;
         match credential {
             #[cfg(feature = "jwt")]
             Credential::Token(tokens, token) => {
                 let claims = tokens.verify(token, now).await.map_err(Unauthorized::from)?;
-                Ok(Caller { who: Who::Token(claims), client, counted })
+                Ok(Client { kind: ClientKind::Token(claims), address, counted })
             }
             Credential::UnknownKey(header) => {
-                // Without tokens, nothing here needs the rest.
-                let _ = (client, counted, now);
+                // Without the feature `jwt`, these are unused.
+                let _ = (address, counted, now);
                 Err(Unauthorized::new(Reason::UnknownKey, Some(header.clone())))
             }
         }
     }
 }
 
-/// The value of a field that may be there once.
+/// The value of a field that may occur once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Unauthorized> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        // A proxy in front may have believed another one than we would.
+        // A proxy in front may have read the other one.
         (Some(_), Some(_)) => Err(Unauthorized::new(Reason::Repeated, Some(name.clone()))),
         (only, _) => Ok(only),
     }
 }
 
-/// The token of `Authorization: Bearer`; `None` without the field, or for another scheme.
-#[cfg(feature = "jwt")]
-fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Unauthorized> {
-    use http::header::AUTHORIZATION;
-
-    const SCHEME: &[u8] = b"bearer";
-    let Some(value) = only(headers, &AUTHORIZATION)? else { return Ok(None) };
-    let bytes = value.as_bytes();
-    let (scheme, rest) =
-        bytes.split_at(bytes.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(bytes.len()));
-    if !scheme.eq_ignore_ascii_case(SCHEME) {
-        return Ok(None);
-    }
-    let malformed = || Unauthorized::new(Reason::Token, Some(AUTHORIZATION));
-    std::str::from_utf8(rest).map(|token| Some(token.trim_matches([' ', '\t']))).map_err(|_| malformed())
+/// True if a field is present under a name that many applications cannot distinguish from this one, because they turn
+/// names into variables: `X_API_Key` or `X.API.Key` for `X-API-Key`. Such applications would accept a credential that
+/// this server ignores.
+fn is_spelled_otherwise(wanted: &HeaderName, headers: &HeaderMap) -> bool {
+    let wanted = wanted.as_str();
+    let is_sign = |byte: u8| !byte.is_ascii_alphanumeric();
+    let is_same = |(one, other): (u8, u8)| one == other || is_sign(one) && is_sign(other);
+    let is_like = |name: &str| name.bytes().zip(wanted.bytes()).all(is_same);
+    headers
+        .keys()
+        .map(HeaderName::as_str)
+        .any(|name| name.len() == wanted.len() && name != wanted && is_like(name))
 }
 
 #[cfg(test)]

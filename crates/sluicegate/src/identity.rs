@@ -1,62 +1,70 @@
-//! Who is asking, and for what: the plain values a front door hands to the limiter.
+//! The request of a decision: identity, resource, tenant and cost, as plain values that a front door hands to the limiter.
 //!
-//! An [`Identity`] is typed, so a name that looks like an address never meets the address. Text that comes
-//! from outside is checked once, by [`Request::validate`], before anything is looked up with it.
+//! An [`Identity`] is typed, so a name that looks like an address never equals the address. [`Request::validate`] checks text
+//! from clients once, before anything is looked up with it.
 
 mod descriptor;
 
 pub use descriptor::{ENTRIES_MAX, ENTRY_BYTES_MAX, Entry, identifier_of, resource_of};
 
-use crate::path::PATH_BYTES_MAX;
+use crate::path::{PATH_BYTES_MAX, Path, Reading};
 use sluicegate_core::Cost;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The tenant of a request that names none.
+/// The tenant of a request without one.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// The longest tenant and resource names, in bytes: names that people choose, not data.
+/// The longest tenant and resource names, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
-/// The longest identifier, in bytes: room for a subject with its issuer, and not for a document.
+/// The longest identifier, in bytes: room for a subject with its issuer.
 pub const IDENTIFIER_BYTES_MAX: usize = 1_024;
 
-/// Who asks.
+/// The identity of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity<'a> {
-    /// Known by a name: the owner of a key, a user, whatever the caller of the API says.
+    /// A name: the owner of a key, the subject of a token, or the identifier in an API request.
     Named(&'a str),
-    /// Says a name that nobody verified. It shares nothing with those who are known by that name.
+    /// An unverified name. It shares no state with the verified identity of the same name.
     Claimed(&'a str),
-    /// Known only by the address it comes from.
+    /// The client's address, if nothing else is known.
     Address(IpAddr),
 }
 
-/// The HTTP request that a decision is about.
+/// The HTTP request of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// The method, as it was sent.
+    /// The method, as the client sent it.
     pub method: &'a str,
-    /// The path as rules see it: what [`Path::matched`](crate::path::Path::matched) says.
+    /// The path in the form that rules match: [`Path::matched`].
     pub path: &'a str,
-    /// The host as rules see it: in lower case and without a port; `None` if it names none.
+    /// The other readings of the path: [`Path::separated`]. A rule that matches any reading applies, once.
+    pub separated: &'a [Reading],
+    /// The host in the form that rules match: lower case, without a port; `None` if there is none.
     pub host: Option<&'a str>,
-    /// The header fields, by names in lower case.
+    /// The header fields, by lower-case names.
     pub headers: Option<&'a dyn Values>,
-    /// The claims of the token that came with it, if that is verified.
+    /// The claims of the request's token, if the token is verified.
     pub claims: Option<&'a dyn Values>,
 }
 
 impl<'a> Target<'a> {
-    /// A request with this method for this path, of which nothing else is known.
+    /// A request with this method and path, one reading, and no other attributes.
     #[must_use]
     pub const fn new(method: &'a str, path: &'a str) -> Self {
-        Self { method, path, host: None, headers: None, claims: None }
+        Self { method, path, separated: &[], host: None, headers: None, claims: None }
+    }
+
+    /// A request with this method and path, all its readings, and no other attributes.
+    #[must_use]
+    pub fn of(method: &'a str, path: &'a Path<'_>) -> Self {
+        Self { separated: path.separated(), ..Self::new(method, path.matched()) }
     }
 }
 
-/// Values that have names, such as header fields; several may have the same name.
+/// Named values, such as header fields; several may have the same name.
 pub trait Values: fmt::Debug + Sync {
-    /// Tells every value of this name.
+    /// Calls the closure with every value of this name.
     fn each(&self, name: &str, tell: &mut dyn FnMut(&str));
 }
 
@@ -73,44 +81,44 @@ where
 #[cfg(feature = "http")]
 impl Values for http::HeaderMap {
     fn each(&self, name: &str, tell: &mut dyn FnMut(&str)) {
-        // A value that is no text is a value all the same: whoever sends one does not get past a rule for any.
+        // A value that is not text still counts, so that it does not evade a rule for any value.
         self.get_all(name).iter().for_each(|value| tell(&String::from_utf8_lossy(value.as_bytes())));
     }
 }
 
-/// What is about to happen.
+/// The stage at which a decision is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// The request would be served.
+    /// Before the request is served.
     #[default]
     Request,
-    /// A credential would be verified that is not known to be good. Who asks is not known yet.
+    /// Before an unverified credential is verified. The identity is not known yet.
     Credential,
 }
 
 /// One request for a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The tenant; [`DEFAULT_TENANT`] if there is only one.
+    /// The tenant; default [`DEFAULT_TENANT`].
     pub tenant: &'a str,
-    /// What is asked for.
+    /// The requested resource.
     pub resource: &'a str,
-    /// Who asks.
+    /// The client's identity.
     pub identity: Identity<'a>,
-    /// The address of the client, where it is known; rules per address apply only then.
+    /// The client's address, if it is known; rules per address apply only then.
     pub address: Option<IpAddr>,
     /// The tier of the identity, if it has one.
     pub tier: Option<&'a str>,
-    /// How much is asked for; each rule's own cost if absent.
+    /// The cost; each rule's own cost if absent.
     pub cost: Option<Cost>,
-    /// The HTTP request, where there is one; rules for paths and methods apply only then.
+    /// The HTTP request, if there is one; rules for paths and methods apply only then.
     pub target: Option<Target<'a>>,
-    /// What is about to happen; each rule is for one stage.
+    /// The stage of this decision; each rule is for one stage.
     pub stage: Stage,
-    /// The descriptor that is asked about, where there is one; rules for descriptors apply only then. Resource and
-    /// identity should be what [`resource_of`] and [`identifier_of`] make of it.
+    /// The descriptor, if there is one; rules for descriptors apply only then. Resource and
+    /// identity should be the results of [`resource_of`] and [`identifier_of`].
     pub descriptor: Option<&'a [Entry<'a>]>,
-    /// The only rule that is asked, by its place in its set; all of them if absent.
+    /// The only rule to evaluate, by its index in its set; all rules if absent.
     pub rule: Option<usize>,
 }
 
@@ -138,28 +146,28 @@ impl<'a> Request<'a> {
         Self { tenant, ..self }
     }
 
-    /// The same request of another tier.
+    /// The same request with another tier.
     #[must_use]
     pub const fn tier(self, tier: &'a str) -> Self {
         Self { tier: Some(tier), ..self }
     }
 
-    /// The same request for another cost.
+    /// The same request with another cost.
     #[must_use]
     pub const fn cost(self, cost: Cost) -> Self {
         Self { cost: Some(cost), ..self }
     }
 
-    /// Checks all text that came from outside.
+    /// Checks all text that comes from clients.
     ///
     /// # Errors
-    /// If a name is empty, too long or holds control characters.
+    /// If a name is empty, too long or contains control characters.
     #[inline]
     pub fn validate(&self) -> Result<(), InvalidText> {
         if self.is_plain() { Ok(()) } else { self.look_closely() }
     }
 
-    /// True if it is one of those that nearly all requests are: short names of visible characters.
+    /// True for the common case: short names of visible characters.
     #[inline]
     fn is_plain(&self) -> bool {
         let is_plain = |text: &str, max: usize| !text.is_empty() && text.len() <= max && is_visible_ascii(text);
@@ -175,15 +183,15 @@ impl<'a> Request<'a> {
             && is_plain(self.resource, NAME_BYTES_MAX)
     }
 
-    /// Out of line, so that the usual way stays short.
+    /// Out of line, so that the common path stays short.
     #[inline(never)]
     fn look_closely(&self) -> Result<(), InvalidText> {
         valid_text("tenant", self.tenant, NAME_BYTES_MAX)?;
-        // Its resource and identity are made of its entries.
+        // Resource and identity are derived from its entries.
         if let Some(entries) = self.descriptor {
             return descriptor::validate(entries);
         }
-        // A path has bounds of its own, and no key is made of it.
+        // A path has bounds of its own and is never part of a key.
         let resource_bytes_max = self.target.map_or(NAME_BYTES_MAX, |_| PATH_BYTES_MAX);
         valid_text("resource", self.resource, resource_bytes_max)?;
         match self.identity {
@@ -195,16 +203,16 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Text that cannot name anything: which field, and what is wrong with it.
+/// An invalid name: the field and the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidText {
     /// The field.
     pub field: &'static str,
-    /// What is wrong.
+    /// The problem.
     pub problem: TextProblem,
 }
 
-/// What can be wrong with a text.
+/// The problems of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TextProblem {
@@ -214,23 +222,23 @@ pub enum TextProblem {
     NoEntries,
     /// It has more than `max` entries.
     TooMany {
-        /// How many it has.
+        /// The actual number.
         count: usize,
-        /// How many it may have.
+        /// The bound.
         max: usize,
     },
     /// It has more than `max` bytes.
     TooLong {
-        /// How many it has.
+        /// The actual number.
         bytes: usize,
-        /// How many it may have.
+        /// The bound.
         max: usize,
     },
-    /// It holds a control character.
+    /// It contains a control character.
     ControlCharacter {
         /// The character.
         character: char,
-        /// Where, in bytes from the start.
+        /// Its offset in bytes.
         at: usize,
     },
 }
@@ -274,11 +282,11 @@ fn valid_text(field: &'static str, text: &str, max: usize) -> Result<(), Invalid
     }
 }
 
-/// Nearly every text is, and this looks at eight bytes at a time: it does not stop at the first that is not.
+/// Nearly all texts pass, so this checks eight bytes at a time and does not stop at the first bad one.
 #[inline]
 fn is_visible_ascii(text: &str) -> bool {
     let bytes = text.as_bytes();
-    // The last may overlap with those before them.
+    // The last word may overlap with the one before.
     if let Some(last) = bytes.last_chunk() {
         return bytes.as_chunks().0.iter().fold(are_visible(*last), |all, each| all & are_visible(*each));
     }
@@ -288,9 +296,9 @@ fn is_visible_ascii(text: &str) -> bool {
     bytes.iter().fold(true, |all, byte| all & (b' '..=b'~').contains(byte))
 }
 
-/// The same for eight bytes in one word. Of each the highest bit is looked at: taking a space from one below it sets the bit,
-/// and so does adding one to the byte after the last visible one; a byte beyond ASCII has it anyway. What a byte borrows from
-/// its neighbour or carries over to it is of one that has set its own bit already.
+/// Checks eight bytes in one word by their highest bits. Subtracting a space sets the bit for lower bytes, and adding one sets it
+/// for the byte after the last visible one; bytes beyond ASCII have it anyway. A borrow from or carry to a neighbour happens only
+/// if the byte has set its own bit.
 #[inline]
 fn are_visible(bytes: [u8; 8]) -> bool {
     const SPACES: u64 = u64::from_ne_bytes([b' '; 8]);

@@ -1,7 +1,7 @@
-//! A rate limiter to embed: exact, all or nothing over several limits, bounded in memory.
+//! An embeddable rate limiter: exact, atomic over several limits, bounded in memory.
 //!
-//! A [`Request`] says who asks for what. [`rules`] say what applies to whom. A [`Limiter`] brings both
-//! together with a [`store`] and answers with a [`Decision`]:
+//! A [`Request`] names a client and the resource that it requests. The [`rules`] define which limits apply to which
+//! requests. A [`Limiter`] combines the rules with a [`store`] and returns a [`Decision`]:
 //!
 //! ```
 //! use sluicegate::clock::ManualClock;
@@ -11,7 +11,7 @@
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 //! # runtime.block_on(async {
-//! // Five at once and one per second, and never more than 100 in an hour.
+//! // At most 5 in a burst, 1 per second, and 100 per hour.
 //! let burst = Quota::from(TokenBucket::new(5, Rate::new(1, Micros::from_secs(1))?)?);
 //! let hourly = Quota::from(SlidingWindow::new(100, Micros::from_secs(3_600))?);
 //! let rule = Rule::new("api", Limits::all("api", [(None, burst), (None, hourly)]));
@@ -33,22 +33,35 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The way of a request: [`rules::matching`] turns it into charges, [`limiter`] reads the clock and asks the
-//! store once (and answers by the rules' policies if that fails), [`decision`] is the answer, [`headers`] writes it for HTTP, [`observe`] tells whoever wants to
-//! know.
+//! The path of a request: [`rules::matching`] turns the request into charges. The [`limiter`] reads the clock and
+//! calls the store once; if the store fails, it applies the policies of the rules. The result is a [`decision`].
+//! [`headers`] renders it for HTTP, and the hooks of [`observe`] report it to metrics, logs and traces.
+//!
+//! # Layers
+//!
+//! No module imports one that comes later in this list:
+//!
+//! - `sync`, [`clock`], `calendar`, [`instances`], [`pattern`], [`path`], [`authority`]
+//! - [`identity`]
+//! - [`store`]
+//! - [`rules`]
+//! - [`error`], [`decision`]
+//! - [`observe`]
+//! - [`limiter`], [`top_k`]
+//! - `trace`
+//! - HTTP: [`headers`], `problem`, `identify`, `gate`, `response`, `extract`, `middleware`
 
-#[cfg(feature = "http")]
-pub mod answer;
+pub mod authority;
 #[cfg(feature = "file")]
 pub mod calendar;
 pub mod clock;
 pub mod decision;
+pub mod error;
 #[cfg(feature = "axum")]
 mod extract;
 #[cfg(feature = "http")]
 pub mod gate;
 pub mod headers;
-pub mod hot;
 #[cfg(feature = "http")]
 pub mod identify;
 pub mod identity;
@@ -58,18 +71,23 @@ pub mod limiter;
 pub mod middleware;
 pub mod observe;
 pub mod path;
+pub mod pattern;
 #[cfg(feature = "http")]
 pub mod problem;
+#[cfg(feature = "http")]
+pub mod response;
 pub mod rules;
 pub mod store;
 mod sync;
+pub mod top_k;
 #[cfg(feature = "opentelemetry")]
 pub mod trace;
 
 pub use decision::{Decision, LimitReport, Retry};
+pub use error::CheckError;
 pub use identity::{Identity, Request};
 pub use instances::Instances;
-pub use limiter::{CheckError, Limiter};
+pub use limiter::Limiter;
 pub use observe::Observer;
 pub use sluicegate_core as core;
 pub use store::MemoryStore;

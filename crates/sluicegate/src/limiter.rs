@@ -1,39 +1,41 @@
-//! The limiter: one request in, one decision out.
+//! The limiter: turns one request, or several that belong together, into one decision.
 //!
-//! Each call matches the rules, reads the clock, asks the store once (a reset of what is only partly the
-//! identity's own first forgets, then asks), and turns the verdicts into a [`Decision`]. Nothing is locked across an
-//! `await`.
+//! A call matches the rules, reads the clock, calls the store once and turns the verdicts into a [`Decision`]. A reset of a
+//! state that the client shares in part calls the store twice: it deletes the client's own states, then peeks. The limiter
+//! holds no lock across an `await`.
 //!
-//! A store that could not decide is not the end of it: `failure` has each rule answer by its policy, and `fallback`
-//! keeps this instance's share of the limits of those that are `local`. Refunds and resets have no such way: one
-//! that failed is an error.
+//! Every call has the same steps: match, call the store, fall back if that fails, report to the observer. A check against a
+//! store in this process runs them without suspending (`check_now`). Everything else goes through `act_by`, or through
+//! `batch` for several requests.
+//!
+//! If the store fails, `failure` applies the policy of each rule, and `fallback` enforces this instance's share of the
+//! limits of `local` rules. Refunds and resets have no fallback: they return the error.
 
-mod at_once;
-mod error;
+mod batch;
+mod current_rules;
 mod failure;
 mod fallback;
-mod live;
-mod several;
 
 use crate::clock::{Clock, SystemClock};
 use crate::decision::{Decision, Degradation};
+use crate::error::CheckError;
 use crate::identity::{Request, Stage};
 use crate::instances::Instances;
-use crate::observe::{Decided, Finished, NoObserver, Observer, Operation, Undecided};
+use crate::observe::{CompletionEvent, DecisionEvent, FailClosedEvent, NoObserver, Observer, Operation};
 use crate::rules::RuleSet;
 use crate::rules::matching::Matched;
 use crate::store::memory::MemoryOptions;
-use crate::store::{Charge, MemoryStore, Reply, Store, StoreError, Verdicts};
-pub use error::CheckError;
-use failure::Answers;
+use crate::store::{Charge, InProcessStore, MemoryStore, Reply, Store, StoreError, Verdicts};
+pub use batch::Decisions;
+use current_rules::CurrentRules;
+use failure::{FailureAnswers, LocalCharges};
 use fallback::Fallback;
-use live::LiveRules;
-pub use several::Decisions;
 use sluicegate_core::{Cost, Micros, Timestamp};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Decides requests by rules, with state in a store.
+/// Decides requests by the rules in force; the state lives in a store.
 ///
 /// ```
 /// use sluicegate::clock::SystemClock;
@@ -52,7 +54,7 @@ use std::time::Duration;
 /// assert!(limiter.check(&request).await?.is_allowed());
 /// assert!(limiter.check(&request).await?.is_allowed());
 /// assert!(!limiter.check(&request).await?.is_allowed());
-/// // Others are not concerned.
+/// // Other clients have limits of their own.
 /// assert!(limiter.check(&Request::new("api.read", "bob")).await?.is_allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
@@ -60,17 +62,17 @@ use std::time::Duration;
 /// ```
 #[derive(Debug)]
 pub struct Limiter<S, C = SystemClock, O = NoObserver> {
-    rules: LiveRules,
+    rules: CurrentRules,
     store: S,
     clock: C,
     observer: O,
     fallback: Fallback,
 }
 
-/// How many rules are matched within a microsecond.
-const RULES_AT_ONCE: usize = 32;
+/// The limiter matches this many rules in less than a microsecond, the resolution of the clock.
+const RULES_PER_MICROSECOND: usize = 32;
 
-/// What is done with the charges of a request.
+/// The operation on the charges of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Action {
     Charge,
@@ -91,14 +93,17 @@ impl From<Action> for Operation {
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// A limiter that nobody observes.
+    /// A limiter without an observer.
     pub fn new(rules: RuleSet, store: S, clock: C) -> Self {
-        let rules = LiveRules::new(for_store(rules, &store));
+        let rules = CurrentRules::new(for_store(rules, &store));
+        if let Some(store) = store.in_process() {
+            store.follow(clock.correction());
+        }
         let fallback = Fallback::new(MemoryOptions::default(), Instances::default());
         Self { rules, store, clock, observer: NoObserver, fallback }
     }
 
-    /// The same limiter, observed.
+    /// Replaces the observer.
     pub fn observed<O: Observer>(self, observer: O) -> Limiter<S, C, O> {
         let Self { rules, store, clock, observer: NoObserver, fallback } = self;
         Limiter { rules, store, clock, observer, fallback }
@@ -106,27 +111,28 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 }
 
 impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
-    /// The same limiter as one of `instances` that share its limits. `options` bounds what it keeps for the time
-    /// without the store; nothing is kept unless the store can fail and a rule is
-    /// [local](crate::rules::OnStoreFailure::Local).
+    /// Makes the limiter one of `instances` that share its limits. `options` bounds the state of its fallback. The fallback
+    /// allocates nothing until it is first used: after a charge under a [local](crate::rules::OnStoreFailure::Local) rule
+    /// of a store that can fail, or when the store is overloaded.
     #[must_use]
     pub fn with_fallback(self, options: MemoryOptions, instances: Instances) -> Self {
         Self { fallback: Fallback::new(options, instances), ..self }
     }
 
-    /// Decides, and charges all limits if the request is allowed.
+    /// Decides a request, and charges all limits if it is allowed.
     ///
     /// # Errors
-    /// If the request is malformed, or the store could not decide and a rule is closed then.
+    /// If the request is malformed, or if the store failed and a rule fails closed.
     pub async fn check(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
         let rules = self.rules.get();
-        match self.store.at_once() {
-            Some(store) => self.check_at_once(store, rules, request),
+        match self.store.in_process() {
+            Some(store) => self.check_now(store, rules, request),
             None => self.act_by(rules, request, Action::Charge).await,
         }
     }
 
-    /// What [`Limiter::check`] would decide, without charging anything: what remains is what is left now.
+    /// Returns the decision that [`Limiter::check`] would make, without charging anything. The verdicts show the quota
+    /// before a charge.
     ///
     /// # Errors
     /// As [`Limiter::check`].
@@ -134,25 +140,25 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         self.act_by(self.rules.get(), request, Action::Peek).await
     }
 
-    /// Gives the cost back under all rules that match, never above whole, then answers as a peek.
+    /// Refunds the cost under all rules that match, at most up to the full quota, then answers as a peek.
     ///
     /// # Errors
-    /// If the request is malformed or the store could not do it. Whether it did something then is unknown, and
-    /// nobody tries again: that could give back twice.
+    /// If the request is malformed or the store failed. The store may have refunded nevertheless, so the limiter does not
+    /// retry: a retry could refund twice.
     pub async fn refund(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
         self.act_by(self.rules.get(), request, Action::Refund).await
     }
 
-    /// Forgets the identity's state under all rules that match, then answers as a peek. State that it shares
-    /// with others, of its tenant or of everybody, is left alone.
+    /// Deletes the state of the identity under all rules that match, then answers as a peek. State that other clients share,
+    /// such as that of a tenant or of all clients, stays.
     ///
     /// # Errors
-    /// If the request is malformed or the store could not do it.
+    /// If the request is malformed or the store failed.
     pub async fn reset(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
         self.act_by(self.rules.get(), request, Action::Reset).await
     }
 
-    /// Checks a request without deciding it, so that a batch can be refused whole before anything is charged.
+    /// Validates a request without deciding it, so that a server can reject a whole batch before it charges anything.
     ///
     /// # Errors
     /// If the request is malformed.
@@ -160,15 +166,15 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         validate(rules, request)
     }
 
-    /// As [`Limiter::check`], by rules that are in force or were when they were [asked for](Limiter::rules): for several
-    /// requests that belong together, or whatever was looked up in them before.
+    /// As [`Limiter::check`], but under the given rules, which come from [`Limiter::rules`]. A server uses this to decide
+    /// several related requests under one rule set, or to keep an index that it looked up in that set valid.
     ///
     /// # Errors
     /// As [`Limiter::check`].
     pub async fn check_by(&self, rules: &Arc<RuleSet>, request: &Request<'_>) -> Result<Decision, CheckError> {
         let rules = Arc::clone(rules);
-        match self.store.at_once() {
-            Some(store) => self.check_at_once(store, rules, request),
+        match self.store.in_process() {
+            Some(store) => self.check_now(store, rules, request),
             None => self.act_by(rules, request, Action::Charge).await,
         }
     }
@@ -178,9 +184,9 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         self.rules.get()
     }
 
-    /// Puts other rules in force, for all requests that come from now on; those under way are decided by the rules that
-    /// they came under. State is kept, by the names of the rules: of a rule that stays under other limits each algorithm
-    /// keeps what it can.
+    /// Replaces the rules for all requests that start from now on. Requests in flight keep the rules that they started with.
+    /// State survives by the name of the rule. If the limits of a rule change, each algorithm keeps as much of its state as
+    /// fits the new limits.
     ///
     /// ```
     /// use sluicegate::clock::SystemClock;
@@ -211,29 +217,60 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         self.rules.replace(for_store(rules, &self.store), |rules| self.observer.rules_replaced(rules));
     }
 
-    /// The store.
+    /// The store that holds the state.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// The clock.
+    /// The clock that the limiter reads once or twice per request.
     pub fn clock(&self) -> &C {
         &self.clock
     }
 
-    /// The observer.
+    /// The observer of all calls.
     pub fn observer(&self) -> &O {
         &self.observer
     }
 
-    /// How many share the limits.
+    /// The number of instances that share the limits.
     pub fn instances(&self) -> &Instances {
         self.fallback.instances()
     }
 
-    /// What is kept for the time without the store, if anything is; whoever sweeps the store sweeps this, too.
+    /// The state of the fallback, if there is any yet. The task that sweeps the store must sweep this as well.
     pub fn local_store(&self) -> Option<&MemoryStore> {
         self.fallback.store()
+    }
+
+    /// The fast path of a check, for a store in this process: the same steps as [`Limiter::act_by`], without an `await` and
+    /// without failure.
+    fn check_now(
+        &self,
+        store: &dyn InProcessStore,
+        rules: Arc<RuleSet>,
+        request: &Request<'_>,
+    ) -> Result<Decision, CheckError> {
+        let began = self.clock.now();
+        validate(&rules, request)?;
+        let (mut matched, began_date) = (Matched::nothing(), self.date(began));
+        matched.consider_all(&rules, request, began_date);
+        let asked_at = self.time_of_call(&rules, began);
+        // A request without limits needs no store.
+        let asked_store = !matched.charges.is_empty();
+        let verdicts = if asked_store { store.charge_now(&matched.charges, asked_at) } else { Verdicts::new() };
+        let took = self.report_store_time(Action::Charge, asked_store, asked_at, began);
+        let (applied, is_covered) = (std::mem::take(&mut matched.applied), matched.any || needs_no_rule(request));
+        // `matched` borrows the rules, which move into the decision.
+        drop(matched);
+        let asked_date = if asked_at == began { began_date } else { self.date(asked_at) };
+        let answer = Ok(Decision::new(rules, applied, verdicts, asked_date, is_covered));
+        if let Ok(decision) = &answer {
+            let (requests, operation) = (std::slice::from_ref(request), Operation::Charge);
+            let call =
+                CallFacts { requests, operation, began: began_date, asked_at, asked_date, asked_store, took };
+            self.report(call, Action::Charge, std::slice::from_ref(decision), decision);
+        }
+        answer
     }
 
     async fn act_by(
@@ -244,22 +281,16 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     ) -> Result<Decision, CheckError> {
         let began = self.clock.now();
         validate(&rules, request)?;
-        let mut matched = rules.matched(request, began);
-        let now = if self.is_worth_measuring(&rules) { self.clock.now() } else { began };
+        let mut matched = rules.matched(request, self.date(began));
+        let asked_at = self.time_of_call(&rules, began);
         let (charges, deadline) = (&*matched.charges, matched.deadline);
         let asked = match action {
-            // What nothing limits needs no store, and does not suffer from one that is away.
-            _ if charges.is_empty() => Ok(Reply { now, verdicts: Verdicts::new() }),
-            Action::Charge => self.store.charge(charges, now, deadline).await,
-            Action::Peek => self.store.peek(charges, now, deadline).await,
-            Action::Refund => self.store.refund(charges, now, deadline).await,
-            Action::Reset => self.reset_own(charges, now, deadline).await,
+            // A client may have states to delete even if its current limits are none.
+            Action::Reset => self.reset_client(&rules, request, charges, asked_at, deadline).await,
+            _ => self.call_store(charges, action, asked_at, deadline).await,
         };
-        let asked_store = !charges.is_empty();
-        let took = self.answered(action, charges, now, began);
-        let (requests, operation) = (std::slice::from_ref(request), action.into());
-        let question = Question { requests, operation, began, asked_at: now, asked_store, took };
-        let is_covered = matched.any || is_free(request);
+        let call = self.call(std::slice::from_ref(request), action, !charges.is_empty(), asked_at, began);
+        let is_covered = matched.any || needs_no_rule(request);
         let decision = match asked {
             Ok(reply) => {
                 let is_followed = matched.any_local && self.store.can_fail();
@@ -267,104 +298,231 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
                 let Reply { now, verdicts } = reply;
                 if is_followed {
                     let decision = Decision::new(Arc::clone(&rules), applied, verdicts, now, is_covered);
-                    self.fallback.follow(&rules, &matched.charges, &decision, self.clock.now(), action);
+                    self.fallback.follow(&rules, &matched.charges, &decision, &self.clock, action);
                     decision
                 } else {
-                    // The rules go with the decision: a second reference would be counted where all threads count.
+                    // The rules move into the decision. A clone would write to a reference count that all threads share.
                     drop(matched);
                     Decision::new(rules, applied, verdicts, now, is_covered)
                 }
             }
             Err(error) => {
-                let failed = Failed { rules: &rules, request, matched, error, is_covered };
-                let answered = self.without_store(failed, action, took);
-                answered.inspect_err(|error| self.finished(question, Err(error)))?
+                let failed = FailedCall { rules: &rules, request, matched, error, is_covered };
+                let answered = self.decide_without_store(failed, action, call.took);
+                answered.inspect_err(|error| self.report_error(call, error))?
             }
         };
-        if action == Action::Charge {
-            self.observer.decided(&Decided { request, decision: &decision, asked_at: now, took });
-        }
-        self.finished(question, Ok(&decision));
+        self.report(call, action, std::slice::from_ref(&decision), &decision);
         Ok(decision)
     }
 
-    /// Tells that something is done.
-    fn finished(&self, question: Question<'_>, answer: Result<&Decision, &CheckError>) {
-        let Question { requests, operation, began, asked_at, asked_store, took } = question;
-        self.observer.finished(&Finished { requests, operation, began, asked_at, asked_store, took, answer });
+    /// The time of day at the instant `now` of the clock. Observers, replies and the ends of overrides use the time of day.
+    #[inline]
+    fn date(&self, now: Timestamp) -> Timestamp {
+        self.clock.correction().apply(now)
     }
 
-    /// Whether it matters how long it takes to match these rules: a few are matched in less time than the clock can tell.
-    fn is_worth_measuring(&self, rules: &RuleSet) -> bool {
-        rules.rules().len() > RULES_AT_ONCE && self.observer.wants_durations()
+    /// The instant at which the store is called. Matching a few rules takes less time than the clock can resolve, so the clock
+    /// is read again only for many rules and an observer that wants durations.
+    #[inline]
+    fn time_of_call(&self, rules: &RuleSet, began: Timestamp) -> Timestamp {
+        let is_worth_measuring = rules.rules().len() > RULES_PER_MICROSECOND && self.observer.wants_durations();
+        if is_worth_measuring { self.clock.now() } else { began }
     }
 
-    /// Tells how long the store took, and says how long it took in all; what is left to do takes less than the clock can
-    /// tell.
-    fn answered(&self, action: Action, charges: &[Charge<'_>], asked: Timestamp, began: Timestamp) -> Micros {
+    /// The instant `now` in the time scale of the store. A store in this process uses the steady clock of the limiter and
+    /// knows its correction; a shared store uses the time of day.
+    fn store_time(&self, now: Timestamp) -> Timestamp {
+        if self.store.in_process().is_some() { now } else { self.date(now) }
+    }
+
+    /// Calls the store at the instant `now` of the clock.
+    async fn call_store(
+        &self,
+        charges: &[Charge<'_>],
+        action: Action,
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        if charges.is_empty() {
+            // A request without limits needs no store, so a store failure does not affect it.
+            return Ok(Reply { now: self.date(now), verdicts: Verdicts::new() });
+        }
+        let now = self.store_time(now);
+        match action {
+            Action::Charge => self.store.charge(charges, now, deadline).await,
+            Action::Peek => self.store.peek(charges, now, deadline).await,
+            Action::Refund => self.store.refund(charges, now, deadline).await,
+            Action::Reset => self.store.reset(charges, now, deadline).await,
+        }
+    }
+
+    /// The facts of a call after the store has answered.
+    fn call<'r>(
+        &self,
+        requests: &'r [Request<'r>],
+        action: Action,
+        asked_store: bool,
+        asked_at: Timestamp,
+        began: Timestamp,
+    ) -> CallFacts<'r> {
+        let took = self.report_store_time(action, asked_store, asked_at, began);
+        let (began, asked_date) = (self.date(began), self.date(asked_at));
+        CallFacts { requests, operation: action.into(), began, asked_at, asked_date, asked_store, took }
+    }
+
+    /// Reports the duration of the store call and returns that of the whole call. The steps that follow take less time than
+    /// the clock can resolve.
+    fn report_store_time(
+        &self,
+        action: Action,
+        asked_store: bool,
+        asked_at: Timestamp,
+        began: Timestamp,
+    ) -> Micros {
         if !self.observer.wants_durations() {
             return Micros::ZERO;
         }
         let now = self.clock.now();
-        if !charges.is_empty() {
-            self.observer.store_took(action.into(), now.since(asked));
+        if asked_store {
+            self.observer.store_took(action.into(), now.since(asked_at));
         }
         now.since(began)
     }
 
-    async fn reset_own(
+    /// Reports a call that ended with a decision. `action` is the requested action: a batch that cannot be charged only peeks.
+    /// `each` has one decision per request, and `joint` is the one for all of them.
+    #[inline]
+    fn report(&self, call: CallFacts<'_>, action: Action, each: &[Decision], joint: &Decision) {
+        if action == Action::Charge {
+            let CallFacts { requests, asked_at, took, .. } = call;
+            for (request, decision) in requests.iter().zip(each) {
+                self.observer.decided(&DecisionEvent { request, decision, asked_at, took });
+            }
+        }
+        self.observer.finished(&call.completed(Ok(joint)));
+    }
+
+    /// Reports a call that ended with an error.
+    fn report_error(&self, call: CallFacts<'_>, error: &CheckError) {
+        self.observer.finished(&call.completed(Err(error)));
+    }
+
+    /// Deletes the states that belong to the client alone, in every limit set of the matching rules, then answers as a peek.
+    /// States that other clients share stay.
+    async fn reset_client(
         &self,
+        rules: &RuleSet,
+        request: &Request<'_>,
         charges: &[Charge<'_>],
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        let own: Vec<Charge<'_>> = charges.iter().filter(|charge| is_own(charge)).copied().collect();
-        if own.len() == charges.len() {
-            return self.store.reset(&own, now, deadline).await;
-        }
-        if !own.is_empty() {
-            self.store.reset(&own, now, deadline).await?;
+        let states = rules.states_of_client(request);
+        if !states.is_empty() {
+            let is_answer =
+                |(state, charge): (&Charge<'_>, &Charge<'_>)| state.key.space.is_same(charge.key.space);
+            let answers = states.len() == charges.len() && states.iter().zip(charges).all(is_answer);
+            let reply = self.call_store(&states, Action::Reset, now, deadline).await?;
+            if let Some(local) = self.fallback.store() {
+                local.reset_now(&states, self.clock.now());
+            }
+            if answers {
+                return Ok(reply);
+            }
         }
         let spent = Duration::from_micros(self.clock.now().since(now).as_micros());
-        self.store.peek(charges, now, deadline.saturating_sub(spent)).await
+        self.call_store(charges, Action::Peek, now, deadline.saturating_sub(spent)).await
     }
 
-    /// What the rules say where the store said nothing, at the time it is now: the store may have been waited for.
+    /// Applies the policies of the rules after the store has failed. Reads the clock again, because the call may have waited
+    /// up to its deadline.
     #[cold]
-    fn without_store(&self, failed: Failed<'_>, action: Action, took: Micros) -> Result<Decision, CheckError> {
-        let Failed { rules, request, matched, error, is_covered } = failed;
+    fn decide_without_store(
+        &self,
+        failed: FailedCall<'_>,
+        action: Action,
+        took: Micros,
+    ) -> Result<Decision, CheckError> {
+        let FailedCall { rules, request, matched, mut error, is_covered } = failed;
         self.observer.store_failed(&error);
         let now = self.clock.now();
-        let Answers { local, open, closed } = match action {
+        let FailureAnswers { local, open, closed } = match action {
             Action::Charge | Action::Peek => failure::answers(rules, matched, error.class),
             Action::Refund | Action::Reset => return Err(error.into()),
         };
         if !closed.is_empty() {
             if action == Action::Charge {
                 let (error, closed) = (&error, &*closed);
-                self.observer.undecided(&Undecided { request, error, now, took, rules, closed });
+                self.observer.undecided(&FailClosedEvent { request, error, now, took, rules, closed });
             }
             return Err(error.into());
         }
-        let verdicts = self.fallback.decide(rules, &local, now, action);
-        let decision = Decision::new(Arc::clone(rules), local.applied, verdicts, now, is_covered);
+        let verdicts = self.fallback.decide(rules, &local, self.clock.correction(), now, action);
+        let applied = local.applied.clone();
+        let decision = Decision::new(Arc::clone(rules), applied, verdicts, self.date(now), is_covered);
+        self.charge_later(&local, &decision, action, &mut error);
         Ok(decision.degraded(Degradation { error, open }))
+    }
+
+    /// Sends the charges that the fallback has admitted during an overload to the store, which charges them as soon as it
+    /// can.
+    fn charge_later(&self, local: &LocalCharges<'_>, decision: &Decision, action: Action, error: &mut StoreError) {
+        if action != Action::Charge || !error.class.is_overload() || !decision.is_allowed() {
+            error.forget_fate();
+            return;
+        }
+        let mut outcomes = decision.limits().map(|report| report.verdict.outcome);
+        // The fallback charged a rule in shadow mode only if all its limits had room.
+        let is_charged = |charge: &&Charge<'_>| {
+            let denials = outcomes.by_ref().take(charge.quotas.len()).filter(|outcome| !outcome.is_allowed());
+            denials.count() == 0
+        };
+        let charged: SmallVec<[Charge<'_>; 2]> = local.charges.iter().filter(is_charged).copied().collect();
+        self.store.charge_later(&charged, error);
+    }
+
+    /// Decides charges without a rule, after an overloaded store has failed to decide them in time, by this instance's share
+    /// of their limits. A cost of zero only peeks. Returns `None` if the store has failed for another reason: then these
+    /// charges have no fallback.
+    pub fn decide_in_overload(&self, charges: &[Charge<'_>], error: &mut StoreError) -> Option<Verdicts> {
+        if !error.class.is_overload() {
+            return None;
+        }
+        let verdicts = self.fallback.decide_without_rule(charges, &self.clock);
+        let is_peek = charges.iter().all(|charge| charge.cost.is_zero());
+        if !is_peek && verdicts.iter().all(|verdict| verdict.outcome.is_allowed()) {
+            self.store.charge_later(charges, error);
+        }
+        error.forget_fate();
+        Some(verdicts)
     }
 }
 
-/// Something that was asked, up to its answer.
+/// The facts of one call, for the observer.
 #[derive(Clone, Copy)]
-struct Question<'a> {
+struct CallFacts<'a> {
     requests: &'a [Request<'a>],
     operation: Operation,
+    /// The time of day at the start.
     began: Timestamp,
+    /// When the store was called, by the steady clock of the limiter.
     asked_at: Timestamp,
+    /// The same as a time of day.
+    asked_date: Timestamp,
     asked_store: bool,
     took: Micros,
 }
 
-/// A request that the store said nothing to.
-struct Failed<'a> {
+impl<'a> CallFacts<'a> {
+    fn completed(self, answer: Result<&'a Decision, &'a CheckError>) -> CompletionEvent<'a> {
+        let Self { requests, operation, began, asked_date: asked_at, asked_store, took, .. } = self;
+        CompletionEvent { requests, operation, began, asked_at, asked_store, took, answer }
+    }
+}
+
+/// A request after its store call has failed.
+struct FailedCall<'a> {
     rules: &'a Arc<RuleSet>,
     request: &'a Request<'a>,
     matched: Matched<'a>,
@@ -372,7 +530,7 @@ struct Failed<'a> {
     is_covered: bool,
 }
 
-/// The rules as a limiter on this store charges them.
+/// Prepares rules for the store: a store that issues permits in advance needs leases in the charges.
 fn for_store(rules: RuleSet, store: &impl Store) -> RuleSet {
     if store.charges_ahead() { rules.charged_ahead() } else { rules }
 }
@@ -383,14 +541,9 @@ fn validate(rules: &RuleSet, request: &Request<'_>) -> Result<(), CheckError> {
     Ok(rules.check_tier(request.tier)?)
 }
 
-/// True if nobody needs a rule for this. A cost of nothing is always allowed, and so is looking at a credential: what it asks
-/// for is decided afterwards.
+/// True if the request is allowed even if no rule matches. A cost of zero is always allowed. So is the stage that looks at a
+/// credential: the request itself is decided afterwards.
 #[inline]
-fn is_free(request: &Request<'_>) -> bool {
+fn needs_no_rule(request: &Request<'_>) -> bool {
     request.cost.is_some_and(Cost::is_zero) || request.stage == Stage::Credential
-}
-
-/// True if the state is the identity's alone.
-fn is_own(charge: &Charge<'_>) -> bool {
-    charge.key.subject.identity.is_some()
 }

@@ -1,9 +1,9 @@
-//! A [`tower::Layer`](tower_layer::Layer) that decides about every request before the service behind it: for axum, hyper,
-//! tonic, and whatever else is a service of HTTP requests.
+//! A [`tower::Layer`](tower_layer::Layer) that decides on every request before the service behind it: for axum,
+//! hyper, tonic and any other service of HTTP requests.
 //!
-//! It goes the way of [`Gate`] and answers by the table of [`answer`], so it decides as the gateway and
-//! forward-auth of the server do. What passes carries its [`Caller`](crate::identify::Caller) among the extensions of the request, and its
-//! answer the rate-limit fields; what does not is answered here and never reaches the service. To gRPC a denial is
+//! It uses [`Gate`] and the table of [`response`], so it decides as the gateway and forward-auth of the server do. An
+//! allowed request carries its [`Client`](crate::identify::Client) among its extensions, and its response the
+//! rate-limit fields. A denied request is answered here and never reaches the service. To gRPC a denial is
 //! `RESOURCE_EXHAUSTED`.
 //!
 //! ```
@@ -11,7 +11,7 @@
 //! use sluicegate::clock::SystemClock;
 //! use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
 //! use sluicegate::gate::Gate;
-//! use sluicegate::identify::{Caller, Identify, Source};
+//! use sluicegate::identify::{Client, Identify, Source};
 //! use sluicegate::middleware::RateLimitLayer;
 //! use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
 //! use sluicegate::{Limiter, MemoryStore};
@@ -29,8 +29,8 @@
 //! let peer = |extensions: &Extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip);
 //! let service = ServiceBuilder::new().layer(RateLimitLayer::new(gate, peer)).service(service_fn(
 //!     async |request: Request<()>| {
-//!         let caller = request.extensions().get::<Caller>().map(Caller::client);
-//!         Ok::<_, std::convert::Infallible>(Response::new(format!("hello {caller:?}")))
+//!         let client = request.extensions().get::<Client>().map(Client::address);
+//!         Ok::<_, std::convert::Infallible>(Response::new(format!("hello {client:?}")))
 //!     },
 //! ));
 //!
@@ -57,25 +57,25 @@ use http_body_util::{Either, Full};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::answer;
 use crate::clock::Clock;
 use crate::gate::{Admission, Gate, Head};
 use crate::headers::HeaderOptions;
 use crate::observe::{NoObserver, Observer};
 use crate::path::{EncodedSlashes, Path};
 use crate::problem::{Problem, is_grpc};
+use crate::response;
 use crate::store::Store;
 
-/// The body of an answer: ours, or the service's.
+/// The body of a response: the layer's, or the service's.
 pub type Body<B> = Either<Full<Bytes>, B>;
 
-/// Where the address of the client's connection is among the extensions of a request.
+/// Finds the address of the connection among the extensions of a request.
 type Peer = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 
-/// Puts [`RateLimit`] in front of services.
+/// Wraps services in [`RateLimit`].
 pub struct RateLimitLayer<S, C, O = NoObserver>(Arc<Shared<S, C, O>>);
 
-/// A service behind limits.
+/// A service with limits.
 pub struct RateLimit<I, S, C, O = NoObserver> {
     inner: I,
     shared: Arc<Shared<S, C, O>>,
@@ -89,9 +89,9 @@ struct Shared<S, C, O> {
 }
 
 impl<S: Store, C: Clock, O: Observer> RateLimitLayer<S, C, O> {
-    /// A layer that asks `gate`. `peer` finds the address of the connection among the extensions of a request; servers
-    /// keep it in different places, and without it nobody can be told apart, so a request that has none is answered
-    /// with 500.
+    /// A layer that decides by `gate`. `peer` finds the address of the connection among the extensions of a request;
+    /// servers store it in different places. Without it clients cannot be distinguished, so a request without it is
+    /// answered with 500.
     pub fn new(gate: Gate<S, C, O>, peer: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
         let (headers, slashes) = (HeaderOptions::default(), EncodedSlashes::default());
         Self(Arc::new(Shared { gate, peer: Box::new(peer), headers, slashes }))
@@ -109,7 +109,7 @@ impl<S: Store, C: Clock, O: Observer> RateLimitLayer<S, C, O> {
         self.changed(|shared| shared.slashes = slashes)
     }
 
-    /// Nobody else has it yet, unless it was cloned before it was finished; then nothing changes for anybody.
+    /// Exclusive until it is cloned; a clone made earlier keeps its settings.
     fn changed(mut self, change: impl FnOnce(&mut Shared<S, C, O>)) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
             change(shared);
@@ -143,7 +143,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
-        // The one that said it is ready is the one to call.
+        // The instance that reported readiness is the one to call.
         let clone = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, clone);
         let shared = Arc::clone(&self.shared);
@@ -152,19 +152,19 @@ where
                 Ok(admission) => admission,
                 Err(problem) => return Ok(refused(problem, request.headers())),
             };
-            let Admission { caller, decision } = admission;
-            request.extensions_mut().insert(caller);
+            let Admission { client, decision } = admission;
+            request.extensions_mut().insert(client);
             let mut response = inner.call(request).await?;
-            answer::remove_rate_limit_headers(response.headers_mut());
-            answer::rate_limit_headers(&decision, shared.headers, response.headers_mut());
+            response::remove_rate_limit_headers(response.headers_mut());
+            response::rate_limit_headers(&decision, shared.headers, response.headers_mut());
             Ok(response.map(Either::Right))
         })
     }
 }
 
 impl<S: Store, C: Clock, O: Observer> Shared<S, C, O> {
-    /// Who asks and what was decided, if it may pass. The future holds nothing of the request's body, which need not be
-    /// shared between threads.
+    /// The admission of a request. The future holds no part of the request's body, which need not be shared between
+    /// threads.
     fn admitted<'a, Q>(
         &'a self,
         request: &'a Request<Q>,
@@ -179,14 +179,14 @@ impl<S: Store, C: Clock, O: Observer> Shared<S, C, O> {
             let head = Head { method: method.as_str(), path: &path, authority, headers };
             match self.gate.decide(&head, peer).await {
                 Ok(admission) if admission.decision.is_allowed() => Ok(admission),
-                Ok(admission) => Err(answer::denied(&admission.decision, self.headers)),
-                Err(refusal) => Err(answer::refused(refusal, self.headers)),
+                Ok(admission) => Err(response::denied(&admission.decision, self.headers)),
+                Err(refusal) => Err(response::refused(refusal, self.headers)),
             }
         }
     }
 }
 
-/// The mistake is in how the layer was set up, so it is said in full.
+/// The error is in the setup of the layer, so the response describes it in full.
 fn no_peer() -> Problem {
     let detail = "the rate limit layer does not find the address of the client among the request's extensions; \
                   correct the function that it was given";

@@ -1,86 +1,82 @@
-//! Who wants to know what was decided: the hook for metrics, logs and dashboards, with none of their
-//! libraries.
+//! The [`Observer`] trait: hooks for metrics, logs and traces, without depending on their libraries.
 
-mod headline;
-
-pub use headline::Headline;
-
-use crate::decision::Decision;
+use crate::decision::{Decision, LimitEvent, LimitOutcome, of_rule};
+use crate::error::CheckError;
 use crate::identity::Request;
-use crate::limiter::CheckError;
+use crate::rules::RuleSet;
 use crate::rules::matching::Applied;
-use crate::rules::{Mode, RuleSet};
 use crate::store::StoreError;
-use sluicegate_core::{Micros, Outcome, Quota, Timestamp, Verdict};
+use sluicegate_core::{Micros, Timestamp};
 use std::sync::Arc;
 
-/// Is told of everything that happens to a request. Called on the request's own path, so it must be quick
-/// and must not block.
+/// Receives the events of all requests. Each method runs on the path of the request, so it must be fast and must not
+/// block.
 pub trait Observer: Send + Sync {
-    /// Whether the time that things take is wanted. If not, the clock is not read for it, and every length is zero.
+    /// True if the observer needs durations. If not, the limiter reads the clock less often, and all durations are
+    /// zero.
     fn wants_durations(&self) -> bool {
         false
     }
 
-    /// A request was decided, with the store or [without](Decision::degradation). Not called for peeks, refunds
-    /// and resets.
-    fn decided(&self, decided: &Decided<'_>) {
+    /// A request was decided, with the store or [without](Decision::degradation). Not called for peeks, refunds and
+    /// resets.
+    fn decided(&self, decided: &DecisionEvent<'_>) {
         let _ = decided;
     }
 
-    /// A request was refused because the store could not decide and a rule is closed then. Not called for peeks,
-    /// refunds and resets.
-    fn undecided(&self, undecided: &Undecided<'_>) {
+    /// A request was rejected without a decision, because the store failed and a rule fails closed. Not called for
+    /// peeks, refunds and resets.
+    fn undecided(&self, undecided: &FailClosedEvent<'_>) {
         let _ = undecided;
     }
 
-    /// The store could not answer, whatever it was asked. What comes of the request is told afterwards.
+    /// The store failed in any operation. The outcome of the request follows in another event.
     fn store_failed(&self, error: &StoreError) {
         let _ = error;
     }
 
-    /// The store was asked for something and took so long to answer, or to fail. Told only if
-    /// [wanted](Observer::wants_durations).
+    /// A store call succeeded or failed after this time. Called only if [durations are
+    /// wanted](Observer::wants_durations).
     fn store_took(&self, operation: Operation, took: Micros) {
         let _ = (operation, took);
     }
 
-    /// The limiter is done with something that it was asked, whatever that was and however it ended; a request that is
-    /// malformed is not even begun. Told last, and with times only if those are [wanted](Observer::wants_durations).
-    fn finished(&self, finished: &Finished<'_>) {
+    /// The limiter has completed a call of any operation, successfully or not; an invalid request causes no call.
+    /// This is the last event of a call. Durations are zero unless [wanted](Observer::wants_durations).
+    fn finished(&self, finished: &CompletionEvent<'_>) {
         let _ = finished;
     }
 
-    /// A credential named a tier that the rules do not know, so it counted for nothing.
+    /// A credential names a tier that the rules do not define, so the tier is ignored.
     fn unknown_tier(&self, tier: &str) {
         let _ = tier;
     }
 
-    /// These rules are about to take the place of those in force. A slot that none of the latter has may have been
-    /// another rule's before them.
+    /// The given rules are about to come into force. A slot that the current rules do not use may have belonged to
+    /// another rule before.
     fn rules_replaced(&self, rules: &RuleSet) {
         let _ = rules;
     }
 }
 
-/// What a store is asked to do, in the words of metrics.
+/// An operation of the store, as metrics count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Charge all limits, or none.
     Charge,
-    /// Say how they stand.
+    /// Return the verdicts without charging.
     Peek,
-    /// Give back.
+    /// Refund the costs.
     Refund,
-    /// Forget.
+    /// Delete the states.
     Reset,
 }
 
 impl Operation {
-    /// All operations.
+    /// All operations, in the order of the metrics.
     pub const ALL: [Self; 4] = [Self::Charge, Self::Peek, Self::Refund, Self::Reset];
 
-    /// The name in metrics.
+    /// The stable name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -92,40 +88,41 @@ impl Operation {
     }
 }
 
-/// A request that was decided.
+/// A request was decided.
 #[derive(Clone, Copy, Debug)]
-pub struct Decided<'a> {
-    /// Who asked for what.
+pub struct DecisionEvent<'a> {
+    /// The request.
     pub request: &'a Request<'a>,
-    /// The answer.
+    /// The decision.
     pub decision: &'a Decision,
-    /// When the store was asked, by the limiter's own clock. The [decision's](Decision::now) is the store's.
+    /// The instant at which the store was called, by the limiter's steady clock. The [instant of the
+    /// decision](Decision::now) is a time of day by the store's clock.
     pub asked_at: Timestamp,
-    /// How long it all took.
+    /// The duration of the whole call.
     pub took: Micros,
 }
 
-/// Something that the limiter was asked, from its beginning to its end.
+/// A call was completed.
 #[derive(Clone, Copy, Debug)]
-pub struct Finished<'a> {
-    /// What was asked; several requests are one decision.
+pub struct CompletionEvent<'a> {
+    /// The requests of the call; a batch has several under one decision.
     pub requests: &'a [Request<'a>],
-    /// What for.
+    /// The operation.
     pub operation: Operation,
-    /// When it began.
+    /// The time of day at the start of the call.
     pub began: Timestamp,
-    /// When the store was asked.
+    /// The time of day at which the store was called.
     pub asked_at: Timestamp,
-    /// Whether the store was asked: what nothing limits needs none.
+    /// Whether the store was called: requests without limits need no store.
     pub asked_store: bool,
-    /// How long it all took; the store is the last that is waited for.
+    /// The duration of the whole call. Waiting for the store is its last step of any length.
     pub took: Micros,
-    /// What came of it.
+    /// The result.
     pub answer: Result<&'a Decision, &'a CheckError>,
 }
 
-impl Finished<'_> {
-    /// Why the store could not answer, if it could not.
+impl CompletionEvent<'_> {
+    /// The error of the store, if it failed.
     #[must_use]
     pub fn store_error(&self) -> Option<&StoreError> {
         match self.answer {
@@ -136,114 +133,30 @@ impl Finished<'_> {
     }
 }
 
-/// What came of one limit, in the words of metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LimitOutcome {
-    /// It had room.
-    Allowed,
-    /// It had none.
-    Denied,
-    /// It would have had none, but its rule only watches.
-    ShadowDenied,
-    /// The store could not decide, and its rule is open then.
-    FailedOpen,
-    /// The store could not decide, and its rule is closed then.
-    FailedClosed,
-    /// The store could not decide, and this instance's share of it had room.
-    FallbackAllowed,
-    /// The store could not decide, and this instance's share of it had no room.
-    FallbackDenied,
-}
-
-impl LimitOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 7] = [
-        Self::Allowed,
-        Self::Denied,
-        Self::ShadowDenied,
-        Self::FailedOpen,
-        Self::FailedClosed,
-        Self::FallbackAllowed,
-        Self::FallbackDenied,
-    ];
-
-    /// The name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Denied => "denied",
-            Self::ShadowDenied => "shadow_denied",
-            Self::FailedOpen => "failed_open",
-            Self::FailedClosed => "failed_closed",
-            Self::FallbackAllowed => "fallback_allowed",
-            Self::FallbackDenied => "fallback_denied",
-        }
-    }
-
-    /// What a limit of a rule in `mode` that said `outcome` counts as.
-    pub(crate) fn said(mode: Mode, outcome: Outcome, is_degraded: bool) -> Self {
-        match (outcome.is_allowed(), mode, is_degraded) {
-            (true, _, false) => Self::Allowed,
-            (true, _, true) => Self::FallbackAllowed,
-            (false, Mode::Shadow | Mode::Off, _) => Self::ShadowDenied,
-            (false, Mode::Enforce, false) => Self::Denied,
-            (false, Mode::Enforce, true) => Self::FallbackDenied,
-        }
-    }
-}
-
-/// One limit and what came of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Observed<'a> {
-    /// The rule it belongs to.
-    pub rule: &'a str,
-    /// The rule's [slot](RuleSet::slots); none if the request brought the limit itself.
-    pub slot: Option<u32>,
-    /// The limit, as the rule has it.
-    pub quota: &'a Quota,
-    /// What came of it.
-    pub outcome: LimitOutcome,
-    /// What it said, if it was asked.
-    pub verdict: Option<Verdict>,
-}
-
-/// A request that was refused undecided.
+/// A request was rejected because a rule fails closed.
 #[derive(Clone, Copy, Debug)]
-pub struct Undecided<'a> {
-    /// Who asked for what.
+pub struct FailClosedEvent<'a> {
+    /// The request.
     pub request: &'a Request<'a>,
-    /// Why the store could not decide.
+    /// The error of the store.
     pub error: &'a StoreError,
-    /// The instant of the request.
+    /// The instant of the request, by the limiter's steady clock.
     pub now: Timestamp,
-    /// How long it all took.
+    /// The duration of the whole call.
     pub took: Micros,
     pub(crate) rules: &'a RuleSet,
     pub(crate) closed: &'a [Applied],
 }
 
-impl<'a> Undecided<'a> {
-    /// The limits of the rules that refused.
-    pub fn outcomes(&self) -> impl Iterator<Item = Observed<'a>> + use<'a> {
+impl<'a> FailClosedEvent<'a> {
+    /// The limits of the rules that fail closed.
+    pub fn outcomes(&self) -> impl Iterator<Item = LimitEvent<'a>> + use<'a> {
         let rules = self.rules;
         self.closed.iter().flat_map(move |applied| of_rule(rules, *applied, LimitOutcome::FailedClosed))
     }
 }
 
-/// All limits that `applied` stands for, with one outcome.
-pub(crate) fn of_rule(
-    rules: &RuleSet,
-    applied: Applied,
-    outcome: LimitOutcome,
-) -> impl Iterator<Item = Observed<'_>> {
-    let rule = &rules.rules()[applied.rule];
-    let (name, slot) = (rule.space.name(), Some(rules.slots()[applied.rule]));
-    let quotas = rule.limits_of(applied.source).quotas();
-    quotas.iter().map(move |quota| Observed { rule: name, slot, quota, outcome, verdict: None })
-}
-
-/// Nobody wants to know.
+/// The observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 
@@ -254,11 +167,11 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
         (**self).wants_durations()
     }
 
-    fn decided(&self, decided: &Decided<'_>) {
+    fn decided(&self, decided: &DecisionEvent<'_>) {
         (**self).decided(decided);
     }
 
-    fn undecided(&self, undecided: &Undecided<'_>) {
+    fn undecided(&self, undecided: &FailClosedEvent<'_>) {
         (**self).undecided(undecided);
     }
 
@@ -270,7 +183,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
         (**self).store_took(operation, took);
     }
 
-    fn finished(&self, finished: &Finished<'_>) {
+    fn finished(&self, finished: &CompletionEvent<'_>) {
         (**self).finished(finished);
     }
 

@@ -1,64 +1,78 @@
-//! Paths of requests in one form, so that nobody reaches another rule by writing the same path otherwise.
+//! Normal forms of request paths, so that another spelling of a path does not bypass a rule.
 //!
-//! [`Path::parse`] makes two texts of a path. [`Path::sent`] is what goes to an application: dot segments are resolved,
-//! runs of slashes are one slash, and what need not be percent-encoded is not (RFC 3986 §6.2.2). [`Path::matched`] is
-//! what rules see: in lower case, without parameters (`;x`), dots and spaces at the end of a segment and without a slash
-//! at the end of the path, because some applications take no notice of these. It is only ever looked at, so it may
-//! be coarser than what is sent: a rule then applies to a little more, never to less.
+//! [`Path::parse`] computes two texts of a path. [`Path::sent`] goes to the application: dot segments are resolved,
+//! runs of slashes are one slash, and unnecessary percent-encoding is undone (RFC 3986 §6.2.2). [`Path::matched`] is
+//! for rules: in lower case, without parameters (`;x`), without dots and spaces at the end of a segment and without a
+//! slash at the end of the path, because some applications ignore these. It is only compared, so it may be coarser
+//! than the text that is sent: a rule then applies to a little more, never to less.
 //!
-//! What two programs would read differently is refused, with the reason: an encoded slash, a backslash, a control
-//! character, half an escape, a dot segment that hides behind a parameter. [`PathPattern`] is what rules write.
+//! Paths that two programs would read differently are rejected with the reason: a backslash, a control character,
+//! half an escape, a dot segment behind a parameter. Rules write a [`PathPattern`].
 //!
-//! It does not look at queries, and knows nothing of the application: one that decodes twice is beyond help.
+//! An encoded slash (`%2F`) is data to some applications and a separator to others. It is rejected or kept. If it is
+//! kept, [`Path::matched`] is the reading in which it is data, and [`Path::separated`] has those in which it is a
+//! separator. A decision uses all of them ([`Path::readings`]).
+//!
+//! Queries are out of scope, and so are applications that decode a path twice.
 
 mod pattern;
+mod readings;
 mod segments;
 
 pub use pattern::{PathPattern, PathPatternError};
+pub use readings::Reading;
 
 use segments::Segment;
 use std::borrow::Cow;
 use std::fmt;
 
-/// The longest path, in bytes: as much of a request line as servers usually take.
+/// The longest path, in bytes: the usual limit of servers for a request line.
 pub const PATH_BYTES_MAX: usize = 8_192;
-/// The most segments of a path. It bounds what matching costs; applications have a dozen.
+/// The most segments of a path. It bounds the cost of matching; applications use a dozen.
 pub const PATH_SEGMENTS_MAX: usize = 256;
 
-/// A path that everybody reads alike.
+/// A path in the forms for applications and for rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path<'a> {
     sent: Cow<'a, str>,
     matched: Cow<'a, str>,
+    /// Few paths have one.
+    separated: Box<[Reading]>,
 }
 
-/// What happens to a slash that is percent-encoded.
+/// The treatment of a percent-encoded slash (`%2F`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EncodedSlashes {
-    /// The path is refused: an application may take `%2F` for a slash, and so for another path.
-    #[default]
+    /// The path is rejected.
     Refuse,
-    /// It is a part of its segment, for applications that keep it one.
+    /// The slash is forwarded unchanged. Rules see both readings: as data, and as a separator.
+    #[default]
     Keep,
 }
 
-/// Why a path is refused.
+/// Why a path is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathError {
-    /// It does not begin with a slash.
+    /// The path does not begin with a slash.
     NoSlash,
-    /// It has more than [`PATH_BYTES_MAX`] bytes.
+    /// The path has more than [`PATH_BYTES_MAX`] bytes.
     TooLong,
-    /// It has more than [`PATH_SEGMENTS_MAX`] segments.
+    /// The path has more than [`PATH_SEGMENTS_MAX`] segments.
     TooManySegments,
-    /// It has a percent sign that is not followed by two hexadecimal digits.
+    /// A percent sign is not followed by two hexadecimal digits.
     BrokenEscape,
-    /// It has a percent-encoded slash or backslash.
+    /// The path has a percent-encoded slash, and these are rejected.
     EncodedSlash,
-    /// It has a character that no path may have: a control character, a space, a backslash, or one beyond ASCII.
+    /// A percent-encoded slash is behind a `;`, in a parameter.
+    EncodedSlashInParameter,
+    /// The path has a percent-encoded backslash.
+    EncodedBackslash,
+    /// A `..` leads to different places, depending on whether `%2F` is data or a separator.
+    AmbiguousDots,
+    /// The path has an invalid character: a control character, a space, a backslash, or one beyond ASCII.
     Character,
-    /// It has a segment that is nothing but dots, spaces or a parameter, such as `..;x`.
+    /// A segment consists only of dots, spaces or a parameter, such as `..;x`.
     HiddenDots,
 }
 
@@ -66,14 +80,21 @@ impl fmt::Display for PathError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (problem, remedy) = match self {
             Self::NoSlash => ("does not begin with a slash", "begin it with one"),
-            Self::TooLong => ("has more than 8192 bytes", "ask for something shorter"),
-            Self::TooManySegments => ("has more than 256 segments", "ask for something shorter"),
+            Self::TooLong => ("has more than 8192 bytes", "request a shorter path"),
+            Self::TooManySegments => ("has more than 256 segments", "request a shorter path"),
             Self::BrokenEscape => {
                 ("has a percent sign without two hexadecimal digits", "write a percent sign as %25")
             }
-            Self::EncodedSlash => ("has a percent-encoded slash or backslash", "send it in the query"),
+            Self::EncodedSlash => ("has a percent-encoded slash (%2F)", "send it in the query"),
+            Self::EncodedSlashInParameter => {
+                ("has a percent-encoded slash (%2F) behind a `;`", "write the `;` as %3B if it is text")
+            }
+            Self::EncodedBackslash => ("has a percent-encoded backslash (%5C)", "send it in the query"),
+            Self::AmbiguousDots => {
+                ("has a .. that %2F gives two meanings", "resolve the dot segments before the path is sent")
+            }
             Self::Character => {
-                ("has a control character, space, backslash or one beyond ASCII", "percent-encode what is text")
+                ("has a control character, space, backslash or one beyond ASCII", "percent-encode such characters")
             }
             Self::HiddenDots => ("has a segment of only dots, spaces or parameters", "leave that segment out"),
         };
@@ -94,6 +115,10 @@ impl<'a> Path<'a> {
     /// assert_eq!(path.matched(), "/api/users/~jo");
     /// assert_eq!(path.resource(), "api.users.~jo");
     /// assert!(Path::parse("/api/..%2Fadmin", EncodedSlashes::Refuse).is_err());
+    ///
+    /// let path = Path::parse("/api/..%2Fadmin", EncodedSlashes::Keep)?;
+    /// assert_eq!(path.sent(), "/api/..%2Fadmin");
+    /// assert_eq!(path.readings().collect::<Vec<_>>(), ["/api/..%2fadmin", "/admin", "/api/../admin"]);
     /// # Ok::<(), sluicegate::path::PathError>(())
     /// ```
     ///
@@ -107,55 +132,101 @@ impl<'a> Path<'a> {
             return Err(PathError::NoSlash);
         }
         if segments::is_plain(path) {
-            return Ok(Self { sent: Cow::Borrowed(path), matched: Cow::Borrowed(path) });
+            return Ok(Self {
+                sent: Cow::Borrowed(path),
+                matched: Cow::Borrowed(path),
+                separated: Box::default(),
+            });
         }
-        let (kept, has_slash_at_end) = resolve(path, slashes)?;
-        let sent = joined(kept.iter().map(|segment| &*segment.sent), has_slash_at_end);
-        let matched = joined(kept.iter().map(|segment| &*segment.matched), false);
-        Ok(Self { sent: borrowed_if_same(path, sent), matched: Cow::Owned(matched) })
+        let resolved = resolve(path, slashes)?;
+        let (sent, matched) = (resolved.sent(), resolved.matched());
+        let separated = match resolved.has_encoded_slash {
+            true => readings::separated(path, &sent, &matched, resolved.dropped_encoded_slash)?,
+            false => Box::default(),
+        };
+        Ok(Self { sent: borrowed_if_same(path, sent), matched: Cow::Owned(matched), separated })
     }
 
-    /// What an application is sent.
+    /// The path for the application.
     #[must_use]
     pub fn sent(&self) -> &str {
         &self.sent
     }
 
-    /// What rules see.
+    /// The path for rules. An encoded slash is a part of its segment here.
     #[must_use]
     pub fn matched(&self) -> &str {
         &self.matched
     }
 
-    /// What rules call the path as a resource: its segments with dots between them, `/` for none.
+    /// The readings in which an encoded slash is a separator. The first has the dot segments between such slashes
+    /// resolved. If there is a `..` among these, the second keeps it. Empty if no encoded slash makes a difference.
+    #[must_use]
+    pub fn separated(&self) -> &[Reading] {
+        &self.separated
+    }
+
+    /// All readings for rules: [`Path::matched`], and those of [`Path::separated`].
+    pub fn readings(&self) -> impl Iterator<Item = &str> {
+        [self.matched()].into_iter().chain(self.separated().iter().map(Reading::path))
+    }
+
+    /// The path as a resource: its segments with dots between them, `/` for none.
     #[must_use]
     pub fn resource(&self) -> String {
-        match self.matched.trim_start_matches('/') {
-            "" => "/".to_owned(),
-            segments => segments.replace('/', "."),
-        }
+        resource_of(&self.matched)
     }
 }
 
-/// The segments that are left when dot segments are resolved, and whether the path ends in a slash.
-fn resolve(path: &str, slashes: EncodedSlashes) -> Result<(Vec<Segment>, bool), PathError> {
-    let mut kept: Vec<Segment> = Vec::new();
-    let mut has_slash_at_end = false;
+/// The resource of a path in the form for rules.
+fn resource_of(matched: &str) -> String {
+    match matched.trim_start_matches('/') {
+        "" => "/".to_owned(),
+        segments => segments.replace('/', "."),
+    }
+}
+
+/// A path with its dot segments resolved.
+#[derive(Debug, Default)]
+struct Resolved {
+    kept: Vec<Segment>,
+    has_slash_at_end: bool,
+    /// True if a segment has an encoded slash, even if it was not kept.
+    has_encoded_slash: bool,
+    /// True if a `..` removed such a segment.
+    dropped_encoded_slash: bool,
+}
+
+impl Resolved {
+    fn sent(&self) -> String {
+        joined(self.kept.iter().map(|segment| &*segment.sent), self.has_slash_at_end)
+    }
+
+    fn matched(&self) -> String {
+        joined(self.kept.iter().map(|segment| &*segment.matched), false)
+    }
+}
+
+/// The segments that remain once dot segments are resolved.
+fn resolve(path: &str, slashes: EncodedSlashes) -> Result<Resolved, PathError> {
+    let mut resolved = Resolved::default();
     for text in path.split('/').skip(1) {
         let segment = Segment::parse(text, slashes)?;
-        has_slash_at_end = matches!(&*segment.sent, "" | "." | "..");
+        resolved.has_slash_at_end = matches!(&*segment.sent, "" | "." | "..");
+        resolved.has_encoded_slash |= segment.has_encoded_slash;
         match &*segment.sent {
             "" | "." => {}
             ".." => {
-                kept.pop();
+                let dropped = resolved.kept.pop();
+                resolved.dropped_encoded_slash |= dropped.is_some_and(|segment| segment.has_encoded_slash);
             }
-            _ => kept.push(segment),
+            _ => resolved.kept.push(segment),
         }
-        if kept.len() > PATH_SEGMENTS_MAX {
+        if resolved.kept.len() > PATH_SEGMENTS_MAX {
             return Err(PathError::TooManySegments);
         }
     }
-    Ok((kept, has_slash_at_end))
+    Ok(resolved)
 }
 
 fn joined<'s>(segments: impl Iterator<Item = &'s str>, has_slash_at_end: bool) -> String {

@@ -1,7 +1,7 @@
-//! Problem documents as RFC 9457 describes them: the body of every answer that is no success.
+//! Problem documents (RFC 9457): the body of every error response.
 //!
-//! `{"type","title","status","detail"}`, with an optional `field` that is at fault, and for a denial which policies it
-//! is for and the wait. A caller reads one shape whatever went wrong. Which status fits is not decided here.
+//! A document has the members `type`, `title`, `status` and `detail`. It names the invalid `field` if there is one, and a
+//! denial has its policies and the wait. So every error has one shape. The code that creates the problem selects the status.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use serde::Serialize;
 /// The media type.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// The registered problem type of a request over its quota.
+/// The registered problem type of a request that exceeds its quota.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// One answer in the making.
+/// An error response.
 ///
 /// ```
 /// use http::StatusCode;
@@ -29,10 +29,10 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 /// # Ok::<(), std::string::FromUtf8Error>(())
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a problem is an answer; return it"]
+#[must_use = "a problem is a response; return it"]
 pub struct Problem(Box<Parts>);
 
-/// Boxed, because a problem is mostly the rare side of a `Result`.
+/// Boxed, because a problem is usually the rare side of a `Result`.
 #[derive(Clone, Debug)]
 struct Parts {
     status: StatusCode,
@@ -42,7 +42,7 @@ struct Parts {
     headers: HeaderMap,
 }
 
-/// The members that only a denial has.
+/// The members of a denial.
 #[derive(Clone, Debug, Serialize)]
 struct QuotaExceeded {
     #[serde(rename = "violated-policies")]
@@ -52,14 +52,14 @@ struct QuotaExceeded {
 }
 
 impl Problem {
-    /// A problem whose title is the status's own phrase and whose `detail` says what happened, the value at fault and
-    /// the remedy.
+    /// A problem with the reason phrase of `status` as its title. `detail` states the error, the invalid value and the
+    /// remedy.
     pub fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
         let (detail, headers) = (detail.into(), HeaderMap::new());
         Self(Box::new(Parts { status, detail, field: None, quota_exceeded: None, headers }))
     }
 
-    /// Names the input field at fault, such as `checks[3].cost`.
+    /// Names the invalid input field, such as `checks[3].cost`.
     pub fn field(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.0.field = Some(name.into());
         self
@@ -77,14 +77,14 @@ impl Problem {
         self
     }
 
-    /// Says that these policies, by their names in `RateLimit-Policy`, deny the request, and for how many
-    /// seconds; `None` if waiting does not help.
+    /// Names the policies that deny the request, as `RateLimit-Policy` does, and the wait in seconds. The wait is `None` if
+    /// waiting does not help.
     pub fn quota_exceeded(mut self, violated_policies: Vec<String>, retry_after: Option<u64>) -> Self {
         self.0.quota_exceeded = Some(QuotaExceeded { violated_policies, retry_after });
         self
     }
 
-    /// The same with another status, for those who cannot pass the right one on.
+    /// Replaces the status, for proxies that cannot forward the right one.
     pub fn with_status(mut self, status: StatusCode) -> Self {
         self.0.status = status;
         self
@@ -96,7 +96,7 @@ impl Problem {
         self.0.status
     }
 
-    /// What happened, in words.
+    /// The error, the invalid value and the remedy as text.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.0.detail
@@ -120,7 +120,7 @@ impl Problem {
         let Parts { status, detail, field, quota_exceeded, .. } = &*self.0;
         let (r#type, title) = match quota_exceeded {
             Some(_) => (QUOTA_EXCEEDED, "Quota exceeded"),
-            // RFC 9457 §4.2.1: `about:blank` says that the status tells the whole type.
+            // RFC 9457 §4.2.1: `about:blank` means that the status is the whole type.
             None => ("about:blank", status.canonical_reason().unwrap_or("Error")),
         };
         let document = Document {
@@ -131,19 +131,19 @@ impl Problem {
             field: field.as_deref(),
             quota_exceeded: quota_exceeded.as_ref(),
         };
-        // Strings and one number always serialise; the default only keeps this total.
+        // Strings and numbers always serialise; the default only avoids a panic.
         serde_json::to_vec(&document).unwrap_or_default()
     }
 
-    /// The answer: status, header fields and the document. To a caller that speaks gRPC it is an answer of that
-    /// protocol, whose status is in a header field and which has no body. Nobody may keep it.
+    /// The response: status, headers and document. A gRPC client receives a gRPC response instead, with its code in a
+    /// header and without a body. Caches may not store either.
     #[must_use]
     pub fn answer<B: From<Vec<u8>>>(self, is_grpc: bool) -> http::Response<B> {
         let body = if is_grpc { Vec::new() } else { self.body() };
         let Parts { status, detail, headers, .. } = *self.0;
         let mut response = http::Response::new(B::from(body));
         *response.headers_mut() = headers;
-        // A cache that keeps the answer to one bad request would give it to everybody who asks for the same path.
+        // A cache that stored the response to one bad request would send it to all clients that request the same path.
         response.headers_mut().entry(http::header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         if is_grpc {
             let message = HeaderValue::from_str(&escaped(&detail)).unwrap_or(HeaderValue::from_static(""));
@@ -160,7 +160,7 @@ impl Problem {
     }
 }
 
-/// True if whoever sends these header fields speaks gRPC.
+/// Whether these are the headers of a gRPC request.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(http::header::CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -168,8 +168,8 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-/// gRPC's word for a status.
-fn grpc_code(status: StatusCode) -> u16 {
+/// The gRPC status code for an HTTP status.
+pub(crate) fn grpc_code(status: StatusCode) -> u16 {
     match status {
         StatusCode::BAD_REQUEST => 3,
         StatusCode::NOT_FOUND => 12,
@@ -182,7 +182,7 @@ fn grpc_code(status: StatusCode) -> u16 {
     }
 }
 
-/// A text as gRPC wants it: visible ASCII, anything else percent-encoded.
+/// The text of a `grpc-message`: visible ASCII, with all other bytes percent-encoded.
 fn escaped(text: &str) -> String {
     let byte = |byte: u8| match byte {
         b' '..=b'$' | b'&'..=b'~' => char::from(byte).to_string(),
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn to_grpc_a_problem_is_a_status_in_a_header_field() {
+    fn the_response_to_a_grpc_client_has_its_code_in_a_header() {
         let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "100 % used; naïve\n");
         let response: http::Response<Vec<u8>> = problem.answer(true);
         assert_eq!(response.status(), 200);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_grpc_is_grpc() {
+    fn is_grpc_accepts_grpc_media_types_and_not_grpc_web() {
         let with = |value| HeaderMap::from_iter([(http::header::CONTENT_TYPE, HeaderValue::from_static(value))]);
         for value in ["application/grpc", "application/grpc+proto", "application/grpc;x"] {
             assert!(is_grpc(&with(value)), "{value}");

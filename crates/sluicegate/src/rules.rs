@@ -1,10 +1,9 @@
-//! Rules: what applies to whom. A [`RuleSet`] is immutable and valid by construction.
+//! Rules: which limits apply to which requests. A [`RuleSet`] is immutable and valid by construction.
 //!
-//! [`matching`] turns a request into the charges of the rules that match it, [`explain`] tells why; `file`, behind the feature of that
-//! name, reads rules from text, and so does `envoy` from the configuration of Envoy's rate limit service.
+//! [`matching`] computes the charges of a request, and [`explain`] the reasons. `file`, behind the feature of the same
+//! name, reads rules from text, and `envoy` from the configuration of Envoy's rate limit service.
 
-mod check;
-mod entry;
+mod descriptor_pattern;
 #[cfg(feature = "file")]
 pub mod envoy;
 pub mod explain;
@@ -12,33 +11,34 @@ pub mod explain;
 pub mod file;
 mod index;
 mod lease;
+mod limit_sets;
 pub mod matching;
-pub mod pattern;
-mod selection;
 mod selector;
+mod validate;
 
 use crate::identity::Stage;
+use crate::pattern::Pattern;
 use crate::store::{KeySpace, Lease};
-pub use check::RuleSetError;
-pub use entry::EntryPattern;
+pub use descriptor_pattern::EntryPattern;
 use index::Index;
 pub use lease::LeaseBounds;
-use pattern::Pattern;
+use limit_sets::SetSpaces;
 pub use selector::{NamedPattern, Selector};
 use sluicegate_core::{Cost, Quota, Timestamp};
 use std::ops::RangeInclusive;
 use std::time::Duration;
+pub use validate::RuleSetError;
 
-/// The most rules one set may hold.
+/// The most rules in a set.
 pub const RULES_MAX: usize = 10_000;
-/// The most limits one rule may apply to one request: all of them live under one key.
+/// The most limits that one rule applies to a request: all of them are stored under one key.
 pub const LIMITS_PER_RULE_MAX: usize = crate::store::LIMITS_PER_KEY_MAX;
 /// The longest rule name, in bytes.
 pub const RULE_NAME_BYTES_MAX: usize = 64;
 
-/// How long a store may take to answer unless a rule says otherwise: inside Envoy's default of 20 ms.
+/// The default deadline of the store, below Envoy's default of 20 ms.
 pub const DEADLINE_DEFAULT: Duration = Duration::from_millis(15);
-/// What a rule may say: less than a millisecond no store keeps, and more than ten seconds no client waits.
+/// The range of deadlines: no store responds within less than a millisecond, and no client waits for more than ten seconds.
 pub const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 
 /// All rules of a limiter.
@@ -48,18 +48,20 @@ pub struct RuleSet {
     tiers: Vec<Box<str>>,
     unmatched: Unmatched,
     index: Index,
-    /// The slot of each rule.
+    /// The key spaces of each rule's tiers and overrides.
+    set_spaces: Box<[SetSpaces]>,
+    /// The metric slot of each rule.
     slots: Box<[u32]>,
-    /// The rules as they were written, if strict ones have the smaller limits now that charging ahead takes.
+    /// The rules as configured, if leases made the limits of strict rules smaller.
     written: Option<std::sync::Arc<RuleSet>>,
     #[cfg(feature = "file")]
     envoy: Option<std::sync::Arc<envoy::EnvoyRules>>,
 }
 
-/// What happens to a request that no rule matches.
+/// The decision for a request that no rule matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unmatched {
-    /// It passes.
+    /// It is allowed.
     #[default]
     Allow,
     /// It is denied.
@@ -69,52 +71,52 @@ pub enum Unmatched {
 /// One rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The rule's name and its part of every key.
+    /// The rule's name, and the key space of its own limits.
     pub space: KeySpace,
-    /// Which requests it applies to.
+    /// The requests that it applies to.
     pub selector: Selector,
-    /// What it counts by.
+    /// The scope of its state.
     pub per: Per,
-    /// What applies unless an override or a tier says otherwise.
+    /// The limits unless an override or a tier has others.
     pub limits: Limits,
-    /// What applies to a tier instead.
+    /// The limits of tiers.
     pub tiers: Vec<(Box<str>, Limits)>,
-    /// What applies to some identifiers instead; the first that matches, exact ones before patterns.
+    /// The limits of some identifiers; the first match applies, exact ones before patterns.
     pub overrides: Vec<Override>,
-    /// Whether the rule decides.
+    /// Whether the rule is enforced.
     pub mode: Mode,
-    /// What the rule says when the store does not.
+    /// The policy while the store is down.
     pub on_store_failure: OnStoreFailure,
-    /// How long the store may take before `on_store_failure` answers; of several rules the shortest counts.
+    /// The deadline of the store, after which `on_store_failure` applies; the shortest of several rules counts.
     pub deadline: Duration,
-    /// What a request costs that does not say.
+    /// The cost of a request without one.
     pub cost: Cost,
-    /// Whether a shared store may charge requests ahead, and on which terms.
+    /// The lease terms, if a shared store may charge permits in advance.
     pub lease: Option<Lease>,
 }
 
-/// What a rule counts by: any of these together; none of them means everybody shares one state.
+/// The scope of a rule's state: any combination of these; without any, all clients share one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Per {
-    /// Each tenant for itself.
+    /// Separate state per tenant.
     pub tenant: bool,
-    /// Each identity for itself.
+    /// Separate state per identity.
     pub identifier: bool,
-    /// Each client address for itself.
+    /// Separate state per client address.
     pub address: bool,
 }
 
 impl Per {
-    /// Each identity within its tenant.
+    /// Per identity within its tenant.
     pub const IDENTIFIER: Self = Self { tenant: true, identifier: true, address: false };
-    /// Each tenant.
+    /// Per tenant.
     pub const TENANT: Self = Self { tenant: true, identifier: false, address: false };
-    /// Each client address, whatever the tenant.
+    /// Per client address, across tenants.
     pub const ADDRESS: Self = Self { tenant: false, identifier: false, address: true };
-    /// Everybody together.
+    /// One state for all clients.
     pub const GLOBAL: Self = Self { tenant: false, identifier: false, address: false };
 
-    /// What `self` counts by and what `other` counts by, together.
+    /// The union of both scopes.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -128,9 +130,9 @@ impl Per {
 /// The limits that apply together.
 #[derive(Clone, Debug)]
 pub enum Limits {
-    /// None at all.
+    /// No limit.
     Unlimited,
-    /// All of these must have room.
+    /// All of these must allow the request.
     All {
         /// The limits.
         quotas: Box<[Quota]>,
@@ -140,8 +142,8 @@ pub enum Limits {
 }
 
 impl Limits {
-    /// These limits under the rule called `rule`: a limit without a name of its own is called after the
-    /// rule, the second one `rule.2` and so on.
+    /// These limits under the rule called `rule`: a limit without its own name gets the rule's
+    /// name, the second one `rule.2` and so on.
     #[must_use]
     pub fn all(rule: &str, limits: impl IntoIterator<Item = (Option<Box<str>>, Quota)>) -> Self {
         let (labels, quotas): (Vec<Box<str>>, Vec<Quota>) = limits
@@ -152,7 +154,7 @@ impl Limits {
         Self::All { quotas: quotas.into(), labels: labels.into() }
     }
 
-    /// What the limit at `index` under the rule called `rule` is called if it has no name of its own.
+    /// The default name of the limit at `index` under the rule called `rule`.
     fn label(rule: &str, index: usize) -> Box<str> {
         match index {
             0 => rule.into(),
@@ -160,7 +162,7 @@ impl Limits {
         }
     }
 
-    /// The limits; none where nothing is limited.
+    /// The limits; empty if unlimited.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
         match self {
@@ -179,34 +181,34 @@ impl Limits {
     }
 }
 
-/// Limits of their own for some identifiers.
+/// Separate limits for some identifiers.
 #[derive(Clone, Debug)]
 pub struct Override {
-    /// Whose.
+    /// The identifiers.
     pub identifier: Pattern,
-    /// Which.
+    /// The limits.
     pub limits: Limits,
-    /// The first instant at which they do not apply any more; without one they apply for ever.
+    /// The instant at which the override ends; without one it never ends.
     pub until: Option<Timestamp>,
 }
 
 impl Override {
-    /// Whether the override applies at `now`, to whoever it is for.
+    /// Whether the override is in force at `now`.
     #[must_use]
     pub fn is_in_force(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 }
 
-/// Whether a rule decides.
+/// Whether a rule is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It decides.
+    /// Enforced.
     #[default]
     Enforce,
-    /// It counts and reports as if it did, and never denies.
+    /// Shadow mode: the rule decides, counts and reports, but never denies.
     Shadow,
-    /// It does nothing.
+    /// The rule is disabled.
     Off,
 }
 
@@ -222,15 +224,15 @@ impl Mode {
     }
 }
 
-/// What a rule says when the store could not decide. A rule that does not decide denies in no case.
+/// The policy of a rule while the store cannot decide. A rule in shadow mode never denies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreFailure {
-    /// It has no objection: what passes is not bounded while the store is away.
+    /// Fail open: requests are unlimited while the store is down.
     #[default]
     Open,
-    /// It refuses: nothing passes while the store is away.
+    /// Fail closed: requests are rejected while the store is down.
     Closed,
-    /// This instance's share of the limits decides, with state of its own.
+    /// This instance's share of the limits decides, with local state.
     Local,
 }
 
@@ -277,12 +279,12 @@ impl Rule {
 }
 
 impl RuleSet {
-    /// A set of `rules` that knows `tiers`.
+    /// A set of `rules` with the known `tiers`.
     ///
     /// # Errors
     /// If two rules have one name, a rule has more limits than [`LIMITS_PER_RULE_MAX`] or a deadline outside
-    /// [`DEADLINES`], there are more rules than [`RULES_MAX`], a rule speaks of a tier that is not among
-    /// `tiers`, or its limits cannot be charged ahead on its terms.
+    /// [`DEADLINES`], there are more rules than [`RULES_MAX`], a rule names a tier that is not among
+    /// `tiers`, or its lease terms do not fit its limits.
     pub fn new(rules: Vec<Rule>, tiers: Vec<Box<str>>, unmatched: Unmatched) -> Result<Self, RuleSetError> {
         if rules.len() > RULES_MAX {
             return Err(RuleSetError(format!("{} rules: use at most {RULES_MAX}", rules.len())));
@@ -307,10 +309,11 @@ impl RuleSet {
         let index = Index::new(&rules);
         // Far fewer than 2³².
         let slots = (0..rules.len() as u32).collect();
-        Ok(Self { rules, tiers, unmatched, index, slots, ..Self::default() })
+        let set_spaces = rules.iter().map(SetSpaces::of).collect();
+        Ok(Self { rules, tiers, unmatched, index, set_spaces, slots, ..Self::default() })
     }
 
-    /// The same rules, each in the slot that stands in its place.
+    /// The same rules, each with the given metric slot.
     pub(crate) fn in_slots(self, slots: &[u32]) -> Self {
         Self { slots: slots.into(), ..self }
     }
@@ -321,36 +324,75 @@ impl RuleSet {
         &self.rules
     }
 
-    /// The slot of each rule, in the order of the rules: a small number to count by. A rule keeps it when a
+    /// The metric slot of each rule, in the order of the rules: a small index for counters. A rule keeps its slot when a
     /// [limiter's](crate::Limiter::replace_rules) rules are replaced and it is still among them.
     #[must_use]
     pub fn slots(&self) -> &[u32] {
         &self.slots
     }
 
-    /// The tiers that may be named.
+    /// The known tiers.
     #[must_use]
     pub fn tiers(&self) -> &[Box<str>] {
         &self.tiers
     }
 
-    /// What happens to a request that no rule matches.
+    /// The decision for a request that no rule matches.
     #[must_use]
     pub fn unmatched(&self) -> Unmatched {
         self.unmatched
     }
 
-    /// True if there is a rule for credentials that are about to be verified.
+    /// True if there is a rule for unverified credentials.
     #[must_use]
     pub fn guards_credentials(&self) -> bool {
         self.rules.iter().any(|rule| rule.selector.stage == Stage::Credential && rule.mode != Mode::Off)
     }
 
-    /// True if every rule that decides is closed, and there is one: without the store nothing passes that any
-    /// rule limits.
+    /// True if every enforced rule fails closed, and there is one: while the store is down, all limited requests are
+    /// rejected.
     #[must_use]
     pub fn is_closed_without_store(&self) -> bool {
         let mut deciding = self.rules.iter().filter(|rule| rule.mode == Mode::Enforce).peekable();
         deciding.peek().is_some() && deciding.all(|rule| rule.on_store_failure == OnStoreFailure::Closed)
+    }
+
+    /// A set of rules that come from this set, possibly with other terms; each keeps the metric slot of the rule at the given
+    /// index. It serves one call that is decided by some of the rules under other terms, and must not
+    /// outlive this set.
+    ///
+    /// Such a set has no leases, and may contain one rule twice under different terms.
+    ///
+    /// # Errors
+    /// If there is no rule at one of the indexes.
+    pub fn selection(&self, rules: Vec<(usize, Rule)>) -> Result<Self, RuleSetError> {
+        let slots: Option<Box<[u32]>> = rules.iter().map(|(place, _)| self.slots().get(*place).copied()).collect();
+        let Some(slots) = slots else {
+            return Err(RuleSetError("a rule that is not in the set: select rules by their places".to_owned()));
+        };
+        let rules: Vec<Rule> = rules.into_iter().map(|(_, rule)| Rule { lease: None, ..rule }).collect();
+        let index = Index::new(&rules);
+        let set_spaces = rules.iter().map(SetSpaces::of).collect();
+        let (tiers, unmatched) = (self.tiers().to_vec(), self.unmatched());
+        Ok(Self { rules, tiers, unmatched, index, set_spaces, slots, ..Self::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selected_rules_keep_their_slots() {
+        let rule = |name: &str| Rule::new(name, Limits::Unlimited);
+        let set =
+            RuleSet::new(vec![rule("a"), rule("b"), rule("c")], vec!["pro".into()], Unmatched::Deny).unwrap();
+        let set = set.in_slots(&[7, 8, 9]);
+        let changed = Rule { mode: Mode::Shadow, ..set.rules()[0].clone() };
+        let selected = set.selection(vec![(2, set.rules()[2].clone()), (0, changed)]).unwrap();
+        assert_eq!(selected.slots(), [9, 7]);
+        assert_eq!((selected.tiers().len(), selected.unmatched()), (1, Unmatched::Deny));
+        assert_eq!(selected.rules()[1].mode, Mode::Shadow);
+        assert!(set.selection(vec![(3, rule("d"))]).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Stores: where state is kept, and how it is charged.
+//! Stores hold the state of limits and charge it.
 //!
-//! A store takes a list of [`Charge`]s, one per rule, and treats it as one: it looks at every limit first and
-//! writes last, and writes nothing when an enforced limit denies. It knows no rules, identities or headers,
-//! only keys, quotas and costs. Every store passes the same conformance suite.
+//! A store receives a batch of [`Charge`]s, one per rule, and processes it atomically: it checks every limit before it writes,
+//! and writes nothing if an enforced limit denies. It knows keys, quotas and costs, but no rules, identities or headers.
+//! Every store passes the same conformance suite.
 
 pub mod key;
 mod lease;
@@ -12,57 +12,59 @@ pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
 
-pub use key::{Key, KeySpace, Subject};
+pub use key::{Key, KeySpace, LimitSet, Subject};
 pub use lease::{LEASE_TTLS, Lease, LeaseMode};
 pub use memory::MemoryStore;
 
-use sluicegate_core::decision::Group;
+use crate::clock::Correction;
+use sluicegate_core::decision::ChargeMode;
 use sluicegate_core::{Cost, Quota, Timestamp, Verdict};
 use smallvec::SmallVec;
 use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-/// The most limits that one key may have.
+/// The maximum number of limits per key.
 pub const LIMITS_PER_KEY_MAX: usize = 16;
 
-/// What one rule asks of one subject: all limits of one key.
+/// The charge of one rule to one subject: all limits of one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
-    /// Where the state lives.
+    /// The key that holds the state.
     pub key: Key<'a>,
     /// The limits, each with a state of its own under the key.
     pub quotas: &'a [Quota],
-    /// How much is asked for.
+    /// The cost of the request; zero only peeks.
     pub cost: Cost,
-    /// Whether the limits decide, and which are charged together.
-    pub group: Group,
-    /// Whether the charge may be made ahead, and on which terms.
+    /// Whether the limits are enforced or in shadow mode, and which of them are charged together.
+    pub mode: ChargeMode,
+    /// The terms on which the store may charge permits in advance; `None` if it may not.
     pub lease: Option<Lease>,
 }
 
-/// Verdicts of all limits of all charges, in their order. Most requests meet few limits, so few are held
-/// without an allocation.
+/// The verdicts of all limits of all charges, in their order. Most requests have one or two limits, so two verdicts need no
+/// allocation.
 pub type Verdicts = SmallVec<[Verdict; 2]>;
 
-/// What a store answers.
+/// The reply of a store to a batch of charges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// The instant of the decision on the store's clock.
+    /// The instant of the decision, by the store's clock.
     pub now: Timestamp,
-    /// The verdict of every limit.
+    /// The verdict of every limit, in the order of the charges.
     pub verdicts: Verdicts,
 }
 
-/// Somewhere to keep state.
+/// A store of limit state.
 ///
-/// `now` is the caller's clock. A store that is shared by several servers has a clock of its own and decides
-/// by that; either way the reply says which instant was meant.
+/// `now` comes from the clock of the caller. A store in this process decides by it and receives instants that never step
+/// ([`Clock::now`](crate::clock::Clock::now)). A store that several servers share decides by its own clock, and `now` is the
+/// time of day. The reply contains the time of day of the decision in both cases.
 ///
-/// `deadline` is how long the answer may take. A store that cannot answer in time says so, and then does its best
-/// that nothing is charged later either.
+/// `deadline` bounds the duration of the call. A store that misses it returns an error and then makes its best effort that the
+/// charge does not happen later.
 pub trait Store: Send + Sync {
-    /// Charges all enforced limits, or none: see [`sluicegate_core::decision`] for what is charged when.
+    /// Charges all enforced limits, or none. [`sluicegate_core::decision`] defines which limits are charged when.
     fn charge(
         &self,
         charges: &[Charge<'_>],
@@ -70,7 +72,7 @@ pub trait Store: Send + Sync {
         deadline: Duration,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
-    /// What [`Store::charge`] would say, without writing anything: what remains is what is left now.
+    /// Returns the reply that [`Store::charge`] would give, without writing. The verdicts show the quota before a charge.
     fn peek(
         &self,
         charges: &[Charge<'_>],
@@ -78,7 +80,7 @@ pub trait Store: Send + Sync {
         deadline: Duration,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
-    /// Gives the costs back, never above whole, then answers as [`Store::peek`].
+    /// Refunds the costs, at most up to the full quota, then answers as [`Store::peek`].
     fn refund(
         &self,
         charges: &[Charge<'_>],
@@ -86,7 +88,7 @@ pub trait Store: Send + Sync {
         deadline: Duration,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
-    /// Forgets the state of all keys, then answers as [`Store::peek`].
+    /// Deletes the state of all keys, then answers as [`Store::peek`].
     fn reset(
         &self,
         charges: &[Charge<'_>],
@@ -94,105 +96,151 @@ pub trait Store: Send + Sync {
         deadline: Duration,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
-    /// How many keys the store holds, as far as it can tell cheaply.
+    /// Takes charges that the fallback has admitted after the overloaded store returned `error` for them. A shared store
+    /// charges them as soon as it can, whether or not they fit, unless its late reply shows that it has already charged
+    /// them.
+    fn charge_later(&self, charges: &[Charge<'_>], error: &mut StoreError) {
+        let _ = (charges, error);
+    }
+
+    /// The number of keys in the store; `None` if counting them is expensive.
     fn tracked_keys(&self) -> Option<u64> {
         None
     }
 
-    /// The store in this process that this one is, if it is one: it answers at once, so nobody has to wait for it.
-    fn at_once(&self) -> Option<&MemoryStore> {
+    /// The synchronous interface of a store in this process; `None` if calls to the store must be awaited.
+    fn in_process(&self) -> Option<&dyn InProcessStore> {
         None
     }
 
-    /// True if the store can be out of reach, so that it is worth keeping what it takes to do without it. A store
-    /// in this process cannot.
+    /// True if the store can be unreachable, so that the limiter must keep state for a fallback. A store in this process is
+    /// always reachable.
     fn can_fail(&self) -> bool {
         false
     }
 
-    /// True if the store may charge ahead where a [`Lease`] allows it. Then everybody must charge the limits that strict
-    /// terms ask for.
+    /// True if the store may charge permits in advance where a [`Lease`] allows it. Then every instance must also charge the
+    /// limits that strict leases require.
     fn charges_ahead(&self) -> bool {
         false
     }
 
-    /// Whether the store answers, as far as it knows without asking.
+    /// The health of the store, from the calls so far; this does not call the store.
     fn health(&self) -> Health {
         Health::Up
     }
 
-    /// What it did so far without asking its servers, as far as it counts that.
+    /// The number of store calls saved so far.
     fn savings(&self) -> Savings {
         Savings::default()
     }
 }
 
-/// What a store did without asking its servers. What a store does not do is absent.
+/// A store in this process, which answers without waiting.
+pub trait InProcessStore: Send + Sync {
+    /// As [`Store::charge`], synchronously. The reply belongs to the instant `now`.
+    fn charge_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts;
+
+    /// Takes the time of day from `correction`, which belongs to the clock of the limiter.
+    fn follow(&self, correction: &Correction);
+
+    /// Removes all expired states.
+    fn sweep_all(&self, now: Timestamp);
+}
+
+/// The calls that a store saved. A field is `None` or empty if the store has no such optimisation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Savings {
-    /// Requests that were decided together with another one, in one call.
+    /// Requests that shared a coalesced call with another request.
     pub coalesced_requests: Option<u64>,
-    /// Requests that were denied without a call, because it was known that they would be.
+    /// Requests that the denial cache denied without a call.
     pub denied_from_cache: Option<u64>,
-    /// Tokens that are held for requests to come, by the rule's name.
+    /// Permits held for future requests, in tokens, by the name of the rule.
     pub leased_tokens: Vec<(Box<str>, u64)>,
 }
 
-/// Whether a store answers.
+/// The health of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It does, for all that is known.
+    /// No failure is known.
     Up,
-    /// It does for some keys, and for others it does not: one of its servers cannot be used.
+    /// Calls for some keys fail, because one of the servers is unusable.
     Partial {
-        /// Why.
+        /// The class of the last error.
         class: ErrorClass,
     },
-    /// It does not, and is not asked until it is known to be back.
+    /// All calls fail. The circuit breaker is open until a probe succeeds.
     Down {
-        /// Why.
+        /// The class of the last error.
         class: ErrorClass,
     },
 }
 
-/// A store that could not decide. What that means for the request is up to the rules, not to the store.
+/// The error of a store that could not decide. The policies of the rules, not the store, define the outcome of the request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StoreError {
-    /// What kind of trouble it is.
+    /// The class of the error.
     pub class: ErrorClass,
-    /// What happened.
+    /// The description for logs.
     pub message: String,
+    /// The later outcome of a charge that is still in flight.
+    #[cfg(feature = "redis")]
+    pub(crate) fate: Option<Fate>,
 }
 
-/// Kinds of trouble with a store.
+/// The outcome of a charge after its caller has stopped waiting for the reply.
+#[cfg(feature = "redis")]
+pub(crate) struct Fate(Box<dyn FnMut() -> Option<bool> + Send + Sync>);
+
+#[cfg(feature = "redis")]
+impl Fate {
+    /// `look` returns whether the store charged, and `None` while that is unknown.
+    pub(crate) fn new(look: impl FnMut() -> Option<bool> + Send + Sync + 'static) -> Self {
+        Self(Box::new(look))
+    }
+
+    /// Whether the store charged; `None` while that is unknown.
+    pub(crate) fn look(&mut self) -> Option<bool> {
+        (self.0)()
+    }
+}
+
+#[cfg(feature = "redis")]
+impl fmt::Debug for Fate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Fate").finish_non_exhaustive()
+    }
+}
+
+/// The classes of store errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// No answer within the deadline. Whether anything was charged is unknown.
+    /// No reply within the deadline. The store may or may not have charged.
     Timeout,
-    /// No connection, or it broke.
+    /// The connection failed or was lost.
     Connection,
-    /// The server is up but cannot serve: it loads, has lost its primary or its replicas, or cannot save.
+    /// The server is up but cannot serve: it is loading, has lost its primary or its replicas, or cannot save.
     Unusable,
-    /// The server is a replica now.
+    /// The server has become a replica.
     ReadOnly,
-    /// The server is busy with a script of somebody's.
+    /// The server is busy with a slow script.
     Busy,
-    /// The server has no memory left.
+    /// The server is out of memory.
     Full,
-    /// The server refuses our name, password or rights.
+    /// The server rejects the user name, the password or the permissions.
     Refused,
-    /// The circuit breaker is open: the server failed a moment ago and was not asked.
+    /// The circuit breaker is open after recent failures, and no call was made.
     Open,
-    /// Too many calls are under way already.
+    /// The server works, but not fast enough for all calls. This is no failure.
     Overloaded,
-    /// The server said something that makes no sense here.
+    /// The server sent a reply that violates the protocol.
     Protocol,
 }
 
 impl ErrorClass {
-    /// All classes.
+    /// All classes, in the order of the metrics.
     pub const ALL: [Self; 10] = [
         Self::Timeout,
         Self::Connection,
@@ -206,14 +254,21 @@ impl ErrorClass {
         Self::Protocol,
     ];
 
-    /// True if the trouble is with what was asked or answered, not with reaching the store. Whoever can bring such
-    /// an error about must not gain by it, so it never lets a request pass.
+    /// True if the error is about the request or the reply, not about reaching the store. A client may be able to provoke such
+    /// an error, so it never allows a request.
     #[must_use]
     pub const fn is_about_the_request(self) -> bool {
         matches!(self, Self::Protocol)
     }
 
-    /// The name in logs and metrics.
+    /// True if the store works but receives more calls than it can answer in time. A client that causes a flood must neither
+    /// gain quota nor take any from other clients.
+    #[must_use]
+    pub const fn is_overload(self) -> bool {
+        matches!(self, Self::Overloaded)
+    }
+
+    /// The stable name in logs and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -232,10 +287,21 @@ impl ErrorClass {
 }
 
 impl StoreError {
-    /// An error that says what happened.
+    /// An error of this class with a description.
     #[must_use]
     pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
-        Self { class, message: message.into() }
+        Self {
+            class,
+            message: message.into(),
+            #[cfg(feature = "redis")]
+            fate: None,
+        }
+    }
+
+    /// Drops the interest in the outcome of the charge, so that its permits may go to other requests.
+    pub(crate) fn forget_fate(&mut self) {
+        #[cfg(feature = "redis")]
+        drop(self.fate.take());
     }
 }
 

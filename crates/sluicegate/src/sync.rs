@@ -1,4 +1,4 @@
-//! Locks and atomics: the real ones, or loom's, which try every order of events in a model.
+//! Locks and atomics: those of parking_lot and std, or those of loom, which explores the interleavings of a model.
 
 #[cfg(not(sluicegate_loom))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
@@ -14,7 +14,7 @@ pub(crate) use loom::sync::atomic::AtomicU64;
 #[cfg(sluicegate_loom)]
 pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering};
 
-/// loom's lock with the signature of the real one.
+/// loom's lock with the signature of parking_lot's.
 #[cfg(sluicegate_loom)]
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);

@@ -1,11 +1,11 @@
-//! Spans of decisions and store calls, for whoever traces with OpenTelemetry.
+//! OpenTelemetry spans of decisions and store calls.
 //!
-//! [`Spans`] is an [`Observer`]: a span is made when everything about it is known, with the times that the limiter
-//! measured, so an untraced request pays for one look at the current [`Context`] and no span is open while the store is
-//! waited for. The span of a decision is a child of the current span; that of the store call is its child. Where several
-//! callers share one call to Redis, each has a span of its own waiting.
+//! [`Spans`] is an [`Observer`]. It creates a span when the call is complete, from the times that the limiter
+//! measured. So an untraced request costs one look at the current [`Context`], and no span is open while the limiter
+//! waits for the store. The span of a decision is a child of the current span, and the span of the store call is its
+//! child. If several requests share one call to Redis, each gets a span for its own wait.
 //!
-//! It exports nothing, samples nothing by itself and knows no protocol: the tracer that it is given does all that.
+//! The module neither exports nor samples, and knows no protocol: the given tracer does all of that.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,15 +15,16 @@ use opentelemetry::trace::{Span, SpanBuilder, SpanKind, Status, TraceContextExt 
 use opentelemetry::{Context, KeyValue, Value};
 use sluicegate_core::{Cost, Outcome, Timestamp};
 
+use crate::decision::{Headline, LimitOutcome};
+use crate::error::CheckError;
 use crate::identity::{Identity, Request};
-use crate::limiter::CheckError;
-use crate::observe::{Finished, Headline, LimitOutcome, Observer, Operation};
+use crate::observe::{CompletionEvent, Observer, Operation};
 use crate::rules::Mode;
 
-/// How much of an identity a span shows.
+/// The text that a span contains of an identity.
 type Shown = dyn Fn(Identity<'_>) -> String + Send + Sync;
 
-/// Makes spans of what the limiter does.
+/// Creates spans of the limiter's calls.
 ///
 /// ```
 /// use opentelemetry::global;
@@ -48,13 +49,13 @@ impl<T> Spans<T> {
         Self { tracer, store: Cow::Borrowed("unknown"), shown: None }
     }
 
-    /// The same, in which the store is called so: `memory` or `redis`.
+    /// Sets the name of the store in the spans: `memory` or `redis`.
     #[must_use]
     pub fn store(self, name: impl Into<Cow<'static, str>>) -> Self {
         Self { store: name.into(), ..self }
     }
 
-    /// The same with identities, as `shown` tells them: a hash, for example, because spans are read by many.
+    /// Adds identities to the spans, as `shown` renders them: for example as a hash, because many people read spans.
     #[must_use]
     pub fn identities(self, shown: impl Fn(Identity<'_>) -> String + Send + Sync + 'static) -> Self {
         Self { shown: Some(Box::new(shown)), ..self }
@@ -75,12 +76,12 @@ impl<T: Tracer + Send + Sync> Observer for Spans<T> {
         true
     }
 
-    fn finished(&self, finished: &Finished<'_>) {
+    fn finished(&self, finished: &CompletionEvent<'_>) {
         let is_left_out = |context: &Context| {
             let span = context.span();
             span.span_context().is_valid() && !span.span_context().is_sampled()
         };
-        // Nearly all requests, where few are sampled.
+        // The frequent case: few requests are sampled.
         if Context::map_current(is_left_out) {
             return;
         }
@@ -100,7 +101,7 @@ impl<T: Tracer + Send + Sync> Observer for Spans<T> {
 }
 
 impl<T: Tracer> Spans<T> {
-    fn store_call(&self, finished: &Finished<'_>, parent: &Context) {
+    fn store_call(&self, finished: &CompletionEvent<'_>, parent: &Context) {
         let is_elsewhere = self.store != "memory";
         let kind = if is_elsewhere { SpanKind::Client } else { SpanKind::Internal };
         let name = format!("store {}", finished.operation.name());
@@ -120,7 +121,7 @@ impl<T: Tracer> Spans<T> {
         span.end_with_timestamp(instant(ended));
     }
 
-    fn attributes(&self, finished: &Finished<'_>) -> Vec<KeyValue> {
+    fn attributes(&self, finished: &CompletionEvent<'_>) -> Vec<KeyValue> {
         let mut attributes = Attributes(Vec::with_capacity(16));
         match finished.answer {
             Ok(decision) => attributes.headline(&Headline::of(decision), decision.is_degraded()),
@@ -141,7 +142,7 @@ impl<T: Tracer> Spans<T> {
     }
 }
 
-/// Attributes of a span, one after the other.
+/// The attributes of one span.
 struct Attributes(Vec<KeyValue>);
 
 impl Attributes {
@@ -149,7 +150,7 @@ impl Attributes {
         self.0.push(KeyValue::new(name, value));
     }
 
-    /// A count that is too large for OpenTelemetry's signed numbers is the largest of them.
+    /// A count beyond OpenTelemetry's signed range becomes the largest number of that range.
     fn count(&mut self, name: &'static str, count: u64) {
         self.add(name, i64::try_from(count).unwrap_or(i64::MAX));
     }
@@ -174,7 +175,7 @@ impl Attributes {
         }
     }
 
-    /// A path may hold anything, so only what a caller names as the resource is told.
+    /// A path may contain anything, so the span contains the resource only if the client names it.
     fn request(&mut self, request: &Request<'_>) {
         self.tenant(Some(request));
         if request.target.is_none() && request.descriptor.is_none() {
@@ -206,7 +207,7 @@ const fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// An instant of the limiter's clock as OpenTelemetry wants it.
+/// An instant of the limiter's clock as OpenTelemetry expects it.
 fn instant(at: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(at.as_micros())
 }

@@ -1,7 +1,7 @@
-//! Writes the Rust code of the project's .proto files, and the description of them that reflection serves.
+//! Generates the Rust code of the project's .proto files, and the descriptor that gRPC reflection serves.
 //!
-//! It takes the root of the repository, and writes below it; the test holds what is committed against what would be
-//! written. It does not know what the messages are for.
+//! The argument is the root of the repository; output goes below it. A test compares the committed files with a new
+//! generation. The program is independent of the content of the messages.
 
 #![expect(clippy::print_stderr, reason = "a tool talks to the person who ran it")]
 
@@ -14,19 +14,19 @@ use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use tonic_prost_build::Builder;
 
-/// Where the .proto files are.
+/// The folder of the .proto files.
 const SOURCES: &str = "proto";
-/// The file that names all others.
+/// The file that imports all others.
 const SERVICE: &str = "ratelimit.proto";
-/// Where the code of the messages goes, which needs nothing around it.
+/// The output file of the message code, which depends on no other code.
 const MESSAGES: &str = "crates/sluicegate-server/src/grpc/messages.rs";
-/// Where the description goes.
+/// The output file of the descriptor.
 const DESCRIPTION: &str = "crates/sluicegate-server/src/grpc/descriptors.bin";
-/// What the code starts with.
+/// The header of the generated code.
 const MESSAGES_HEAD: &str =
     "//! The messages of Envoy's rate limit protocol, as `cargo xtask proto` writes them.\n\n";
 
-/// What is written: a path below the root, and its content.
+/// An output file: a path below the root, and its content.
 type Written = (&'static str, Vec<u8>);
 
 fn main() -> ExitCode {
@@ -57,14 +57,14 @@ fn generate(root: &Path) -> Result<[Written; 2], Box<dyn Error>> {
     Ok([(MESSAGES, format!("{MESSAGES_HEAD}{messages}").into_bytes()), (DESCRIPTION, described.encode_to_vec())])
 }
 
-/// The code that `builder` makes, all in one.
+/// The code that `builder` generates, as one file.
 fn code(builder: Builder, described: &FileDescriptorSet) -> Result<String, Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     builder.include_file("all.rs").out_dir(folder.path()).compile_fds(described.clone())?;
     inlined(folder.path(), &fs::read_to_string(folder.path().join("all.rs"))?)
 }
 
-/// The modules as one file: every line that includes another file is replaced by that file.
+/// Combines the modules: every line that includes another file is replaced by that file.
 fn inlined(folder: &Path, modules: &str) -> Result<String, Box<dyn Error>> {
     let mut code = String::new();
     for line in modules.lines() {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_committed_is_what_the_proto_files_say() {
+    fn committed_files_match_the_proto_files() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for (path, content) in generate(&root).expect("the files compile") {
             let committed = fs::read(root.join(path)).expect("a committed file");

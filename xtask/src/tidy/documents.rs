@@ -1,13 +1,13 @@
-//! Rules about Markdown files: links lead somewhere, and each decision record can be found.
+//! Rules about Markdown files: links resolve, and the index lists each decision record.
 //!
-//! Only links inside the repository are followed, and only to the file: neither the network nor the heading
-//! behind a `#` is looked at.
+//! Only links inside the repository are checked, and only their files: neither the network nor the heading
+//! after a `#`.
 
 use super::{Problem, SourceFile, Tree};
 
 const DECISIONS: &str = "docs/decisions/";
 
-/// A relative link names a file or folder of the repository.
+/// A relative link names an existing file or folder of the repository.
 pub(super) fn links_lead_somewhere(tree: &Tree<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -55,7 +55,7 @@ fn number(name: &str) -> Option<&str> {
     (number.len() == 4 && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(number)
 }
 
-/// The relative targets of all links outside code, without what follows `#`, with their lines.
+/// The relative targets of all links outside code, without the part after `#`, with their lines.
 fn links(file: &SourceFile) -> Vec<(usize, String)> {
     let mut fence: Option<&str> = None;
     let mut links = Vec::new();
@@ -74,7 +74,7 @@ fn links(file: &SourceFile) -> Vec<(usize, String)> {
     links
 }
 
-/// The line with its `code` left out.
+/// The line without its `code`.
 fn without_code(line: &str) -> String {
     match line.matches('`').count() % 2 {
         0 => line.split('`').step_by(2).collect::<Vec<_>>().join("code"),
@@ -82,7 +82,7 @@ fn without_code(line: &str) -> String {
     }
 }
 
-/// Everything a line of Markdown links to: `[text](target)`, `[label]: target`, and HTML's `src` and `href`.
+/// All link targets in a line of Markdown: `[text](target)`, `[label]: target`, and HTML's `src` and `href`.
 fn targets(prose: &str) -> Vec<&str> {
     let mut targets: Vec<&str> = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     for attribute in ["src=\"", "href=\""] {

@@ -1,12 +1,12 @@
-//! The rule that keeps the core pure: a crate that needs nothing cannot reach a clock, a socket or a lock
-//! that is not in the standard library, and the standard ones are banned by clippy.
+//! The rule that keeps the core pure: a crate without dependencies has no clock, socket or lock beside those
+//! of the standard library, and clippy bans these.
 
 use super::{Problem, Tree};
 
 const CORE: &str = "sluicegate-core";
 const CORE_MANIFEST: &str = "crates/sluicegate-core/Cargo.toml";
 
-/// The core has no dependency: for no platform, not even an optional one or one of a build script.
+/// The core has no dependency, neither platform-specific nor optional nor of a build script.
 pub(super) fn core_needs_nothing(tree: &Tree<'_>) -> Vec<Problem> {
     let problem = |message| Problem { path: CORE_MANIFEST.to_owned(), line: None, message };
     match tree.packages.iter().find(|package| package.name == CORE) {

@@ -1,12 +1,12 @@
 //! Rules about words that must not be in any file.
 //!
-//! The words are put together from halves below, so that this file does not break its own rules.
+//! The words are assembled from halves below, so that this file does not break its own rules.
 
 use super::{Problem, Tree};
 
 const IN_ANY_FILE: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
 
-/// Also the ways to have a test or a documentation example that never runs.
+/// Includes the ways to skip a test or a documentation example.
 const IN_RUST: &[&str] = &[
     concat!("to", "do!"),
     concat!("unimple", "mented!"),
@@ -18,7 +18,7 @@ const IN_RUST: &[&str] = &[
 
 const OF_ONE_MACHINE: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
-/// Work that is not done is an issue, not a note in the code; a test that is not run is not a test.
+/// Unfinished work is an issue, not a note in the code, and a skipped test tests nothing.
 pub(super) fn nothing_is_left_for_later(tree: &Tree<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for file in &tree.files {
@@ -33,7 +33,7 @@ pub(super) fn nothing_is_left_for_later(tree: &Tree<'_>) -> Vec<Problem> {
     problems
 }
 
-/// A path of somebody's machine means nothing on another one.
+/// An absolute path is valid only on one machine.
 pub(super) fn no_path_of_one_machine(tree: &Tree<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for file in &tree.files {
@@ -47,7 +47,7 @@ pub(super) fn no_path_of_one_machine(tree: &Tree<'_>) -> Vec<Problem> {
     problems
 }
 
-/// Whether the folder stands at the start of a path, and not further inside one or inside an address.
+/// Whether the folder is at the start of a path, and not inside a longer path or an address.
 fn starts_a_path(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(start, _)| {
         let before = line[..start].chars().next_back();

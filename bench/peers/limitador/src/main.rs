@@ -1,9 +1,9 @@
-//! limitador's library behind the same bare hyper that the benchmark takes as the ceiling. Its own server is not in the
-//! registry, so this is what stands for it: the request is that of its `POST /check_and_report`, and the answer is less
-//! than what it sends.
+//! limitador's library behind the same minimal hyper server that the benchmark uses as the ceiling. Its own server is not in the
+//! registry, so this represents it: the request is that of its `POST /check_and_report`, and the response is smaller
+//! than its own.
 //!
-//! Called with a store, `memory` or the URL of a Redis, and the limit of the namespace `exact`; it prints where it
-//! listens, then `ready`.
+//! The arguments are a store, `memory` or the URL of a Redis, and the limit of the namespace `exact`. It prints its
+//! address, then `ready`.
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -23,9 +23,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// So many counters are kept in memory: more than the benchmark has identities.
+/// The number of counters in memory: more than the benchmark has identities.
 const COUNTERS_MAX: u64 = 1_000_000;
-/// The limit of the namespace in which nobody is denied.
+/// The limit of the namespace in which no request is denied.
 const OPEN_LIMIT: u64 = 1_000_000_000;
 const WINDOW_SECS: u64 = 3_600;
 
@@ -35,7 +35,7 @@ enum Limiter {
     Redis(AsyncRateLimiter),
 }
 
-/// What is asked.
+/// The request.
 #[derive(serde::Deserialize)]
 struct Check {
     namespace: String,
@@ -77,7 +77,7 @@ async fn converse(stream: TcpStream, limiter: Arc<Limiter>) {
         let limiter = Arc::clone(&limiter);
         async move { respond(&limiter, request).await }
     });
-    // A client that goes away is no concern of ours.
+    // A client that disconnects does not matter here.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), respond).await;
 }
 
@@ -115,7 +115,7 @@ impl Limiter {
             Self::Memory(limiter) => limiter.check_rate_limited_and_update(&namespace, &context, delta),
             Self::Redis(limiter) => limiter.check_rate_limited_and_update(&namespace, &context, delta).await,
         };
-        // Its errors may hold what cannot be sent to another thread.
+        // Its errors may not be `Send`.
         result.map_err(|error| error.to_string())
     }
 }

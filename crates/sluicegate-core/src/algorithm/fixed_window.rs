@@ -1,17 +1,17 @@
-//! Fixed window: a counter that starts anew with every window of the calendar.
+//! Fixed window: a counter that restarts with every window.
 //!
-//! Windows are half-open, [start, start + W), and start at multiples of W since the epoch (or shifted per
-//! key, see [`Align`]), or they are those of a [`Calendar`], whose lengths differ. What is remembered is the counter and the *end* of the window it belongs to: an end
-//! needs no window length to be read, so a rule may change its window and the counter still means what it
-//! meant. Only an end that falls inside a window of the new length is moved to the end of that one, so that
-//! the first window after the change is not a short one with a limit of its own.
+//! Windows are half-open, [start, start + W). They start at multiples of W since the epoch (or shifted per key, see
+//! [`Align`]), or they follow a [`Calendar`] with unequal lengths. The state is the counter and the *end* of its
+//! window. An end is valid without the window length, so the counter keeps its meaning when a rule changes its
+//! window. Only an end inside a window of the new length moves to the end of that window. Otherwise the first window
+//! after the change would be a short one with a limit of its own.
 //!
-//! Symbols: L = limit, W = window. A request of cost c passes while count + c ≤ L.
-//! Bound: at most 2L in any interval of length W (L at the end of one window, L at the start of the next),
-//! (⌊d/W⌋ + 2)·L in any interval of length d; of a calendar, W is its shortest window.
+//! Symbols: L = limit, W = window. A request of cost c is allowed while count + c ≤ L.
+//! Bound: at most 2L in any interval of length W (L at the end of one window, L at the start of the next), and
+//! (⌊d/W⌋ + 2)·L in any interval of length d. For a calendar, W is its shortest window.
 //!
-//! Worked example: L = 100, W = 60 s, 100 units at second 59: the next one is told to wait 1 s, and at second
-//! 60 another 100 may pass.
+//! Worked example: L = 100, W = 60 s, 100 units at second 59: the next request must wait 1 s, and at second 60
+//! another 100 are allowed.
 
 use super::{Algorithm, believed_ahead};
 use crate::calendar::Calendar;
@@ -21,13 +21,13 @@ use crate::verdict::{Outcome, Standing, Verdict};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// Where windows start.
+/// The alignment of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Align {
-    /// At multiples of the window since the epoch: one instant for all.
+    /// To multiples of the window since the epoch, the same for all keys.
     #[default]
     Epoch,
-    /// Shifted by a part of the window that the key picks, so that not all identities come back at once.
+    /// Shifted by a part of the window that depends on the key, so that not all clients return at the same instant.
     Key,
 }
 
@@ -35,27 +35,27 @@ pub enum Align {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     limit: u64,
-    /// The longest one, where a calendar says how long each is.
+    /// The longest window, if a calendar defines the lengths.
     window: Micros,
     align: Align,
     calendar: Option<Arc<Calendar>>,
 }
 
-/// What is remembered of one identity.
+/// The state of one identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindowState {
-    /// Units charged in the window.
+    /// The units charged in the window.
     pub count: u64,
     /// The first instant after the window.
     pub end: Timestamp,
 }
 
 impl FixedWindow {
-    /// Lets nothing pass, ever.
+    /// A limit that never admits anything.
     pub(super) const NOTHING: Self =
         Self { limit: 0, window: Micros::PERIOD_MAX, align: Align::Epoch, calendar: None };
 
-    /// At most `limit` units per `window`. A limit of nothing denies always.
+    /// At most `limit` units per `window`. A limit of zero always denies.
     ///
     /// # Errors
     /// If the limit is above [`UNITS_MAX`], or the window is not whole milliseconds from 1 ms to ten years.
@@ -65,7 +65,7 @@ impl FixedWindow {
         Ok(Self { limit, window, align, calendar: None })
     }
 
-    /// At most `limit` units per window of `calendar`. A limit of nothing denies always.
+    /// At most `limit` units per window of `calendar`. A limit of zero always denies.
     ///
     /// # Errors
     /// If the limit is above [`UNITS_MAX`].
@@ -74,13 +74,13 @@ impl FixedWindow {
         Ok(Self { limit, window: calendar.longest(), align: Align::Epoch, calendar: Some(calendar) })
     }
 
-    /// The calendar that its windows are of, if it has one.
+    /// The calendar of its windows, if it has one.
     #[must_use]
     pub fn calendar(&self) -> Option<&Calendar> {
         self.calendar.as_deref()
     }
 
-    /// How far the windows of the key with the digest `seed` are shifted, in whole milliseconds.
+    /// The shift of the windows of the key with the digest `seed`, in whole milliseconds.
     #[must_use]
     pub fn phase(&self, seed: u64) -> Micros {
         match self.align {
@@ -90,8 +90,8 @@ impl FixedWindow {
     }
 }
 
-/// Does `$body` with `$counter` bound to the counter over the windows of `$window`: it is asked once what these are, so
-/// that a decision by windows of one length is as short as if there were no other.
+/// Evaluates `$body` with `$counter` bound to the counter over the windows of `$window`. The kind of the windows is
+/// checked once, so a decision by windows of one length has no extra cost.
 macro_rules! with_counter {
     ($window:expr, $counter:ident => $body:expr) => {
         match &$window.calendar {
@@ -141,7 +141,7 @@ impl Algorithm for FixedWindow {
         with_counter!(self, counter => counter.charge(state, cost, now))
     }
 
-    /// The counter counts on above the limit. Where nothing ever passes nothing need be remembered.
+    /// The counter continues above the limit. A limit that never admits anything needs no state.
     fn force(&self, state: Option<FixedWindowState>, cost: Cost, now: Timestamp) -> Option<FixedWindowState> {
         if self.limit == 0 { state } else { Some(self.charge(state, cost, now)) }
     }
@@ -173,9 +173,9 @@ impl Algorithm for FixedWindow {
     }
 }
 
-/// Where windows end.
+/// The ends of windows.
 trait Windows: Copy {
-    /// How long they are at most.
+    /// The maximum length of a window.
     fn longest(self) -> Micros;
 
     /// See [`window_end`].
@@ -223,22 +223,21 @@ impl Windows for &Calendar {
         self.at_or_after(end)
     }
 
-    /// The end of the next window is also the last that is believed, as with even windows that are not shorter than a
-    /// second.
+    /// The end of the next window is also the latest accepted end, as with even windows of at least a second.
     fn pulled_back(self, end: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let latest = self.after(self.after(now));
         (end > latest).then_some(latest)
     }
 }
 
-/// A limit over some windows, whichever they are. Its parts are inlined, so that a decision looks at its window once.
+/// A limit over any kind of windows. Its parts are inlined, so that a decision checks the kind once.
 struct Counter<W> {
     limit: u64,
     windows: W,
 }
 
 impl<W: Windows> Counter<W> {
-    /// The counter that still counts at `now`, with the end of its window.
+    /// The counter that is live at `now`, with the end of its window.
     #[inline(always)]
     fn live(&self, state: Option<&FixedWindowState>, now: Timestamp) -> FixedWindowState {
         let own = state.map(|state| FixedWindowState { end: self.windows.end_from(state.end), ..*state });
@@ -304,20 +303,20 @@ impl<W: Windows> Algorithm for Counter<W> {
     }
 }
 
-/// The end of the window that `now` lies in.
+/// The end of the window that contains `now`.
 pub(super) fn window_end(now: Timestamp, window: Micros) -> Timestamp {
     let elapsed = now.as_micros() % window.as_micros();
     now.plus(Micros::from_micros(window.as_micros() - elapsed))
 }
 
-/// `end`, or if it was written under another window, the end of the window of this length that it falls into.
+/// `end`, or the end of the window that contains it if it was written under another window length.
 pub(super) fn boundary_from(end: Timestamp, window: Micros) -> Timestamp {
     let beyond = end.as_micros() % window.as_micros();
     if beyond == 0 { end } else { end.plus(Micros::from_micros(window.as_micros() - beyond)) }
 }
 
-/// The end of the next window, if `end` is too far ahead to be believed: it came from a clock that has since
-/// stepped back or from a longer window. Not the end of this one, which may be over in a moment.
+/// The end of the next window, if `end` is too far ahead: it comes from a clock that has since stepped back, or from
+/// a longer window. The end of the current window would be wrong, because that may be over in a moment.
 pub(super) fn pulled_back(end: Timestamp, window: Micros, now: Timestamp) -> Option<Timestamp> {
     let latest = window_end(now.plus(believed_ahead(window)), window);
     (end > latest).then(|| window_end(now, window).plus(window))

@@ -1,18 +1,17 @@
-//! Sliding counter: the sliding window approximated by two counters, in constant memory.
+//! Sliding counter: approximates the sliding window by two counters, in constant memory.
 //!
-//! Time is cut into windows as for the fixed window. The previous window counts by the share of it that the
-//! sliding window still covers, as if its units had come evenly: with e the time since the current window
-//! began, a request of cost c passes while previous·(W − e) + (current + c)·W ≤ L·W.
+//! Time is divided into windows as for the fixed window. The previous window counts by the fraction that the sliding
+//! window still covers, as if its units had arrived evenly. With e the time since the start of the current window, a
+//! request of cost c is allowed while previous·(W − e) + (current + c)·W ≤ L·W.
 //!
-//! Symbols: L = limit, W = window, e = elapsed, all in whole milliseconds, so that L·W < 2⁵³ keeps every
-//! product exact in a double too.
-//! Error, by construction: what really passes within one W can reach 2L − 1 (L at the very end of the
-//! previous window, then nearly L as its share fades), and right after a boundary a request can be denied
-//! although the true sliding window is all but empty. Use the sliding window or the token bucket where that
-//! matters.
+//! Symbols: L = limit, W = window, e = elapsed, all in whole milliseconds, so that L·W < 2⁵³ keeps every product
+//! exact in a double, too.
+//! Error, by construction: the admissions within one W can reach 2L − 1 (L at the very end of the previous window,
+//! then nearly L as its fraction fades). Right after a boundary a request can be denied although the true sliding
+//! window is almost empty. Use the sliding window or the token bucket if that matters.
 //!
-//! Worked example: L = 100, W = 60 s, 80 units in the previous window, none yet in this one. After 15 s the
-//! previous ones weigh 80·45/60 = 60, so 40 pass.
+//! Worked example: L = 100, W = 60 s, 80 units in the previous window, none yet in this one. After 15 s the previous
+//! units weigh 80·45/60 = 60, so 40 are allowed.
 
 use super::Algorithm;
 use super::fixed_window::{boundary_from, pulled_back, window_end};
@@ -21,7 +20,7 @@ use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
 use std::num::NonZeroU32;
 
-/// limit · window in milliseconds stays below this, the first integer whose successor no double can hold.
+/// Limit times window in milliseconds stays below this: the first integer without an exact successor in a double.
 pub const WEIGHT_MAX: u64 = 1 << 53;
 
 /// A sliding counter.
@@ -31,23 +30,23 @@ pub struct SlidingCounter {
     window_millis: u64,
 }
 
-/// What is remembered of one identity.
+/// The state of one identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingCounterState {
-    /// Units charged in the window before the current one.
+    /// The units charged in the previous window.
     pub previous: u64,
-    /// Units charged in the current window.
+    /// The units charged in the current window.
     pub current: u64,
     /// The first instant after the current window.
     pub end: Timestamp,
 }
 
 impl SlidingCounter {
-    /// About `limit` units within any `window`. A limit of nothing denies always.
+    /// About `limit` units within any `window`. A limit of zero always denies.
     ///
     /// # Errors
-    /// If the window is not whole milliseconds from 1 ms to ten years, or limit times window in milliseconds
-    /// reaches 2⁵³.
+    /// If the window is not whole milliseconds from 1 ms to ten years, or limit times window in milliseconds reaches
+    /// 2⁵³.
     pub fn new(limit: u64, window: Micros) -> Result<Self, QuotaError> {
         units_between("limit", limit, 0, UNITS_MAX)?;
         window_length(window)?;
@@ -60,7 +59,7 @@ impl SlidingCounter {
         Ok(Self { limit, window_millis })
     }
 
-    /// The two counters as they count at `now`.
+    /// The two counters at `now`.
     fn live(&self, state: Option<&SlidingCounterState>, now: Timestamp) -> SlidingCounterState {
         let window = self.window();
         let empty = SlidingCounterState { previous: 0, current: 0, end: window_end(now, window) };
@@ -72,9 +71,9 @@ impl SlidingCounter {
         }
     }
 
-    /// W − e: how many milliseconds of the previous window still count.
+    /// W − e: the milliseconds of the previous window that still count.
     fn overlap_millis(&self, end: Timestamp, now: Timestamp) -> u64 {
-        // Whole milliseconds elapsed are rounded down, so the rest is rounded up.
+        // Elapsed milliseconds are rounded down, so the rest is rounded up.
         end.since(now).ceil_millis().min(self.window_millis)
     }
 
@@ -84,7 +83,7 @@ impl SlidingCounter {
         u128::from(live.previous) * overlap + u128::from(live.current) * u128::from(self.window_millis)
     }
 
-    /// How many milliseconds of a full counter of `units` may still count for `room` units to be free.
+    /// The number of milliseconds of a counter of `units` that may still count if `room` units must be free.
     fn overlap_for_room(&self, room: u64, units: u64) -> u64 {
         let overlap = u128::from(room) * u128::from(self.window_millis) / u128::from(units.max(1));
         u64::try_from(overlap).unwrap_or(u64::MAX).min(self.window_millis)
@@ -119,11 +118,11 @@ impl Algorithm for SlidingCounter {
         }
         let room = self.limit - cost.units();
         let free_at = if live.current <= room {
-            // Room appears in this window, once little enough of the previous one is left.
+            // There is room in this window once little enough of the previous one is left.
             let overlap = self.overlap_for_room(room - live.current, live.previous);
             before(live.end, overlap)
         } else {
-            // Only in the next window, where the current counter is the one that fades.
+            // There is room only in the next window, in which the current counter fades.
             before(live.end.plus(self.window()), self.overlap_for_room(room, live.current))
         };
         Outcome::Denied { retry_after: free_at.since(now) }
@@ -134,7 +133,7 @@ impl Algorithm for SlidingCounter {
         SlidingCounterState { current: live.current.saturating_add(cost.units()), ..live }
     }
 
-    /// The counter counts on above the limit.
+    /// The counter continues above the limit.
     fn force(
         &self,
         state: Option<SlidingCounterState>,
@@ -163,7 +162,7 @@ impl Algorithm for SlidingCounter {
             SlidingCounterState { previous: 1.., end, .. } => end.since(now),
             _ => Micros::ZERO,
         };
-        // What is left is at most the limit, which is a u64.
+        // The rest is at most the limit, which is a u64.
         Standing { remaining: left as u64, reset_after }
     }
 

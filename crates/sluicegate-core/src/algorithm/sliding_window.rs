@@ -1,13 +1,13 @@
-//! Sliding window: a log of what was charged when, exact to the microsecond.
+//! Sliding window: a log of charges, exact to the microsecond.
 //!
-//! Only what was charged within (now − W, now] counts: a unit charged at t is free again at t + W, not one
-//! microsecond earlier. So no interval of length W, wherever it starts, ever sees more than L. All L may come
-//! in one microsecond: this limits the count, not the burst.
+//! Only charges within (now − W, now] count: a unit charged at t is free again at t + W, not one microsecond earlier.
+//! So no interval of length W, wherever it starts, contains more than L. All L may arrive in one microsecond: this
+//! limits the count, not the burst.
 //!
-//! Symbols: L = limit, W = window. A request of cost c passes while used + c ≤ L.
+//! Symbols: L = limit, W = window. A request of cost c is allowed while used + c ≤ L.
 //! Charges of the same microsecond share an entry, and L is at most [`LIMIT_MAX`], which bounds the log.
 //!
-//! Worked example: L = 2, W = 60 s, units at second 0 and 10. At second 59 the next one is told to wait 1 s.
+//! Worked example: L = 2, W = 60 s, units at second 0 and 10. At second 59 the next request must wait 1 s.
 
 use super::{Algorithm, believed_ahead};
 use crate::quota::{Cost, QuotaError, units_between, window_length};
@@ -16,8 +16,8 @@ use crate::verdict::{Outcome, Standing};
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-/// The largest limit of a log: it may have as many entries, 16 bytes each. Beyond it the sliding counter and
-/// the token bucket do the job in constant memory.
+/// The maximum limit of a log, which may have one entry of 16 bytes per unit. For larger limits use the sliding
+/// counter or the token bucket, which need constant memory.
 pub const LIMIT_MAX: u64 = 10_000;
 
 /// A sliding window.
@@ -27,25 +27,25 @@ pub struct SlidingWindow {
     window: Micros,
 }
 
-/// What is remembered of one identity: what was charged when, oldest first.
+/// The state of one identity: the log of charges, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlidingWindowState {
     entries: VecDeque<Entry>,
-    /// The sum of all entries, so that no decision has to add them up.
+    /// The sum of all entries, cached so that decisions need not compute it.
     used: u64,
 }
 
-/// Units charged at one instant.
+/// The units charged at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When.
+    /// The instant of the charge.
     pub at: Timestamp,
-    /// How many.
+    /// The number of units.
     pub units: u32,
 }
 
 impl SlidingWindowState {
-    /// A state of these entries, put in order; those of one instant become one.
+    /// A state with these entries, sorted; entries of the same instant are merged.
     #[must_use]
     pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut entries: Vec<Entry> = entries.into_iter().collect();
@@ -62,13 +62,13 @@ impl SlidingWindowState {
         self.entries.iter().copied()
     }
 
-    /// How many entries the log holds, expired ones included.
+    /// The number of entries of the log, including expired ones.
     #[must_use]
     pub fn entry_count(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes allocated for the entries.
+    /// The number of bytes allocated for the entries.
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
@@ -79,8 +79,8 @@ impl SlidingWindowState {
         let mut units = u32::try_from(units).unwrap_or(u32::MAX);
         match self.entries.back_mut() {
             Some(newest) if newest.at >= at => {
-                // Only a damaged log holds that much. What its entry cannot hold must not be counted either,
-                // for it would never expire.
+                // Only a damaged log holds that much. Units that do not fit the entry must not be counted either,
+                // because they would never expire.
                 units = units.min(u32::MAX - newest.units);
                 newest.units += units;
             }
@@ -106,7 +106,7 @@ impl SlidingWindowState {
 }
 
 impl SlidingWindow {
-    /// At most `limit` units within any `window`. A limit of nothing denies always.
+    /// At most `limit` units within any `window`. A limit of zero always denies.
     ///
     /// # Errors
     /// If the limit is above [`LIMIT_MAX`], or the window is not whole milliseconds from 1 ms to ten years.
@@ -120,9 +120,9 @@ impl SlidingWindow {
         Ok(Self { limit, window })
     }
 
-    /// As [`Algorithm::charge`], but without a further entry: the newest entry takes the units and is dated
-    /// `now`. For a store that has no room left; it never admits more, and holds the units of that one entry
-    /// back for as long as it had been there.
+    /// As [`Algorithm::charge`], but without a new entry: the newest entry takes the units and the time `now`. For a
+    /// store that is out of capacity. It never admits more, but holds back the units of that entry for as long as the
+    /// entry had existed.
     #[must_use]
     pub fn charge_merged(&self, mut state: SlidingWindowState, cost: Cost, now: Timestamp) -> SlidingWindowState {
         self.drop_expired(&mut state, now);
@@ -148,7 +148,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Gives back the memory of a burst that is over, at a quarter of it so that it does not go back and forth.
+    /// Frees the memory of a past burst when a quarter of it is in use; the low threshold avoids oscillation.
     fn give_back_memory(state: &mut SlidingWindowState) {
         let needed = state.entries.len().max(4);
         if state.entries.capacity() > 4 * needed {
@@ -156,7 +156,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Units that count at `now`.
+    /// The units that count at `now`.
     fn used(&self, state: &SlidingWindowState, now: Timestamp) -> u64 {
         let expired = state.entries.iter().take_while(|entry| self.is_expired(entry, now));
         state.used - expired.map(|entry| u64::from(entry.units)).sum::<u64>()
@@ -216,14 +216,15 @@ impl Algorithm for SlidingWindow {
         state
     }
 
-    /// The log goes on above the limit: it holds what the others' limit and this one let pass in a window.
+    /// The log continues above the limit: at most by the admissions of the other limits within a window.
     fn force(&self, state: Option<SlidingWindowState>, cost: Cost, now: Timestamp) -> Option<SlidingWindowState> {
         Some(self.charge(state, cost, now))
     }
 
     fn refund(&self, mut state: SlidingWindowState, cost: Cost, now: Timestamp) -> SlidingWindowState {
         self.drop_expired(&mut state, now);
-        // Whoever gives back has just taken: the newest units go first, as if they had never been asked for.
+        // A refund usually follows its charge, so the newest units are removed first, as if the charge had not
+        // happened.
         state.forget_newest(cost.units());
         Self::give_back_memory(&mut state);
         state

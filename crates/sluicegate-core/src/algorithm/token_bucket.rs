@@ -1,7 +1,7 @@
 //! Token bucket, as a generic cell rate algorithm in rational integers.
 //!
 //! A bucket holds `capacity` tokens and gains `amount` of them per `period`. Instead of counting tokens we
-//! keep one instant, the *theoretical arrival time* (TAT): when the bucket will be full again. Taking c tokens
+//! keep one instant, the *theoretical arrival time* (TAT): when the bucket holds its capacity again. Taking c tokens
 //! moves it c/rate into the future; a request passes while the TAT stays within the fill time τ of now.
 //!
 //! Symbols: with g = gcd(amount, period µs), n = amount/g and p = period/g, so one token lasts p/n µs.
@@ -12,9 +12,10 @@
 //! Three requests at t = 0 move the TAT to (1000000, 0), exactly one second; a plain integer interval would
 //! lose a third of a microsecond each time.
 //!
-//! Credits: tokens above `capacity` that an identity earns by staying below its rate. Bucket and credits are
-//! one pool of capacity + credits, but an identity without history starts at `capacity`, as if it had just
-//! spent all credits. So new identities cannot mint credits, and an idle one is remembered for `credit_ttl`.
+//! Credits: tokens above `capacity` that a client earns by staying below its rate. Bucket and credits are one pool of
+//! capacity + credits. A TAT in the past means earned credits: (now − TAT) · rate, up to `credits`. A client without
+//! history starts at `capacity`, which is a TAT of now, so new clients hold no credits; an idle one is remembered for
+//! `credit_ttl`. Because the TAT counts from the capacity, a change of `credits` on a live limit adds none.
 
 mod prepaid;
 mod share;
@@ -28,47 +29,47 @@ use span::{Span, gcd};
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU32;
 
-/// How long earned credits are remembered unless the limit says otherwise.
+/// The default retention of earned credits.
 pub const CREDIT_TTL_DEFAULT: Micros = Micros::from_secs(86_400);
 
-/// A token bucket. All derived numbers are computed once, here.
+/// A token bucket, with all derived numbers computed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     capacity: u64,
     credits: u64,
     credit_ttl: Micros,
-    /// n: a microsecond has this many parts.
+    /// n: the number of parts of a microsecond.
     parts_per_micro: u64,
-    /// p: a token lasts this many parts.
+    /// p: the number of parts that a token lasts.
     parts_per_token: u64,
-    /// What one token lasts.
+    /// The duration of one token.
     token: Span,
-    /// τ: what all tokens, credits included, last.
-    full: Span,
-    /// How far ahead of now a TAT is believed: τ and what [`believed_ahead`] adds.
+    /// τ: the fill time of the capacity.
+    fill: Span,
+    /// The time in which all credits are earned.
+    earning: Span,
+    /// The latest accepted TAT relative to now: τ and the tolerance of [`believed_ahead`].
     furthest: Span,
-    /// What the credits alone last: how far an identity without history is from whole.
-    unearned: Span,
 }
 
-/// By what it is made of; the rest follows from that.
+/// Hashes the parameters; the other fields derive from them.
 impl Hash for TokenBucket {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        let Self { capacity, credits, credit_ttl, parts_per_micro, parts_per_token, .. } = self;
-        (capacity, credits, credit_ttl, parts_per_micro, parts_per_token).hash(hasher);
+        let Self { capacity, credits, credit_ttl, parts_per_micro, parts_per_token, furthest, .. } = self;
+        (capacity, credits, credit_ttl, parts_per_micro, parts_per_token, furthest.micros).hash(hasher);
     }
 }
 
-/// What is remembered of one identity.
+/// The state of one identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucketState {
-    /// TAT, whole microseconds since the epoch.
+    /// The whole microseconds of the TAT since the epoch: the instant at which the bucket holds its capacity again.
     pub tat_micros: u64,
-    /// TAT, the rest of a microsecond in parts: less than `parts_per_micro`.
+    /// The fraction of the TAT in parts, less than `parts_per_micro`.
     pub tat_parts: u64,
-    /// How many parts a microsecond had when this was written; another rate may have another number.
+    /// The number of parts per microsecond when the state was written; another rate may use another number.
     pub parts_per_micro: u64,
-    /// The last microsecond at which this state matters.
+    /// The last microsecond at which this state is live.
     pub kept_until_micros: u64,
 }
 
@@ -81,12 +82,12 @@ impl TokenBucket {
         Self::with_credits(capacity, refill, 0, CREDIT_TTL_DEFAULT)
     }
 
-    /// A bucket in which an identity may also earn up to `credits` tokens above `capacity`, remembered for
-    /// `credit_ttl` of idleness.
+    /// A bucket in which an identity may also earn up to `credits` tokens above `capacity`, retained for `credit_ttl`
+    /// of idleness.
     ///
     /// # Errors
-    /// As [`TokenBucket::new`]; also if capacity and credits together are above [`UNITS_MAX`], or the
-    /// `credit_ttl` is not within 1 ms to ten years.
+    /// As [`TokenBucket::new`]; also if capacity and credits together are above [`UNITS_MAX`], or the `credit_ttl` is
+    /// not within 1 ms to ten years.
     pub fn with_credits(
         capacity: u64,
         refill: Rate,
@@ -106,9 +107,10 @@ impl TokenBucket {
         };
         let full = lasting(capacity + credits).filter(Span::within_bounds).ok_or_else(too_slow)?;
         let token = lasting(1).ok_or_else(too_slow)?;
-        let unearned = lasting(credits).ok_or_else(too_slow)?;
+        let fill = lasting(capacity).ok_or_else(too_slow)?;
+        let earning = lasting(credits).ok_or_else(too_slow)?;
         let ahead = believed_ahead(Micros::from_micros(full.ceil_micros()));
-        let furthest = Span { micros: full.micros + ahead.as_micros(), ..full };
+        let furthest = fill.later_by(ahead);
         Ok(Self {
             capacity,
             credits,
@@ -116,37 +118,58 @@ impl TokenBucket {
             parts_per_micro,
             parts_per_token,
             token,
-            full,
+            fill,
+            earning,
             furthest,
-            unearned,
         })
     }
 
-    /// Tokens an identity without history has.
+    /// The same bucket without credits, for a state that is also used with other parameters, as `CL.THROTTLE` allows.
+    /// It accepts a TAT however far ahead another bucket has set it, so a shorter fill time never erases the charges
+    /// under a longer one. Only a TAT beyond ten years, which no bucket can set, counts as damaged.
+    #[must_use]
+    pub fn on_shared_state(self) -> Self {
+        let furthest = self.fill.later_by(Micros::PERIOD_MAX);
+        Self { credits: 0, earning: Span { micros: 0, parts: 0 }, furthest, ..self }
+    }
+
+    /// True for a bucket that shares its state with other parameters.
+    #[must_use]
+    pub fn is_on_shared_state(&self) -> bool {
+        self.tolerance() == Micros::PERIOD_MAX
+    }
+
+    /// The distance beyond the TAT of an empty bucket up to which a TAT is accepted.
+    #[must_use]
+    pub fn tolerance(&self) -> Micros {
+        Micros::from_micros(self.furthest.micros - self.fill.micros)
+    }
+
+    /// The number of tokens of an identity without history.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Tokens above the capacity that can be earned.
+    /// The number of tokens above the capacity that can be earned.
     #[must_use]
     pub const fn credits(&self) -> u64 {
         self.credits
     }
 
-    /// n: into how many parts a microsecond is cut so that every token lasts a whole number of them.
+    /// n: the number of parts per microsecond, chosen so that every token lasts a whole number of parts.
     #[must_use]
     pub const fn parts_per_micro(&self) -> u64 {
         self.parts_per_micro
     }
 
-    /// p: how many of these parts a token lasts.
+    /// p: the number of these parts that a token lasts.
     #[must_use]
     pub const fn parts_per_token(&self) -> u64 {
         self.parts_per_token
     }
 
-    /// How long earned credits are remembered.
+    /// The retention of earned credits.
     #[must_use]
     pub const fn credit_ttl(&self) -> Micros {
         self.credit_ttl
@@ -157,30 +180,50 @@ impl TokenBucket {
         if cost == Cost::ONE {
             return self.token;
         }
-        // A cost is checked against the limit before anything is computed with it, so it fits; the whole
-        // bucket is the answer that lets nobody in if that were ever forgotten.
-        Span::of_tokens(cost.units(), self.parts_per_token, self.parts_per_micro).unwrap_or(self.full)
+        // A cost is compared with the limit before it is used in arithmetic, so it fits. If that were ever forgotten,
+        // the whole bucket is the value that admits nothing.
+        Span::of_tokens(cost.units(), self.parts_per_token, self.parts_per_micro).unwrap_or(self.furthest)
     }
 
-    /// The TAT that `state` amounts to at `now`: never in the past, and where an identity without history
-    /// stands if there is none.
+    /// The TAT of `state` at `now`, at the earliest that of all credits earned. Without a state it is `now`, which
+    /// means the full capacity and no credits.
     #[inline]
     fn tat(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Span {
         match state {
-            Some(state) if !self.is_forgotten(state, now) => self.read(state).max(Span::at(now)),
-            _ => self.plus(Span::at(now), self.unearned),
+            Some(state) if !self.is_forgotten(state, now) => self.read(state).max(self.earliest(now)),
+            _ => Span::at(now),
         }
     }
 
-    /// Without credits forgetting is invisible, so the question only arises with them.
+    /// The TAT of a bucket with its full capacity and all credits.
+    #[inline]
+    fn earliest(&self, now: Timestamp) -> Span {
+        if self.credits == 0 { Span::at(now) } else { self.minus(Span::at(now), self.earning) }
+    }
+
+    /// The TAT of an empty bucket.
+    #[inline]
+    fn empty(&self, now: Timestamp) -> Span {
+        self.plus(Span::at(now), self.fill)
+    }
+
+    /// True if the credits have expired. Without credits, dropping a state has no effect, so the question does not
+    /// arise.
     #[inline]
     fn is_forgotten(&self, state: &TokenBucketState, now: Timestamp) -> bool {
         self.credits > 0 && now.as_micros() > self.matters_until(state)
     }
 
-    /// Never before the bucket is whole, whatever a damaged state says: the wait it was told would be a lie.
+    /// Never before the capacity is refilled, whatever a damaged state contains: otherwise the promised wait would be
+    /// wrong.
     fn matters_until(&self, state: &TokenBucketState) -> u64 {
         state.kept_until_micros.max(self.read(state).ceil_micros())
+    }
+
+    /// The end of the client's retention; `None` if the client has no history.
+    #[inline]
+    fn known_until(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Option<u64> {
+        state.filter(|state| !self.is_forgotten(state, now)).map(|state| self.matters_until(state))
     }
 
     #[inline]
@@ -188,7 +231,7 @@ impl TokenBucket {
         if state.parts_per_micro == self.parts_per_micro && state.tat_parts < self.parts_per_micro {
             return Span { micros: state.tat_micros, parts: state.tat_parts };
         }
-        // Written under another rate: round up, so that the change costs at most 1 µs and gains nothing.
+        // Written under another rate: rounding up costs the client at most 1 µs and never gains anything.
         let round_up = u64::from(state.tat_parts > 0);
         Span { micros: state.tat_micros.saturating_add(round_up), parts: 0 }
     }
@@ -203,26 +246,26 @@ impl TokenBucket {
         }
     }
 
-    /// Until when a state written at `now` matters: until the bucket is whole, and with credits at least for
-    /// `credit_ttl`.
+    /// The last instant at which a state written at `now` is live: until the bucket is full, and with credits at
+    /// least for `credit_ttl`.
     #[inline]
     fn kept_from(&self, tat: Span, now: Timestamp) -> u64 {
-        let whole_at = tat.ceil_micros();
+        let whole_at = self.plus(tat, self.earning).ceil_micros();
         if self.credits == 0 { whole_at } else { whole_at.max(now.plus(self.credit_ttl).as_micros()) }
     }
 
-    /// True if a token lasts whole microseconds and there are no credits, as with most limits people write.
+    /// True if a token lasts whole microseconds and there are no credits, as with most limits in practice.
     #[inline]
     fn is_whole(&self) -> bool {
         self.parts_per_micro == 1 && self.credits == 0
     }
 
-    /// [`Algorithm::decide`] where [`TokenBucket::is_whole`]: the same rules on plain integers. Answers with
-    /// the new TAT, if there is one.
+    /// [`Algorithm::decide`] for [`TokenBucket::is_whole`]: the same rules on plain integers. Returns the new TAT, if
+    /// there is one.
     #[inline(always)]
     fn decide_whole(&self, tat_micros: u64, cost: Cost, now: Timestamp) -> (Option<u64>, Verdict) {
         let now = now.as_micros();
-        let empty = now + self.full.micros;
+        let empty = now + self.fill.micros;
         let repaired = (tat_micros > now + self.furthest.micros).then_some(empty);
         let tat = repaired.unwrap_or(tat_micros).max(now);
         // A cost far above the limit may last until the end of 64 bits.
@@ -247,32 +290,35 @@ impl TokenBucket {
         Verdict::new(outcome, self.capacity, standing)
     }
 
-    /// Whether `cost` fits a bucket that is whole at `tat`.
+    /// Whether `cost` fits at this TAT. The history of the client is retained until `known_until`, if there is one.
     #[inline]
-    fn judge(&self, tat: Span, is_known: bool, cost: Cost, now: Timestamp) -> Outcome {
+    fn judge(&self, tat: Span, known_until: Option<u64>, cost: Cost, now: Timestamp) -> Outcome {
         if cost.units() > self.limit() {
             return Outcome::NeverAdmissible;
         }
         let tat = self.plus(tat, self.lasting(cost));
-        let empty = self.plus(Span::at(now), self.full);
+        let empty = self.empty(now);
         if tat <= empty {
             return Outcome::Allowed;
         }
-        if self.credits > 0 && !is_known {
-            // An identity without history asks for credits. A denial leaves no history behind, so waiting
-            // alone will never earn them.
+        let retry_after = Micros::from_micros(self.minus(tat, empty).ceil_micros());
+        // A cost above the capacity needs credits. A client without history earns none by waiting, because a denial
+        // stores no state. A client loses its credits if its history expires before the wait is over.
+        let needs_credits = self.credits > 0 && cost.units() > self.capacity;
+        if needs_credits && known_until.is_none_or(|until| now.plus(retry_after).as_micros() > until) {
             return Outcome::NeverAdmissible;
         }
-        Outcome::Denied { retry_after: Micros::from_micros(self.minus(tat, empty).ceil_micros()) }
+        Outcome::Denied { retry_after }
     }
 
-    /// How a bucket stands that is whole at `tat`, which is not before `now`.
+    /// The standing of the bucket at this TAT. A client without history has nothing to wait for.
     #[inline]
-    fn stand(&self, tat: Span, now: Timestamp) -> Standing {
-        let left = self.minus(self.plus(Span::at(now), self.full), tat);
+    fn stand(&self, tat: Span, is_known: bool, now: Timestamp) -> Standing {
+        let left = self.minus(self.empty(now), tat);
+        let whole_at = if is_known { self.plus(tat, self.earning).ceil_micros() } else { 0 };
         Standing {
             remaining: left.whole_tokens(self.parts_per_token, self.parts_per_micro),
-            reset_after: Micros::from_micros(tat.ceil_micros() - now.as_micros()),
+            reset_after: Micros::from_micros(whole_at.saturating_sub(now.as_micros())),
         }
     }
 
@@ -286,7 +332,7 @@ impl TokenBucket {
         Span { micros: micros.saturating_add(1), parts: parts - self.parts_per_micro }
     }
 
-    /// `left − right`, or nothing if that would be negative.
+    /// `left − right`, or zero if that is negative.
     #[inline]
     fn minus(&self, left: Span, right: Span) -> Span {
         if left <= right {
@@ -309,7 +355,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn window(&self) -> Micros {
-        Micros::from_micros(self.full.ceil_micros())
+        Micros::from_micros(self.plus(self.fill, self.earning).ceil_micros())
     }
 
     #[inline]
@@ -317,13 +363,12 @@ impl Algorithm for TokenBucket {
         if self.read(state) <= self.plus(Span::at(now), self.furthest) {
             return None;
         }
-        let empty = self.plus(Span::at(now), self.full);
+        let empty = self.empty(now);
         Some(self.written(empty, self.kept_from(empty, now)))
     }
 
     fn outcome(&self, state: Option<&TokenBucketState>, cost: Cost, now: Timestamp) -> Outcome {
-        let is_known = state.is_some_and(|state| !self.is_forgotten(state, now));
-        self.judge(self.tat(state, now), is_known, cost, now)
+        self.judge(self.tat(state, now), self.known_until(state, now), cost, now)
     }
 
     fn charge(&self, state: Option<TokenBucketState>, cost: Cost, now: Timestamp) -> TokenBucketState {
@@ -331,8 +376,8 @@ impl Algorithm for TokenBucket {
         self.written(tat, self.kept_from(tat, now))
     }
 
-    /// The debt is as much as is believed, which is a bucket at least: any more, and the next repair would take the
-    /// state for damaged and forgive all of it.
+    /// The debt is limited to the accepted TAT, which is at least one bucket. With more, the next repair would take
+    /// the state for damaged and erase all of it.
     fn force(&self, state: Option<TokenBucketState>, cost: Cost, now: Timestamp) -> Option<TokenBucketState> {
         let owed = self.plus(self.tat(state.as_ref(), now), self.lasting(cost));
         let tat = owed.min(self.plus(Span::at(now), self.furthest));
@@ -340,23 +385,23 @@ impl Algorithm for TokenBucket {
     }
 
     fn refund(&self, state: TokenBucketState, cost: Cost, now: Timestamp) -> TokenBucketState {
-        if self.is_forgotten(&state, now) || self.read(&state) <= Span::at(now) {
-            // Whole already: to write it again would only make it look freshly used.
+        if self.is_forgotten(&state, now) || self.read(&state) <= self.earliest(now) {
+            // The bucket is full. Writing it again would only refresh its retention.
             return state;
         }
         let tat = match cost.units() > self.limit() {
-            true => Span::at(now),
-            false => self.minus(self.tat(Some(&state), now), self.lasting(cost)).max(Span::at(now)),
+            true => self.earliest(now),
+            false => self.minus(self.tat(Some(&state), now), self.lasting(cost)).max(self.earliest(now)),
         };
         let kept_until = if self.credits > 0 { state.kept_until_micros } else { tat.ceil_micros() };
         self.written(tat, kept_until)
     }
 
     fn standing(&self, state: Option<&TokenBucketState>, now: Timestamp) -> Standing {
-        self.stand(self.tat(state, now), now)
+        self.stand(self.tat(state, now), self.known_until(state, now).is_some(), now)
     }
 
-    /// As the provided method, with every instant computed once: this is the hottest path there is.
+    /// As the provided method, but with every instant computed once: this is the hottest path of the crate.
     #[inline(always)]
     fn decide(
         &self,
@@ -373,15 +418,15 @@ impl Algorithm for TokenBucket {
             return (Some(new.map_or(state, written)), verdict);
         }
         let state = state.map(|state| self.repair(&state, now).unwrap_or(state));
-        let is_known = state.is_some_and(|state| !self.is_forgotten(&state, now));
+        let known_until = self.known_until(state.as_ref(), now);
         let tat = self.tat(state.as_ref(), now);
-        let outcome = if cost.is_zero() { Outcome::Allowed } else { self.judge(tat, is_known, cost, now) };
+        let outcome = if cost.is_zero() { Outcome::Allowed } else { self.judge(tat, known_until, cost, now) };
         if cost.is_zero() || !outcome.is_allowed() {
-            return (state, Verdict::new(outcome, self.limit(), self.stand(tat, now)));
+            return (state, Verdict::new(outcome, self.limit(), self.stand(tat, known_until.is_some(), now)));
         }
         let tat = self.plus(tat, self.lasting(cost));
         let state = self.written(tat, self.kept_from(tat, now));
-        (Some(state), Verdict::new(outcome, self.limit(), self.stand(tat, now)))
+        (Some(state), Verdict::new(outcome, self.limit(), self.stand(tat, true, now)))
     }
 
     fn kept_until(&self, state: &TokenBucketState) -> Timestamp {

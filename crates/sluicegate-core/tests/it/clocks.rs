@@ -1,8 +1,8 @@
-//! Clocks that differ, step back or repeat a second: nobody gains by it, and nobody waits for ever.
+//! Clocks that differ, step back or repeat a second: no client gains, and no client waits forever.
 //!
-//! Two promises pull at each other. If a state from ahead of `now` is believed, a clock that stepped back far
-//! makes everybody wait; if it is pulled back to `now`, the next request that is in time is given the same
-//! moments again. So a state a little ahead is believed, and one far ahead is pulled back once, for good.
+//! Two goals conflict. If a state ahead of `now` is accepted, a clock that stepped back far makes every client wait.
+//! If it is pulled back to `now`, the next timely request receives the same time again. So a state slightly ahead is
+//! accepted, and a state far ahead is pulled back once and permanently.
 
 use crate::harness::{Run, quota};
 use sluicegate_core::{Cost, Outcome, Quota, Timestamp};
@@ -13,7 +13,7 @@ const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 const YEAR: u64 = 365 * 86_400 * SECOND;
 
-/// The same pace four times: ten units at once or per window of 10 ms.
+/// The same rate under all four algorithms: ten units at once or per window of 10 ms.
 fn limits() -> [Limit; 4] {
     let (limit, window) = (10, 10 * MILLI);
     [
@@ -24,7 +24,7 @@ fn limits() -> [Limit; 4] {
     ]
 }
 
-/// How many units pass if one is asked for at each of these instants, in this order.
+/// The number of units admitted by requests at these instants, in this order.
 fn passed(quota: &Quota, instants: impl Iterator<Item = u64>) -> u64 {
     let mut state = None;
     let mut passed = 0;
@@ -36,11 +36,11 @@ fn passed(quota: &Quota, instants: impl Iterator<Item = u64>) -> u64 {
     passed
 }
 
-/// Threads read the clock, then wait for the lock: what was read first may be decided last. A hundred
-/// thousand requests within a second, every other one late. Pulled back for each of them, the bucket would
-/// have given out the time between over and over, and let all that were in time pass.
+/// Threads read the clock and then wait for the lock, so the first reading may be decided last. This test makes a
+/// hundred thousand requests within a second, every other one late. If each late request pulled the bucket back, the
+/// bucket would grant the same time over and over and admit all timely requests.
 #[test]
-fn requests_decided_out_of_order_gain_nothing() {
+fn out_of_order_requests_gain_nothing() {
     let in_time = |request: u64| START + SECOND + request * 10;
     for limit in limits() {
         let quota = quota(&limit).expect("a valid limit");
@@ -49,46 +49,46 @@ fn requests_decided_out_of_order_gain_nothing() {
             let lag = |request: u64| if request.is_multiple_of(2) { 0 } else { late };
             let mixed = passed(&quota, (0..100_000).map(|request| in_time(request) - lag(request)));
             assert!(mixed <= ordered, "{limit:?}, {late} µs late: {mixed} passed, {ordered} in order");
-            // Those in time are served as ever: being late harms the late.
+            // Timely requests are unaffected; only late requests wait longer.
             assert!(mixed + 20 >= ordered, "{limit:?}, {late} µs late: {mixed} passed, {ordered} in order");
         }
     }
 }
 
-/// The clock steps back by a year. Nobody waits a year: a bucket no longer than it takes to fill, a log no
-/// longer than its window, a counter of windows until the end of the next one. And the wait that is promised
-/// comes to an end as the clock runs on, although every question finds the clock behind the state.
+/// The clock steps back by a year. No client waits a year: a bucket waits at most its fill time, a log at most its
+/// window, and a counter of windows until the end of the next one. The promised wait ends as the clock advances,
+/// although every request finds the clock behind the state.
 #[test]
-fn a_clock_that_steps_back_a_year_makes_nobody_wait_a_year() {
+fn clock_step_back_of_a_year_bounds_the_wait() {
     for (limit, windows) in limits().into_iter().zip([1, 1, 3, 2]) {
         let mut run = Run::new(&limit, START + YEAR);
-        assert!(run.check(10).expect("no promise broken").outcome.is_allowed(), "{limit:?}");
+        assert!(run.check(10).expect("a broken promise").outcome.is_allowed(), "{limit:?}");
         run.set_clock(START);
-        let Outcome::Denied { retry_after } = run.check(10).expect("no promise broken").outcome else {
+        let Outcome::Denied { retry_after } = run.check(10).expect("a broken promise").outcome else {
             panic!("{limit:?} gave ten twice");
         };
         assert!(retry_after.as_micros() <= windows * 10 * MILLI, "{limit:?}: {retry_after:?}");
         for wait in (0..retry_after.as_micros()).step_by(100) {
             run.set_clock(START + wait);
-            assert!(!run.check(10).expect("no promise broken").outcome.is_allowed(), "{limit:?} after {wait} µs");
+            assert!(!run.check(10).expect("a broken promise").outcome.is_allowed(), "{limit:?} after {wait} µs");
         }
         run.set_clock(START + retry_after.as_micros());
-        assert!(run.check(10).expect("no promise broken").outcome.is_allowed(), "{limit:?}");
+        assert!(run.check(10).expect("a broken promise").outcome.is_allowed(), "{limit:?}");
         run.verify_bound().expect("no more than the bound");
     }
 }
 
-/// A step back by less than a second is not distinguished from a clock that differs: the wait is longer by
-/// the step, and nothing passes twice.
+/// A step back by less than a second cannot be distinguished from clock skew: the wait grows by the step, and nothing
+/// is admitted twice.
 #[test]
-fn a_clock_that_steps_back_a_little_costs_that_little() {
+fn small_clock_step_back_extends_the_wait_by_the_step() {
     for limit in limits() {
         let step = 900 * MILLI;
         let mut run = Run::new(&limit, START + step);
-        assert!(run.check(10).expect("no promise broken").outcome.is_allowed(), "{limit:?}");
-        let before = run.check(1).expect("no promise broken").outcome;
+        assert!(run.check(10).expect("a broken promise").outcome.is_allowed(), "{limit:?}");
+        let before = run.check(1).expect("a broken promise").outcome;
         run.set_clock(START);
-        let after = run.check(1).expect("no promise broken").outcome;
+        let after = run.check(1).expect("a broken promise").outcome;
         match (before, after) {
             (Outcome::Denied { retry_after: before }, Outcome::Denied { retry_after: after }) => {
                 assert_eq!(after.as_micros(), before.as_micros() + step, "{limit:?}");
@@ -98,9 +98,9 @@ fn a_clock_that_steps_back_a_little_costs_that_little() {
     }
 }
 
-/// A leap second makes many clocks repeat a second. Whatever was used up stays used up.
+/// Many clocks repeat a second at a leap second. The quota used in it stays used.
 #[test]
-fn a_leap_second_that_comes_twice_gives_nothing_twice() {
+fn repeated_leap_second_admits_nothing_twice() {
     let second = 1_483_228_799 * SECOND;
     let (limit, window) = (5, SECOND);
     let limits = [
@@ -111,10 +111,10 @@ fn a_leap_second_that_comes_twice_gives_nothing_twice() {
     ];
     for limit in limits {
         let mut run = Run::new(&limit, second + 900_000);
-        assert!(run.check(5).expect("no promise broken").outcome.is_allowed(), "{limit:?}");
+        assert!(run.check(5).expect("a broken promise").outcome.is_allowed(), "{limit:?}");
         for again in [0, 500_000, 899_999, 900_000] {
             run.set_clock(second + again);
-            let verdict = run.check(1).expect("no promise broken");
+            let verdict = run.check(1).expect("a broken promise");
             assert!(!verdict.outcome.is_allowed(), "{limit:?} {again} µs into the second that came twice");
         }
         run.verify_bound().expect("no more than the bound");

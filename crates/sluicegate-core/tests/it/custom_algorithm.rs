@@ -1,6 +1,6 @@
-//! The algorithm that `docs/custom-algorithm.md` adds, to the letter: it compiles, it works, it has all that a place
-//! in the list of algorithms takes, and the page shows this very code.
-#![allow(unreachable_pub, reason = "the code is the page's, to the letter")]
+//! The algorithm that `docs/custom-algorithm.md` adds, verbatim: it compiles, works, and has everything that an entry
+//! in the list of algorithms needs. The page shows this very code.
+#![allow(unreachable_pub, reason = "the code is copied from the page")]
 
 use sluicegate_core::verdict::{Outcome, Standing};
 use sluicegate_core::{Algorithm, Cost, Micros, Timestamp};
@@ -12,7 +12,7 @@ pub struct Spacing {
 }
 
 impl Algorithm for Spacing {
-    /// When the next request may come.
+    /// The earliest instant of the next request.
     type State = Timestamp;
     const NAME: &'static str = "spacing";
 
@@ -59,7 +59,7 @@ impl Algorithm for Spacing {
 const START: Timestamp = Timestamp::now(1_705_312_800_000_000);
 
 #[test]
-fn the_example_limits_as_it_says() {
+fn example_enforces_its_gap() {
     let spacing = Spacing { gap: Micros::from_secs(2) };
     let (state, first) = spacing.decide(None, Cost::ONE, START);
     assert_eq!((first.outcome, first.remaining), (Outcome::Allowed, 0));
@@ -76,15 +76,16 @@ fn the_example_limits_as_it_says() {
 }
 
 #[test]
-fn what_was_decided_elsewhere_takes_what_is_left_and_no_more() {
+fn forced_charge_takes_at_most_the_remaining_quota() {
     let spacing = Spacing { gap: Micros::from_secs(2) };
     let next = START.plus(Micros::from_secs(2));
     assert_eq!(spacing.force(None, Cost::new(7), START), Some(next));
     let soon = START.plus(Micros::from_secs(1));
     assert_eq!(spacing.force(Some(next), Cost::ONE, soon), Some(next));
+    assert_eq!(spacing.force(None, Cost::new(0), START), None, "a cost of zero creates no state");
 }
 
-/// A place as `Quota` and `State` have for each algorithm, with all that they derive, and the text of what that is.
+/// A variant like those of `Quota` and `State`, with all derived traits, and the text of that list.
 macro_rules! place {
     ($place:ident($held:ty): $($derived:ident),+) => {
         #[derive($($derived),+)]
@@ -100,7 +101,7 @@ place!(InQuota(Spacing): Clone, Debug, PartialEq, Eq, Hash);
 place!(InState(<Spacing as Algorithm>::State): Clone, Debug, PartialEq);
 
 #[test]
-fn the_example_has_all_that_a_place_in_the_list_takes() {
+fn example_has_all_traits_of_the_algorithm_list() {
     let list = include_str!("../../src/algorithm.rs");
     for (derived, of) in [(InQuota::DERIVED, "pub enum Quota {"), (InState::DERIVED, "pub enum State {")] {
         let before = list.split_once(of).map(|(before, _)| before).expect("the enum");
@@ -112,11 +113,19 @@ fn the_example_has_all_that_a_place_in_the_list_takes() {
 }
 
 #[test]
-fn the_page_shows_this_code() {
+fn page_shows_this_code() {
     let page = include_str!("../../../../docs/custom-algorithm.md");
     let here = include_str!("custom_algorithm.rs");
     let shown = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a code block");
-    // The page is inside the crate and so imports by other paths; all after the imports is the same.
+    // The page's code is inside the crate and uses other imports. Everything after the imports is equal.
     let code = shown.split_once("/// At least `gap`").map(|(_, code)| code).expect("the type");
     assert!(here.contains(code.trim_end()), "docs/custom-algorithm.md and this file differ");
+}
+
+#[test]
+fn defaults_are_even_windows_without_shares_or_charges_in_advance() {
+    let spacing = Spacing { gap: Micros::from_secs(2) };
+    assert_eq!(spacing.window_at(START), Micros::from_secs(2));
+    assert_eq!(spacing.share(std::num::NonZeroU32::MIN), None);
+    assert_eq!(spacing.prepaid(Micros::from_secs(1)), None);
 }

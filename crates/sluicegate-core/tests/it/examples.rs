@@ -1,8 +1,8 @@
-//! Tables that anyone can check by hand: the source documents' own examples, corrected, and the cases in
-//! which other limiters are known to go wrong.
+//! Tables that can be checked by hand: the corrected examples of the source documents (`docs/source-defects.md`), and
+//! cases in which other limiters are known to fail.
 //!
-//! Every row is a time in microseconds since the start, a cost, and what the core says: [`pass`] with what
-//! remains, [`wait`] with the microseconds until there is room and what remains, or [`NEVER`]. The start is a
+//! Every row is a time in microseconds since the start, a cost, and the expected result: [`pass`] with the remaining
+//! units, [`wait`] with the microseconds until there is room and the remaining units, or [`NEVER`]. The start is a
 //! full hour, so windows of a minute begin at multiples of sixty seconds.
 
 use sluicegate_core::{
@@ -15,40 +15,40 @@ const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60 * SECOND;
 
-/// What the core is to say: the wait if it denies, and what remains.
+/// The expected result: the wait if denied, and the remaining units.
 #[derive(Debug, PartialEq)]
-enum Says {
+enum Expected {
     Pass { remaining: u64 },
     Wait { retry_after: u64, remaining: u64 },
     Never,
 }
 
-const NEVER: Says = Says::Never;
+const NEVER: Expected = Expected::Never;
 
-fn pass(remaining: u64) -> Says {
-    Says::Pass { remaining }
+fn pass(remaining: u64) -> Expected {
+    Expected::Pass { remaining }
 }
 
-fn wait(retry_after: u64, remaining: u64) -> Says {
-    Says::Wait { retry_after, remaining }
+fn wait(retry_after: u64, remaining: u64) -> Expected {
+    Expected::Wait { retry_after, remaining }
 }
 
 /// Runs one identity through the rows and compares.
-fn table<const ROWS: usize>(quota: impl Into<Quota>, rows: [(u64, u32, Says); ROWS]) {
+fn table<const ROWS: usize>(quota: impl Into<Quota>, rows: [(u64, u32, Expected); ROWS]) {
     let quota = quota.into();
     let mut state = None;
     for (row, (at, cost, expected)) in rows.into_iter().enumerate() {
         let (next, verdict) = quota.decide(state, Cost::new(cost), Timestamp::now(START + at));
-        assert_eq!(says(verdict), expected, "row {row}: {cost} units {at} µs after the start");
+        assert_eq!(result_of(verdict), expected, "row {row}: {cost} units {at} µs after the start");
         state = next;
     }
 }
 
-fn says(Verdict { outcome, remaining, .. }: Verdict) -> Says {
+fn result_of(Verdict { outcome, remaining, .. }: Verdict) -> Expected {
     match outcome {
-        Outcome::Allowed => Says::Pass { remaining },
-        Outcome::Denied { retry_after } => Says::Wait { retry_after: retry_after.as_micros(), remaining },
-        Outcome::NeverAdmissible => Says::Never,
+        Outcome::Allowed => Expected::Pass { remaining },
+        Outcome::Denied { retry_after } => Expected::Wait { retry_after: retry_after.as_micros(), remaining },
+        Outcome::NeverAdmissible => Expected::Never,
     }
 }
 
@@ -65,9 +65,9 @@ fn hundred_per_minute_fixed() -> FixedWindow {
     FixedWindow::new(100, Micros::from_secs(60), Align::Epoch).expect("a valid window")
 }
 
-/// Document 001, "Capacity: 10 tokens, refill rate: 2 tokens/second".
+/// A source document's "Capacity: 10 tokens, refill rate: 2 tokens/second".
 #[test]
-fn ten_tokens_and_two_per_second() {
+fn bucket_of_ten_refills_two_per_second() {
     table(
         bucket(10, 2, SECOND),
         [
@@ -84,10 +84,10 @@ fn ten_tokens_and_two_per_second() {
     );
 }
 
-/// Document 001, the walkthrough: five tokens, a second later 6⅔, one taken, 5⅔ left. The fraction stays, so
-/// a fifth of a second later it is six; the document writes 5 back and loses it.
+/// A source document's walkthrough: five tokens, a second later 6⅔, one taken, 5⅔ left. The fraction is kept, so a
+/// fifth of a second later there are six. The document stores 5 and loses the fraction.
 #[test]
-fn the_walkthrough_keeps_its_two_thirds() {
+fn fractions_of_tokens_are_kept() {
     table(
         bucket(100, 100, MINUTE),
         [
@@ -99,9 +99,9 @@ fn the_walkthrough_keeps_its_two_thirds() {
     );
 }
 
-/// Document 001, the "rate limited flow": no tokens, and half a second later 0.83 of one.
+/// A source document's "rate limited flow": no tokens, and half a second later 0.83 of one.
 #[test]
-fn five_sixths_of_a_token_are_not_one() {
+fn fraction_of_a_token_does_not_admit_a_request() {
     table(
         bucket(100, 100, MINUTE),
         [
@@ -113,9 +113,9 @@ fn five_sixths_of_a_token_are_not_one() {
     );
 }
 
-/// Document 002, capacity and credits: who is new has the capacity, who idles earns the credits.
+/// A source document on capacity and credits: a new client has the capacity, and an idle one earns credits.
 #[test]
-fn credits_are_earned_by_idling() {
+fn idle_clients_earn_credits() {
     let refill = Rate::new(1, Micros::from_secs(1)).expect("a valid rate");
     let quota = TokenBucket::with_credits(10, refill, 90, Micros::from_secs(3_600)).expect("a valid bucket");
     table(
@@ -135,9 +135,9 @@ fn credits_are_earned_by_idling() {
     );
 }
 
-/// Document 003: a cost of several tokens, all or nothing.
+/// A source document: a cost of several tokens, all or nothing.
 #[test]
-fn a_cost_of_several_tokens_is_taken_whole_or_not_at_all() {
+fn cost_of_several_tokens_is_all_or_nothing() {
     table(
         bucket(5, 10, SECOND),
         [
@@ -153,10 +153,10 @@ fn a_cost_of_several_tokens_is_taken_whole_or_not_at_all() {
     );
 }
 
-/// Document 004, "100 tokens, 60-second window". Its table says 98.67 at 1 s and 49 at 30 s: a bucket that
-/// has 99 tokens is full again 0.6 s later.
+/// A source document's "100 tokens, 60-second window". Its table has 98.67 at 1 s and 49 at 30 s, but a bucket with
+/// 99 tokens is full again 0.6 s later.
 #[test]
-fn a_hundred_tokens_refill_long_before_the_minute_is_over() {
+fn bucket_is_full_again_before_the_minute_ends() {
     table(
         bucket(100, 100, MINUTE),
         [
@@ -170,16 +170,16 @@ fn a_hundred_tokens_refill_long_before_the_minute_is_over() {
     );
 }
 
-/// Document 004, sliding window, "100 requests, 60-second window": fifty requests by 30 s. At 61 s the first
-/// two have left, those of 0 s and of 1 s, so 51 remain after the next; the document says 49.
+/// A source document's sliding window, "100 requests, 60-second window": fifty requests by 30 s. At 61 s the first
+/// two have left the window, those of 0 s and of 1 s. So 51 remain after the next one, where the document has 49.
 #[test]
-fn a_request_leaves_the_sliding_window_a_window_later() {
+fn request_leaves_the_sliding_window_after_its_length() {
     let quota = Quota::from(hundred_per_minute_log());
     let mut state = None;
     let mut ask = |at, cost| {
         let (next, verdict) = quota.decide(state.take(), Cost::new(cost), Timestamp::now(START + at));
         state = next;
-        says(verdict)
+        result_of(verdict)
     };
     assert_eq!(ask(0, 1), pass(99));
     assert_eq!(ask(SECOND, 1), pass(98));
@@ -192,9 +192,9 @@ fn a_request_leaves_the_sliding_window_a_window_later() {
     assert_eq!(ask(61 * SECOND, 1), pass(51));
 }
 
-/// Document 001, "55 requests in last minute": one more is allowed and 44 remain.
+/// A source document's "55 requests in last minute": one more is allowed and 44 remain.
 #[test]
-fn fifty_five_of_a_hundred_leave_room() {
+fn sliding_window_with_55_of_100_admits_one_more() {
     table(
         hundred_per_minute_log(),
         [
@@ -206,9 +206,9 @@ fn fifty_five_of_a_hundred_leave_room() {
     );
 }
 
-/// Document 001, "sliding window (solution)": a hundred at 0:59, and at 1:00 not a hundred more.
+/// A source document's "sliding window (solution)": a hundred at 0:59, and no further hundred at 1:00.
 #[test]
-fn the_sliding_window_has_no_boundary_to_burst_at() {
+fn sliding_window_has_no_boundary_burst() {
     table(
         hundred_per_minute_log(),
         [
@@ -220,9 +220,10 @@ fn the_sliding_window_has_no_boundary_to_burst_at() {
     );
 }
 
-/// Document 004, fixed window. Its table has a request at 60 s in both windows; a window ends before it.
+/// A source document's fixed window. Its table has a request at 60 s in both windows, but a window ends before that
+/// instant.
 #[test]
-fn the_sixtieth_second_belongs_to_the_next_window() {
+fn second_60_belongs_to_the_next_window() {
     table(
         hundred_per_minute_fixed(),
         [
@@ -236,9 +237,9 @@ fn the_sixtieth_second_belongs_to_the_next_window() {
     );
 }
 
-/// The sliding counter's own example: eighty in the minute before weigh sixty after a quarter of this one.
+/// An example of the sliding counter: eighty units in the previous minute weigh sixty after a quarter of this one.
 #[test]
-fn the_previous_window_fades_with_the_current_one() {
+fn weight_of_the_previous_window_fades() {
     table(
         SlidingCounter::new(100, Micros::from_secs(60)).expect("a valid counter"),
         [
@@ -253,9 +254,10 @@ fn the_previous_window_fades_with_the_current_one() {
     );
 }
 
-/// The sliding counter's known error: twice the limit less one within a window. The bound says so too.
+/// The known error of the sliding counter: twice the limit less one within a window, which equals its documented
+/// bound.
 #[test]
-fn the_sliding_counter_lets_nearly_twice_the_limit_pass() {
+fn sliding_counter_admits_up_to_twice_the_limit_less_one() {
     table(
         SlidingCounter::new(100, Micros::from_secs(60)).expect("a valid counter"),
         [
@@ -267,10 +269,10 @@ fn the_sliding_counter_lets_nearly_twice_the_limit_pass() {
     );
 }
 
-/// A bucket of ten, a hundred per minute. One limiter forgets that a full bucket stays full: after one
-/// request and 5.3 idle seconds it lets seventeen pass at once.
+/// A bucket of ten, a hundred per minute. One known limiter ignores that a full bucket stays full: after one request
+/// and 5.3 idle seconds it admits seventeen at once.
 #[test]
-fn an_idle_bucket_holds_ten_and_not_seventeen() {
+fn idle_bucket_never_exceeds_its_capacity() {
     table(
         bucket(10, 100, MINUTE),
         [
@@ -282,10 +284,10 @@ fn an_idle_bucket_holds_ten_and_not_seventeen() {
     );
 }
 
-/// 3·10⁸ per second is a token every 3⅓ ns. A limiter that counts whole nanoseconds makes it 3, and lets 333
-/// pass in a microsecond, eleven in a hundred too many.
+/// 3·10⁸ per second is a token every 3⅓ ns. A limiter with whole nanoseconds uses 3, and admits 333 in a microsecond,
+/// which is 11 % too many.
 #[test]
-fn three_hundred_million_per_second_are_three_hundred_per_microsecond() {
+fn rate_of_300_million_per_second_is_exact() {
     table(
         bucket(300_000_000, 300_000_000, SECOND),
         [
@@ -299,10 +301,10 @@ fn three_hundred_million_per_second_are_three_hundred_per_microsecond() {
     );
 }
 
-/// Three per second is a token every 333 333⅓ µs. Rounded down, three come a microsecond early, every second;
-/// rounded to a millisecond, a request in a thousand too many.
+/// Three per second is a token every 333 333⅓ µs. Rounded down, three arrive a microsecond early in every second;
+/// rounded to a millisecond, one request in a thousand is excess.
 #[test]
-fn three_per_second_are_three_and_not_a_third_of_a_microsecond_more() {
+fn rate_of_three_per_second_is_exact() {
     table(
         bucket(3, 3, SECOND),
         [
@@ -318,10 +320,10 @@ fn three_per_second_are_three_and_not_a_third_of_a_microsecond_more() {
     );
 }
 
-/// Three million per second is a token every third of a microsecond: an interval in whole microseconds would
-/// be nothing at all, or three times too long.
+/// Three million per second is a token every third of a microsecond. An interval in whole microseconds would be zero,
+/// or three times too long.
 #[test]
-fn three_million_per_second_are_three_per_microsecond() {
+fn rate_of_three_million_per_second_is_exact() {
     table(
         bucket(5, 3_000_000, SECOND),
         [

@@ -1,16 +1,16 @@
-//! Everything, where everything is few; and the extremes, where it is not.
+//! Exhaustive tests for small limits, and tests at the extremes of all numbers.
 //!
-//! A proof checker would show for all numbers that `decide` does not panic and keeps its promises. In its
-//! place stand two searches that need no tool: every state that small limits can reach, by every way of
-//! getting there, against the model; and a corpus of the numbers at which arithmetic goes wrong, each with
-//! each. Overflow checks are on in test builds, so an overflow anywhere is a failure here.
+//! A proof checker would show for all numbers that `decide` does not panic and keeps its promises. Two searches take
+//! its place. The first visits every state that small limits can reach, by every path, and compares with the model.
+//! The second combines a corpus of numbers at which arithmetic tends to fail. Overflow checks are on in test builds,
+//! so any overflow fails a test.
 
 use crate::harness::{Run, Subject, quota};
 use sluicegate_core::algorithm::fixed_window::FixedWindowState;
 use sluicegate_core::algorithm::sliding_counter::SlidingCounterState;
 use sluicegate_core::algorithm::sliding_window::{Entry, LIMIT_MAX, SlidingWindowState};
 use sluicegate_core::algorithm::token_bucket::TokenBucketState;
-use sluicegate_core::decision::{self, Group};
+use sluicegate_core::decision::{self, ChargeMode};
 use sluicegate_core::quota::UNITS_MAX;
 use sluicegate_core::{Cost, Micros, Outcome, Quota, State, Timestamp, Verdict};
 use sluicegate_testkit::model::{Bucket, Counter, Fixed, Limit, Log};
@@ -18,12 +18,11 @@ use std::collections::{HashSet, VecDeque};
 
 const PERIOD_MAX: u64 = Micros::PERIOD_MAX.as_micros();
 const NOW_MAX: u64 = Timestamp::NOW_MAX.as_micros();
-/// So late that a state left then is not believed when the clock goes back to the start.
+/// So late that a state from that instant is not accepted when the clock goes back to the start.
 const FAR: u64 = 1_500_000;
 
-/// Visits every state that can be reached from an identity never seen by asking for, or giving back, up to
-/// one unit more than the limit at these instants, the clock going either way and the limit changing among
-/// these. Returns how many there are.
+/// Visits every state reachable from a new identity by charging and refunding up to one unit more than the limit at
+/// these instants, with the clock moving either way and the limit changing among these. Returns the number of states.
 fn visit_all(limits: &[Limit], instants: &[u64]) -> usize {
     let first = Run::new(&limits[0], instants[0]);
     let mut seen = HashSet::from([first.fingerprint()]);
@@ -53,8 +52,8 @@ fn visit_all(limits: &[Limit], instants: &[u64]) -> usize {
     seen.len()
 }
 
-/// True while the clock is back and the state is from far ahead. To pay such a debt back token by token would
-/// be a million states of one kind.
+/// True while the clock is back and the state is from far ahead. Repaying such a debt token by token would create a
+/// million similar states.
 fn is_far_ahead(run: &Run) -> bool {
     let furthest = 2 * run.subject().quota.window().as_micros();
     run.subject().verdict.is_some_and(|verdict| verdict.reset_after.as_micros() > furthest)
@@ -83,7 +82,7 @@ fn every_state_of_small_buckets_agrees_with_the_model() {
 
 #[test]
 fn every_state_of_small_buckets_with_credits_agrees_with_the_model() {
-    // An identity is remembered for a millisecond at least: the later instants lie on either side of it.
+    // The retention is at least a millisecond: the later instants lie on both sides of it.
     let instants = [0, 1, 1_000, 1_001, 2_002, FAR];
     let mut states = 0;
     for (amount, period) in [(1, 1), (3, 2), (1, 600)] {
@@ -131,15 +130,15 @@ fn every_state_across_a_change_of_limit_agrees_with_the_model() {
     assert!(states > 4_000, "only {states} states");
 }
 
-/// Instants at which clocks and arithmetic go wrong: the epoch, a leap second, the last instant that can be
-/// now (in the year 2112), a moment later, and the last of all.
+/// Instants at which clocks and arithmetic tend to fail: the epoch, a leap second, the last clock reading (in the
+/// year 2112), a moment later, and the last instant of all.
 fn instants() -> [u64; 8] {
     let leap_second = 1_483_228_799_999_999;
     [0, 1, leap_second, NOW_MAX - 1, NOW_MAX, NOW_MAX + 1, NOW_MAX + 2, Timestamp::MAX.as_micros()]
 }
 
-/// Asks for every interesting cost in every one of these states at every one of these instants, and gives it
-/// back. Returns how many questions that were.
+/// Charges and refunds every interesting cost in every one of these states at every one of these instants. Returns
+/// the number of operations.
 fn question(limit: &Limit, instants: &[u64], states: impl Fn(&Quota, u64) -> Vec<State>) -> u64 {
     let quota = quota(limit).expect("the limits of the corpus are valid");
     let whole = u32::try_from(quota.limit()).unwrap_or(u32::MAX);
@@ -150,7 +149,7 @@ fn question(limit: &Limit, instants: &[u64], states: impl Fn(&Quota, u64) -> Vec
             questions += 1;
             let mut subject = Subject::new(quota.clone(), state.clone(), now);
             if now == Timestamp::MAX.as_micros() {
-                // Nothing comes after the last instant, so nothing can be promised; but it must not panic.
+                // Nothing follows the last instant, so nothing can be promised; but it must not panic.
                 let (state, verdict) = quota.decide(state, Cost::new(cost), Timestamp::MAX);
                 let state = quota.refund(state, Cost::new(cost), Timestamp::MAX);
                 let remaining = quota.standing(state.as_ref(), Timestamp::MAX).remaining;
@@ -173,8 +172,8 @@ fn product<L: Clone, R: Clone>(
     left.into_iter().flat_map(|left| right.clone().into_iter().map(move |right| (left.clone(), right))).collect()
 }
 
-/// Limits at the ends of what validation lets through: one token per microsecond, a capacity of one, parts
-/// per microsecond and units at their largest, ten years to fill.
+/// Limits at the edges of validation: one token per microsecond, a capacity of one, parts per microsecond and units
+/// at their maximum, ten years to fill.
 fn extreme_buckets() -> Vec<Limit> {
     let units = [1, 3, UNITS_MAX - 1, UNITS_MAX];
     let periods = [1, 2, 1 << 32, 999_999_999_989, PERIOD_MAX - 1, PERIOD_MAX];
@@ -189,7 +188,7 @@ fn extreme_buckets() -> Vec<Limit> {
 }
 
 #[test]
-fn no_bucket_panics_or_lies_at_the_edges_of_its_numbers() {
+fn buckets_are_correct_at_the_edges_of_their_range() {
     let states = |quota: &Quota, now: u64| {
         let Quota::TokenBucket(bucket) = quota else { panic!("a bucket") };
         let (parts, full) = (bucket.parts_per_micro(), quota.window().as_micros());
@@ -208,7 +207,7 @@ fn no_bucket_panics_or_lies_at_the_edges_of_its_numbers() {
 }
 
 #[test]
-fn no_window_panics_or_lies_at_the_edges_of_its_numbers() {
+fn windows_are_correct_at_the_edges_of_their_range() {
     let mut questions = 0;
     for (limit, window) in product([0, 1, UNITS_MAX], [1_000, 7_000, PERIOD_MAX]) {
         let states = |_: &Quota, now: u64| {
@@ -219,7 +218,7 @@ fn no_window_panics_or_lies_at_the_edges_of_its_numbers() {
         };
         questions += question(&Limit::Fixed(Fixed { limit, window }), &instants(), states);
     }
-    // 2⁵³ − 1 = 6361 · 69431 · 20394401: limits and windows whose product is the largest allowed, exactly.
+    // 2⁵³ − 1 = 6361 · 69431 · 20394401: limits and windows with exactly the maximum product.
     let largest = [(1_416_003_655_831, 6_361), (129_728_784_761, 69_431), (441_650_591, 20_394_401)];
     for (limit, millis) in
         largest.into_iter().chain([(0, 1), (1, 1), (UNITS_MAX, 9), (28_561, PERIOD_MAX / 1_000)])
@@ -244,7 +243,7 @@ fn no_window_panics_or_lies_at_the_edges_of_its_numbers() {
 }
 
 #[test]
-fn no_log_panics_or_lies_at_the_edges_of_its_numbers() {
+fn logs_are_correct_at_the_edges_of_their_range() {
     let mut questions = 0;
     for (limit, window) in product([0, 1, LIMIT_MAX - 1, LIMIT_MAX], [1_000, PERIOD_MAX]) {
         let states = |_: &Quota, now: u64| {
@@ -270,7 +269,7 @@ fn no_log_panics_or_lies_at_the_edges_of_its_numbers() {
 }
 
 #[test]
-fn validation_refuses_what_arithmetic_could_not_hold() {
+fn validation_rejects_numbers_that_could_overflow() {
     let bucket = |capacity, credits, amount, period, credit_ttl| {
         Limit::Bucket(Bucket { capacity, credits, amount, period, credit_ttl })
     };
@@ -311,31 +310,30 @@ fn validation_refuses_what_arithmetic_could_not_hold() {
 }
 
 #[test]
-fn every_vote_of_three_limits_is_all_or_nothing() {
+fn every_combination_of_three_limits_is_all_or_nothing() {
     let wait = |micros| Outcome::Denied { retry_after: Micros::from_micros(micros) };
     let outcomes = [Outcome::Allowed, wait(1), wait(2), Outcome::NeverAdmissible];
-    let votes = product([Group::Enforced, Group::Shadow(0), Group::Shadow(1)], outcomes);
+    let votes = product([ChargeMode::Enforced, ChargeMode::Shadow(0), ChargeMode::Shadow(1)], outcomes);
     for ((first, second), third) in product(product(votes.clone(), votes.clone()), votes) {
         let votes = [first, second, third];
-        let denials = |group| votes.iter().filter(|(of, outcome)| *of == group && !outcome.is_allowed()).count();
-        let enforced = denials(Group::Enforced);
+        let denials = |mode| votes.iter().filter(|(of, outcome)| *of == mode && !outcome.is_allowed()).count();
+        let enforced = denials(ChargeMode::Enforced);
         assert_eq!(decision::is_allowed(votes), enforced == 0, "{votes:?}");
-        for group in [Group::Enforced, Group::Shadow(0), Group::Shadow(1)] {
-            let all_agree = enforced == 0 && denials(group) == 0;
-            assert_eq!(decision::is_charged(votes, group), all_agree, "{votes:?} {group:?}");
+        for mode in [ChargeMode::Enforced, ChargeMode::Shadow(0), ChargeMode::Shadow(1)] {
+            let all_agree = enforced == 0 && denials(mode) == 0;
+            assert_eq!(decision::is_charged(votes, mode), all_agree, "{votes:?} {mode:?}");
         }
         let wait_of = |outcome| match outcome {
             Outcome::Allowed => 0,
             Outcome::Denied { retry_after } => retry_after.as_micros(),
             Outcome::NeverAdmissible => u64::MAX,
         };
-        let verdicts = votes.map(|(group, outcome)| {
-            (group, Verdict { outcome, limit: 1, remaining: 1, reset_after: Micros::ZERO })
-        });
-        let waits = votes.iter().map(|(group, outcome)| (*group == Group::Enforced).then(|| wait_of(*outcome)));
+        let verdicts = votes
+            .map(|(mode, outcome)| (mode, Verdict { outcome, limit: 1, remaining: 1, reset_after: Micros::ZERO }));
+        let waits = votes.iter().map(|(mode, outcome)| (*mode == ChargeMode::Enforced).then(|| wait_of(*outcome)));
         let longest = waits.clone().flatten().max();
         let first_longest = waits.clone().position(|wait| wait.is_some() && wait == longest);
-        let tightest = decision::tightest(verdicts.iter().map(|(group, verdict)| (*group, verdict)));
+        let tightest = decision::tightest(verdicts.iter().map(|(mode, verdict)| (*mode, verdict)));
         assert_eq!(tightest, first_longest, "{votes:?}");
     }
 }

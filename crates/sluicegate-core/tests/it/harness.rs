@@ -1,11 +1,10 @@
-//! One identity, run through the core and the model side by side.
+//! Runs one identity through the core and the model side by side.
 //!
-//! [`Run`] takes one step at a time and checks after each what is promised of a single process: I1 no
-//! interval sees more than the bound, I2 the model agrees decision for decision, I3 `retry_after` is honest to
-//! the microsecond, I4 exactly `remaining` units pass, I7 a state whose time is over means nothing, I8 a
-//! denial changes nothing, I9 going back in time frees nothing. I5, no panic and no overflow, is checked by
-//! running at all: overflow checks are on. [`Subject`] is the core's side alone, for states that no history
-//! of the model explains.
+//! [`Run`] takes one step at a time and checks the invariants of a single process after each. I1: no interval exceeds
+//! the bound. I2: the model agrees on every decision. I3: `retry_after` is exact to the microsecond. I4: exactly
+//! `remaining` units are admitted. I7: an expired state is equivalent to no state. I8: a denial changes nothing. I9:
+//! going back in time frees nothing. I5, no panic and no overflow, is checked by running at all, because overflow
+//! checks are on. [`Subject`] is the core's side alone, for states that no history of the model explains.
 
 use sluicegate_core::{
     Align, Calendar, Cost, FixedWindow, Micros, Outcome, Quota, QuotaError, Rate, SlidingCounter, SlidingWindow,
@@ -16,10 +15,10 @@ use sluicegate_testkit::model::{self, Bucket, Exact, Fixed, Limit, Model, Uneven
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What went wrong, in words; nothing if nothing did.
+/// The violated invariant as text; `Ok` if all hold.
 pub(crate) type Check = Result<(), String>;
 
-/// Leaves the function with an error unless the condition holds.
+/// Returns an error from the function unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
@@ -57,18 +56,18 @@ pub(crate) fn calendar(uneven: &Uneven) -> Result<Calendar, QuotaError> {
         start += length;
         run
     };
-    // Two of a name may differ.
+    // The model's calendars may share a name.
     Calendar::new("any", uneven.lengths.iter().map(run).collect::<Vec<_>>())
 }
 
-/// One identity as the core sees it.
+/// One identity on the core's side.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) quota: Quota,
     pub(crate) state: Option<State>,
     /// Microseconds since the epoch.
     pub(crate) now: u64,
-    /// The last verdict, by which later steps may aim.
+    /// The last verdict; later steps may aim at it.
     pub(crate) verdict: Option<Verdict>,
 }
 
@@ -81,12 +80,12 @@ impl Subject {
         Timestamp::from_micros(self.now)
     }
 
-    /// What remains as things stand.
+    /// The remaining units.
     pub(crate) fn remaining(&self) -> u64 {
         self.quota.standing(self.state.as_ref(), self.timestamp()).remaining
     }
 
-    /// True unless another algorithm left the state.
+    /// True unless another algorithm wrote the state.
     fn is_own(&self, state: &State) -> bool {
         matches!(
             (&self.quota, state),
@@ -97,7 +96,7 @@ impl Subject {
         )
     }
 
-    /// Asks for `cost` and checks what is promised of any answer: I3, I4, I7, I8 and I9.
+    /// Charges `cost` and checks the invariants of any result: I3, I4, I7, I8 and I9.
     pub(crate) fn check(&mut self, cost: u32) -> Result<Verdict, String> {
         let (cost, now) = (Cost::new(cost), self.timestamp());
         let before = self.quota.repaired(self.state.clone(), now).filter(|state| self.is_own(state));
@@ -111,7 +110,7 @@ impl Subject {
         Ok(verdict)
     }
 
-    /// Gives `cost` back: whatever the state, nothing is taken and nothing minted.
+    /// Refunds `cost`. Whatever the state, a refund must neither take nor create units.
     pub(crate) fn refund(&mut self, cost: u32) -> Check {
         let before = self.remaining();
         let state = self.state.take();
@@ -126,7 +125,7 @@ impl Subject {
     }
 }
 
-/// One identity: the core's view, the model's view, and the watch over both.
+/// One identity in the core and in the model, with the observed admissions.
 #[derive(Clone)]
 pub(crate) struct Run {
     subject: Subject,
@@ -135,7 +134,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// An identity never seen, at `now`.
+    /// A new identity at `now`.
     pub(crate) fn new(limit: &Limit, now: u64) -> Self {
         let quota = quota(limit).expect("the limits of a run are valid");
         let subject = Subject::new(quota, None, now);
@@ -150,7 +149,7 @@ impl Run {
         self.model.limit()
     }
 
-    /// A value that is equal for two runs that will go on alike.
+    /// A value that is equal for two runs that will continue alike.
     pub(crate) fn fingerprint(&self) -> impl Eq + std::hash::Hash + use<> {
         let Subject { quota, state, now, .. } = &self.subject;
         (*now, format!("{quota:?} {state:?}"), self.model.fingerprint())
@@ -163,7 +162,7 @@ impl Run {
         self.subject.now = now;
     }
 
-    /// Asks for `cost` and checks everything that is promised of the answer.
+    /// Charges `cost` and checks all invariants of the result.
     pub(crate) fn check(&mut self, cost: u32) -> Result<Verdict, String> {
         let now = self.subject.now;
         if self.needs_repair() {
@@ -174,10 +173,10 @@ impl Run {
         ensure!(
             (answer.outcome, answer.remaining, answer.reset_after)
                 == (plain(verdict.outcome), verdict.remaining, verdict.reset_after.as_micros()),
-            "I2 at {now} for {cost}: the core says {verdict:?}, the model {answer:?}"
+            "I2 at {now} for {cost}: the core returns {verdict:?}, the model {answer:?}"
         );
         if let Some(State::TokenBucket(state)) = &self.subject.state {
-            // One value has one form, or two stores that agree would not look alike.
+            // Each value has one representation. Otherwise two stores that agree would look different.
             ensure!(state.tat_parts < state.parts_per_micro, "a whole microsecond in parts: {state:?}");
         }
         if verdict.outcome.is_allowed() {
@@ -186,7 +185,7 @@ impl Run {
         Ok(verdict)
     }
 
-    /// Gives `cost` back, and looks what that did.
+    /// Refunds `cost` and checks the effect.
     pub(crate) fn refund(&mut self, cost: u32) -> Result<Verdict, String> {
         self.subject.refund(cost)?;
         let given_back = self.model.refund(u64::from(cost), self.subject.now);
@@ -195,13 +194,13 @@ impl Run {
         self.check(0)
     }
 
-    /// True if the next question will find the state in need of repair.
+    /// True if the next request will find the state in need of repair.
     pub(crate) fn needs_repair(&self) -> bool {
         let Subject { quota, state, .. } = &self.subject;
         state.as_ref().is_some_and(|state| quota.repair(state, self.subject.timestamp()).is_some())
     }
 
-    /// Drops the state if its time is over, as a store may at any moment. True if it was.
+    /// Drops an expired state, as a store may at any moment. Returns whether it did.
     pub(crate) fn drop_expired(&mut self) -> bool {
         let Subject { quota, state, .. } = &self.subject;
         let now = self.subject.timestamp();
@@ -212,11 +211,11 @@ impl Run {
         expired
     }
 
-    /// Puts another limit in force for the same identity.
+    /// Changes the limit of the identity.
     pub(crate) fn change(&mut self, limit: &Limit) -> Check {
         self.verify_bound()?;
         if self.subject.state.is_none() {
-            // What a store has dropped does not come back under a longer window.
+            // A state that a store has dropped does not return under a longer window.
             self.model.forget();
         }
         self.subject.quota = quota(limit).expect("the limits of a run are valid");
@@ -226,26 +225,26 @@ impl Run {
         Ok(())
     }
 
-    /// I1, for everything since the run began or the limit last changed.
+    /// Checks I1 for everything since the run began or the limit last changed.
     pub(crate) fn verify_bound(&self) -> Check {
         self.watch.verify(self.model.limit())
     }
 }
 
-/// I1: what passed, and when. The time is what the clock went forwards: how far it went back does not matter,
-/// so the bounds hold for a clock that steps back as well.
+/// I1: the admissions over time. The time is the forward movement of the clock, without its steps back, so the bounds
+/// hold for a clock that steps back as well.
 #[derive(Clone)]
 struct Watch {
     elapsed: u64,
     leak: Leak,
-    /// The same by what the clock showed: as long as no state had to be repaired, a bucket keeps its bound
-    /// between any two readings, in whatever order they came. So nobody gains by clocks that differ.
+    /// The same by clock readings. As long as no state was repaired, a bucket keeps its bound between any two
+    /// readings, in whatever order they came. So no client gains by clocks that differ.
     readings: Leak,
     rate: Exact,
     records: Vec<(u64, i128)>,
-    /// What passed in each window of the calendar; not kept any longer once the clock stepped back.
+    /// The admissions in each calendar window; dropped once the clock has stepped back.
     calendar: Option<BTreeMap<u64, i128>>,
-    /// The shortest one, where they differ.
+    /// The shortest window, if windows differ.
     window: u64,
     uneven: Option<Uneven>,
 }
@@ -314,8 +313,8 @@ impl Watch {
     }
 }
 
-/// What is promised of any verdict on any state that a decision left, whatever came before: I3, I4, I7, I8
-/// and I9.
+/// Checks the invariants of any verdict on any state that a decision left, whatever came before: I3, I4, I7, I8 and
+/// I9.
 fn check_promises(quota: &Quota, state: Option<&State>, cost: Cost, now: Timestamp, verdict: Verdict) -> Check {
     ensure!(verdict.limit == quota.limit(), "the limit is {}, not {}", quota.limit(), verdict.limit);
     if let Some(state) = state {
@@ -331,12 +330,12 @@ fn decide(quota: &Quota, state: Option<&State>, cost: Cost, now: Timestamp) -> V
     quota.decide(state.cloned(), cost, now).1
 }
 
-/// I3: after `retry_after` the same cost passes, a microsecond earlier it does not; and never is never.
+/// I3: after `retry_after` the same cost is admitted, and a microsecond earlier it is not. Never means never.
 fn check_wait(quota: &Quota, state: Option<&State>, cost: Cost, now: Timestamp, outcome: Outcome) -> Check {
     match outcome {
         Outcome::Allowed => {}
         Outcome::Denied { retry_after } => {
-            ensure!(!retry_after.is_zero(), "I3: denied, and told to come back at once");
+            ensure!(!retry_after.is_zero(), "I3: denied with a wait of zero");
             let then = now.plus(retry_after);
             let verdict = decide(quota, state, cost, then);
             ensure!(verdict.outcome.is_allowed(), "I3: {cost:?} waited {retry_after:?} in vain: {verdict:?}");
@@ -355,7 +354,7 @@ fn check_wait(quota: &Quota, state: Option<&State>, cost: Cost, now: Timestamp, 
     Ok(())
 }
 
-/// I4: `remaining` units pass at this instant, together or one by one, and not one more.
+/// I4: `remaining` units are admitted at this instant, together or one by one, and not one more.
 fn check_remaining(quota: &Quota, state: Option<&State>, now: Timestamp, verdict: Verdict) -> Check {
     let remaining = verdict.remaining;
     ensure!(remaining <= quota.limit(), "I4: {remaining} of {} remain", quota.limit());
@@ -381,7 +380,7 @@ fn check_remaining(quota: &Quota, state: Option<&State>, now: Timestamp, verdict
     Ok(())
 }
 
-/// I7: from the first instant after `kept_until` on, the state means the same as none.
+/// I7: from the first instant after `kept_until` on, the state is equivalent to no state.
 fn check_forgetting(quota: &Quota, state: Option<&State>, now: Timestamp) -> Check {
     // There is no instant after the last one.
     let Some(kept) = state.filter(|state| quota.kept_until(state) < Timestamp::MAX) else { return Ok(()) };
@@ -395,9 +394,9 @@ fn check_forgetting(quota: &Quota, state: Option<&State>, now: Timestamp) -> Che
     Ok(())
 }
 
-/// I9: with the same state, an earlier instant never has more to give.
+/// I9: with the same state, an earlier instant never admits more.
 fn check_going_back(quota: &Quota, state: Option<&State>, now: Timestamp, remaining: u64) -> Check {
-    // Whoever is forgotten has lost what was earned; going back before that is no gain but a memory.
+    // An expired identity has lost its credits. Going back to a time before the expiry is no gain.
     let Some(kept) = state.filter(|state| now <= quota.kept_until(state)) else { return Ok(()) };
     let window = quota.window().as_micros();
     for back in [1, window / 3 + 1, window, 3 * window + 1] {

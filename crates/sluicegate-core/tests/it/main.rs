@@ -1,19 +1,19 @@
-//! The evidence for the core: its one integration test binary.
+//! Integration tests of the core, in one binary.
 //!
-//! | module | what it shows |
+//! | module | subject |
 //! |---|---|
-//! | `properties` | over a million random operations a run against the exact model: the promises hold |
+//! | `properties` | over a million random operations per run against the exact model |
 //! | `exhaustive` | every state of small limits, and a corpus of extreme numbers: nothing panics |
-//! | `custom_algorithm` | the algorithm that the documentation adds, to the letter |
-//! | `examples` | tables that anyone can check by hand |
-//! | `clocks` | clocks that differ, step back or repeat a second: nobody gains, nobody waits for ever |
-//! | `prepaid` | limits for what is charged ahead: nobody gains by the delay |
-//! | `regressions` | what the other modules found, each as the smallest story that shows it |
-//! | `shares` | what one of several enforces alone: exact, or on the strict side |
-//! | `source_defects` | where the source documents go wrong, and what happens here instead |
+//! | `custom_algorithm` | the algorithm of the documentation, verbatim |
+//! | `examples` | tables that can be checked by hand |
+//! | `clocks` | clocks that differ, step back or repeat a second: no client gains, no client waits forever |
+//! | `prepaid` | limits for charges in advance: no client gains by the delay |
+//! | `regressions` | bugs that the other modules found, each as its smallest example |
+//! | `shares` | the share of a limit: exact, or on the strict side |
+//! | `source_defects` | the defects of the source documents, and the correct behaviour |
 //!
-//! `harness` runs one identity through the core and the model side by side and checks every promise after
-//! every step; `strategies` makes up the limits and the steps.
+//! `harness` runs one identity through the core and the model side by side and checks every invariant after every
+//! step; `strategies` generates the limits and the steps.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Limits for what is charged ahead: how much smaller they are, and that nobody gains by the delay.
+//! Limits for charges in advance: how much smaller they are, and that no client gains by the delay.
 
 use proptest::prelude::*;
 use sluicegate_core::quota::UNITS_MAX;
@@ -15,20 +15,20 @@ fn prepaid(capacity: u64, amount: u64, period: Micros, delay: Micros) -> Option<
 }
 
 #[test]
-fn a_bucket_that_is_charged_ahead_holds_what_comes_back_meanwhile_less() {
+fn capacity_is_reduced_by_the_refill_during_the_delay() {
     let (second, delay) = (Micros::from_secs(1), Micros::from_millis(100));
     for (capacity, amount, left) in [(100, 50, 95), (100, 51, 94), (100, 1, 99), (4, 10, 3), (2, 10, 1)] {
         let expected = Quota::from(bucket(left, amount, second));
         assert_eq!(prepaid(capacity, amount, second, delay), Some(expected), "{capacity} {amount}");
     }
-    assert_eq!(prepaid(1, 10, second, delay), None, "nothing would be left");
-    assert_eq!(prepaid(5, 100, second, delay), None, "less than nothing would be left");
+    assert_eq!(prepaid(1, 10, second, delay), None, "no capacity would remain");
+    assert_eq!(prepaid(5, 100, second, delay), None, "less than no capacity would remain");
     let whole = Quota::from(bucket(7, 3, second));
     assert_eq!(whole.prepaid(Micros::ZERO), Some(whole));
 }
 
 #[test]
-fn only_buckets_without_credits_can_be_charged_ahead() {
+fn only_buckets_without_credits_allow_charges_in_advance() {
     let (hour, delay) = (Micros::from_secs(3_600), Micros::from_millis(1));
     let rate = Rate::new(1, hour).unwrap();
     let others: [Quota; 4] = [
@@ -43,21 +43,21 @@ fn only_buckets_without_credits_can_be_charged_ahead() {
 }
 
 #[test]
-fn more_than_can_be_counted_comes_back_as_the_most_that_can() {
+fn refill_beyond_the_range_saturates() {
     let (amount, delay) = (435_128_082_799_354, Micros::from_micros(42_394));
     let fast = bucket(UNITS_MAX, amount, Micros::from_micros(1));
     assert!(u128::from(amount) * u128::from(delay.as_micros()) > u128::from(u64::MAX));
     assert_eq!(fast.refilled_within(delay), u64::MAX);
-    assert_eq!(Quota::from(fast).prepaid(delay), None, "nothing would be left");
+    assert_eq!(Quota::from(fast).prepaid(delay), None, "no capacity would remain");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is left and what comes back during the delay is no more than the bucket, as fractions; one token more would
-    /// be more. And the bucket is one that could have been written.
+    /// The reduced capacity and the refill during the delay together are at most the bucket, as fractions; one more
+    /// token would exceed it. The result must also be a valid bucket.
     #[test]
-    fn what_is_left_is_the_most_that_makes_up_for_the_delay(
+    fn reduced_capacity_is_the_largest_that_covers_the_delay(
         capacity in prop_oneof![1..=50_u64, 1..=UNITS_MAX],
         amount in prop_oneof![1..=50_u64, 1..=UNITS_MAX],
         period in prop_oneof![1..=5_000_000_u64, 1..=Micros::PERIOD_MAX.as_micros()],
@@ -67,7 +67,7 @@ proptest! {
         let Ok(whole) = TokenBucket::new(capacity, rate) else { return Ok(()) };
         let (amount, period, micros) = (u128::from(amount), u128::from(period), u128::from(delay));
         let delay = Micros::from_micros(delay);
-        // Times the period, so that everything is whole.
+        // Multiplied by the period, so that all numbers are whole.
         let excess = |left: u64| (u128::from(left) * period + amount * micros).cmp(&(u128::from(capacity) * period));
         match Quota::from(whole.clone()).prepaid(delay) {
             Some(Quota::TokenBucket(left)) => {
@@ -83,9 +83,10 @@ proptest! {
         prop_assert!(back == 0 || whole.refilling(back - 1) < delay);
     }
 
-    /// Whatever is charged when, and whenever within the delay it passes: no interval sees more than the whole bucket.
+    /// Whatever is charged when, and whenever within the delay it is used: no interval exceeds the bound of the whole
+    /// bucket.
     #[test]
-    fn no_delay_lets_more_pass_than_the_whole_bucket(
+    fn delayed_use_never_exceeds_the_bound_of_the_whole_bucket(
         capacity in 2..=9_u64,
         amount in 1..=5_u64,
         period in 1..=7_u64,

@@ -1,4 +1,4 @@
-//! Shares of limits: exact where they can be, on the strict side where they cannot.
+//! Shares of limits: exact where possible, otherwise on the strict side.
 
 use proptest::prelude::*;
 use sluicegate_core::quota::UNITS_MAX;
@@ -18,7 +18,7 @@ fn bucket(capacity: u64, amount: u64, period: Micros) -> Quota {
     TokenBucket::new(capacity, Rate::new(amount, period).unwrap()).unwrap().into()
 }
 
-/// How long one token lasts, as the wait of who has just emptied the bucket.
+/// The duration of one token, as the wait of a client that has just emptied the bucket.
 fn wait_of_one(quota: &Quota) -> Micros {
     let all = Cost::new(u32::try_from(quota.limit()).unwrap());
     let state = quota.charge(None, all, NOW);
@@ -29,7 +29,7 @@ fn wait_of_one(quota: &Quota) -> Micros {
 }
 
 #[test]
-fn a_debt_is_believed_and_a_greater_one_does_not_become_less() {
+fn debt_is_kept_and_a_larger_one_never_shrinks() {
     for (quota, waits) in [(bucket(10, 1, Micros::from_secs(1)), 11), (bucket(10, 10, Micros::from_millis(1)), 1)]
     {
         let twice = quota.force(None, Cost::new(20), NOW);
@@ -46,7 +46,7 @@ fn a_debt_is_believed_and_a_greater_one_does_not_become_less() {
 }
 
 #[test]
-fn what_fits_is_taken_as_ever_and_where_nothing_passes_nothing_is_remembered() {
+fn forced_charge_that_fits_equals_a_charge() {
     let window = Micros::from_secs(60);
     let quotas: [Quota; 4] = [
         bucket(10, 1, window),
@@ -68,7 +68,7 @@ fn what_fits_is_taken_as_ever_and_where_nothing_passes_nothing_is_remembered() {
 }
 
 #[test]
-fn a_share_of_one_is_the_limit_itself() {
+fn share_of_one_equals_the_limit() {
     let hour = Micros::from_secs(3_600);
     let rate = Rate::new(100, Micros::from_secs(60)).unwrap();
     for quota in [
@@ -83,11 +83,11 @@ fn a_share_of_one_is_the_limit_itself() {
 }
 
 #[test]
-fn a_bucket_is_cut_into_the_rounded_up_capacity_and_the_exact_rate() {
+fn share_of_a_bucket_rounds_the_capacity_up_and_keeps_the_exact_rate() {
     let second = Micros::from_secs(1);
     assert_eq!(bucket(10, 10, second).share(parts(3)), bucket(4, 10, Micros::from_secs(3)));
     assert_eq!(bucket(2, 1, second).share(parts(5)), bucket(1, 1, Micros::from_secs(5)));
-    // Three per second in seven parts: a token lasts 2 333 333⅓ µs, and waits are rounded up.
+    // Three per second in seven shares: a token lasts 2 333 333⅓ µs, and waits are rounded up.
     assert_eq!(wait_of_one(&bucket(3, 3, second).share(parts(7))), Micros::from_micros(2_333_334));
 }
 
@@ -107,7 +107,7 @@ fn capacity_and_credits_are_rounded_as_one_pool() {
 }
 
 #[test]
-fn windows_are_cut_into_rounded_up_limits_and_nothing_stays_nothing() {
+fn share_of_a_window_rounds_the_limit_up_and_zero_stays_zero() {
     let hour = Micros::from_secs(3_600);
     for (limit, count, share) in [(10, 3, 4), (9, 3, 3), (1, 7, 1), (0, 7, 0), (10_000, u32::MAX, 1)] {
         let log = Quota::from(SlidingWindow::new(limit, hour).unwrap());
@@ -120,15 +120,16 @@ fn windows_are_cut_into_rounded_up_limits_and_nothing_stays_nothing() {
 }
 
 #[test]
-fn a_share_that_would_leave_the_range_is_smaller_or_nothing() {
+fn share_out_of_range_is_smaller_or_zero() {
     let years = |count: u64| Micros::from_secs(count * 365 * 86_400);
-    // Ten tokens in ten years, in three parts: four would take twelve years, so it holds three.
+    // Ten tokens in ten years, in three shares: four tokens would take twelve years, so a share holds three.
     assert_eq!(bucket(10, 1, years(1)).share(parts(3)).limit(), 3);
-    // One token in six years, in two parts: twelve years for one is out of range.
+    // One token in six years, in two shares: twelve years per token is out of range.
     let nothing = bucket(1, 1, years(6)).share(parts(2));
     assert_eq!(nothing.outcome(None, Cost::ONE, NOW), Outcome::NeverAdmissible);
     assert_eq!(nothing.limit(), 0);
-    // 1 000 003 tokens in ten years, in seven parts: seventy years for that prime is out of range; rounded down.
+    // 1 000 003 tokens in ten years, in seven shares: the number is prime, and seventy years is out of range, so it
+    // is rounded down.
     let slowest = bucket(7, 1_000_003, years(10)).share(parts(7));
     assert!(slowest == bucket(1, 142_857, years(10)), "{slowest:?}");
 }
@@ -136,9 +137,9 @@ fn a_share_that_would_leave_the_range_is_smaller_or_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// All parts together hold at most K − 1 more than the limit, and none refills faster than its part.
+    /// All shares together hold at most K − 1 more than the limit, and none refills faster than its share.
     #[test]
-    fn no_sum_of_shares_exceeds_the_limit_by_more_than_the_rounding(
+    fn sum_of_shares_exceeds_the_limit_by_at_most_the_rounding(
         capacity in prop_oneof![1..=50_u64, 1..=UNITS_MAX],
         credits in prop_oneof![Just(0), 0..=50_u64],
         amount in prop_oneof![1..=50_u64, 1..=UNITS_MAX],
@@ -154,8 +155,8 @@ proptest! {
         let held = u128::from(share.limit()) * u128::from(count);
         prop_assert!(held < u128::from(capacity + credits) + u128::from(count), "{share:?}");
         if share.limit() > 0 {
-            // Filling one part takes as long as that many tokens of K parts at the whole rate, or longer:
-            // held/r ≤ τ, with τ rounded up.
+            // Filling one share takes at least as long as that many tokens of K shares at the whole rate: held/r ≤ τ,
+            // with τ rounded up.
             let needed = held * u128::from(period);
             prop_assert!(needed <= u128::from(share.window().as_micros()) * u128::from(amount), "{share:?}");
         }

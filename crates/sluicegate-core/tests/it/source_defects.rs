@@ -1,34 +1,32 @@
-//! Where the source documents go wrong, and what happens here instead.
+//! The defects of the source documents (`docs/source-defects.md`), and the correct behaviour.
 //!
-//! Five documents describe the system in pieces; taken literally, their code does not limit. The list has 68
-//! rows. A row is tested here if the pure core can show it, elsewhere if it takes a store or a server. Each
-//! test says what the document's text would do and asserts what is right. The numbers in the comments are the
-//! rows; this table says where each is tested. "store" and "keys" are `crates/sluicegate/tests/it/`
-//! (`source_defects.rs` there), "redis" is the store there that is shared (`tests/it/redis_*` and
-//! `src/store/redis/`), "server" is `crates/sluicegate-server` and the parts of `crates/sluicegate` that it is made
-//! of. Whoever looks for a row finds it by its number: each test that holds one is headed "Row N".
+//! The list has 68 rows. A row is tested here if the pure core can show it, and elsewhere if it needs a store or a server.
+//! The comment of each test describes the effect of the document's text and begins with "Row N"; the test asserts the
+//! correct behaviour. In the table, "store" and "keys" are `crates/sluicegate/tests/it/` (`source_defects.rs` there),
+//! "redis" is the shared store (`tests/it/redis_*` and `src/store/redis/`), and "server" is `crates/sluicegate-server` with
+//! the parts of `crates/sluicegate` that it uses.
 //!
-//! | rows | what they are about | tested in |
+//! | rows | subject | tested in |
 //! |---|---|---|
-//! | 1, 2 | a time to live shorter than the time to fill | here; the key's own expiry: redis |
+//! | 1, 2 | a TTL shorter than the fill time | here; the key's own expiry: redis |
 //! | 3–14 | refill, rounding, units, cost | here; the text of a negative cost: server |
-//! | 15 | rates that are no numbers | here: no such rate can be built; the parser: server |
+//! | 15 | rates that are not numbers | here: such a rate cannot be built; the parser: server |
 //! | 16–22 | bursts, examples, credits, forgetting | here |
-//! | 23 | state that is kept for ever | here: every state has an end; the sweep: store |
-//! | 24 | a window of nothing | here |
+//! | 23 | states without expiry | here: every state expires; the sweep: store |
+//! | 24 | a window of zero | here |
 //! | 25 | many requests in one tick | here |
 //! | 26 | three calls instead of one | store; redis |
 //! | 27–31 | the sliding window's waits, edges and size | here; the bytes of an entry: store |
 //! | 32 | a counter without expiry | redis |
 //! | 33–38 | the fixed window's counting, edges and alignment | here; two real servers: redis |
-//! | 39 | clocks of the callers | redis |
-//! | 40 | a clock that is believed when it steps back | here |
+//! | 39 | clocks of the clients | redis |
+//! | 40 | trust in a clock that steps back | here |
 //! | 41–43 | read, then write; two keys for one bucket | store; redis |
 //! | 44 | eviction resets limits | store, redis |
-//! | 45 | timeouts that take the server down | server |
-//! | 46, 47 | availability that is claimed and not given | redis |
+//! | 45 | timeouts that stop the server | server |
+//! | 46, 47 | availability that is promised and not provided | redis |
 //! | 48 | a damaged key as a bypass | here: a damaged state limits; error classes: redis |
-//! | 49 | a third way to fail | server |
+//! | 49 | a third failure policy | server |
 //! | 50 | several limits for one request | here: all or nothing; across keys: store, redis |
 //! | 51 | four round trips | redis |
 //! | 52–54 | keys that collide | keys |
@@ -41,7 +39,7 @@
 
 use sluicegate_core::algorithm::sliding_window::LIMIT_MAX;
 use sluicegate_core::algorithm::token_bucket::{CREDIT_TTL_DEFAULT, TokenBucketState};
-use sluicegate_core::decision::{self, Group};
+use sluicegate_core::decision::{self, ChargeMode};
 use sluicegate_core::quota::UNITS_MAX;
 use sluicegate_core::{
     Align, Cost, FixedWindow, Micros, Outcome, Quota, QuotaError, Rate, SlidingWindow, State, Timestamp,
@@ -78,7 +76,7 @@ impl Client {
         self.ask(at, cost).outcome.is_allowed()
     }
 
-    /// How many of so many single requests at one instant pass.
+    /// The number of admitted requests among this many single requests at one instant.
     fn burst(&mut self, at: u64, requests: u32) -> u32 {
         (0..requests).map(|_| u32::from(self.passes(at, 1))).sum()
     }
@@ -87,7 +85,7 @@ impl Client {
         self.ask(at, 0).remaining
     }
 
-    /// The wait until `cost` passes; nothing if it passes or never will.
+    /// The wait until `cost` is admitted; zero if it is admitted or never will be.
     fn wait(&mut self, at: u64, cost: u32) -> Option<u64> {
         match self.ask(at, cost).outcome {
             Outcome::Denied { retry_after } => Some(retry_after.as_micros()),
@@ -95,7 +93,7 @@ impl Client {
         }
     }
 
-    /// For how long after `at` the state is kept.
+    /// The retention of the state after `at`.
     fn kept_after(&self, at: u64) -> u64 {
         let kept_until = self.state.as_ref().map(|state| self.quota.kept_until(state));
         kept_until.map_or(0, |until| until.since(Timestamp::now(START + at)).as_micros())
@@ -125,70 +123,79 @@ fn fixed(limit: u64, window: u64) -> Client {
 }
 
 fn refused<T: std::fmt::Debug>(result: Result<T, QuotaError>) -> &'static str {
-    result.expect_err("this must be refused").field()
+    let error = result.expect_err("this must be rejected");
+    let (field, value, remedy) = (error.field(), error.value(), error.remedy());
+    assert_eq!(error.to_string(), format!("{field} is {value}: {remedy}"));
+    field
 }
 
-// Row 1. B = 5, 10 per second: a time to live of ⌊5/10⌋ = 0 s deletes the key at once, and all of 1000
-// requests within a millisecond pass.
 #[test]
-fn a_small_fast_bucket_is_remembered_until_it_is_full() {
+fn error_contains_the_field_the_value_and_the_remedy() {
+    let error = FixedWindow::new(7, Micros::from_micros(3), Align::Epoch).expect_err("too short");
+    assert_eq!((error.field(), error.value()), ("window", 3));
+    assert!(error.remedy().starts_with("use "), "{error}");
+}
+
+// Row 1. B = 5, 10 per second: a TTL of ⌊5/10⌋ = 0 s deletes the key at once, and all of 1000 requests within a
+// millisecond are admitted.
+#[test]
+fn small_fast_bucket_is_kept_until_it_is_full() {
     let mut client = bucket(5, 10, SECOND);
     let passed: u32 = (0..1_000).map(|request| client.burst(request, 1)).sum();
     assert_eq!(passed, 5);
     assert_eq!(client.kept_after(0), 500 * MILLI);
 }
 
-// Row 2. B = 19, 10 per second: a time to live of 1 s for a bucket that needs 1.9 s makes it 19 per second.
+// Row 2. B = 19, 10 per second: a TTL of 1 s for a bucket that needs 1.9 s makes it 19 per second.
 #[test]
-fn a_bucket_drained_a_second_ago_has_a_seconds_worth() {
+fn bucket_drained_a_second_ago_has_one_second_of_refill() {
     let mut client = bucket(19, 10, SECOND);
     assert_eq!(client.burst(0, 100), 19);
     assert_eq!(client.kept_after(0), 1_900 * MILLI);
     assert_eq!(client.burst(SECOND, 100), 10);
 }
 
-// Row 3. A rate of nothing: the division by it fails after the write, the error opens the limit, and the key
-// never expires.
+// Row 3. A rate of zero: the division fails after the write, the error fails open, and the key never expires.
 #[test]
-fn a_rate_of_nothing_is_refused() {
+fn rate_of_zero_is_rejected() {
     assert_eq!(refused(Rate::new(0, Micros::from_secs(1))), "refill amount");
     assert!(Rate::new(1, Micros::PERIOD_MAX).is_ok(), "the slowest rate is one in ten years");
 }
 
-// Row 4. B = 100, 101 requests within a millisecond: `tokens > 0` lets the last one pass on 0.0017 tokens.
+// Row 4. B = 100, 101 requests within a millisecond: `tokens > 0` admits the last one on 0.0017 tokens.
 #[test]
-fn a_fraction_of_a_token_buys_nothing() {
+fn fraction_of_a_token_admits_nothing() {
     let mut client = bucket(100, 100, MINUTE);
     let passed: u32 = (0..101).map(|request| client.burst(request * 9, 1)).sum();
     assert_eq!(passed, 100);
 }
 
-// Row 5. One per second, asked every 999 ms: rounding down what was earned and forgetting the rest admits
-// 0.501 per second; every 900 ms 0.556.
+// Row 5. One per second, requested every 999 ms: rounding earned tokens down and dropping the rest admits 0.501 per
+// second; every 900 ms 0.556.
 #[test]
-fn polling_a_little_too_fast_costs_nothing() {
+fn polling_slightly_too_fast_loses_no_tokens() {
     for (period, polls) in [(999 * MILLI, 10_000), (900 * MILLI, 10_000)] {
         let mut client = bucket(2, 1, SECOND);
         let passed: u64 = (0..polls).map(|poll| u64::from(client.passes(poll * period, 1))).sum();
         // Two at once and then one per second; at the end one may be left in the bucket.
         let earned = 2 + (polls - 1) * period / SECOND;
-        assert!((earned - 1..=earned).contains(&passed), "{passed} of {earned}, asked every {period} µs");
+        assert!((earned - 1..=earned).contains(&passed), "{passed} of {earned}, one request every {period} µs");
     }
 }
 
-// Row 6. One per second, B = 10, asked every 100 ms with the state written on rejection too: after the first
-// ten nothing ever passes again.
+// Row 6. One per second, B = 10, requested every 100 ms, with the state also written on a denial: after the first
+// ten, nothing is ever admitted again.
 #[test]
-fn a_client_that_keeps_retrying_is_not_locked_out() {
+fn constant_retries_do_not_lock_a_client_out() {
     let mut client = bucket(10, 1, SECOND);
     let passed: u64 = (0..=100_000).map(|poll| u64::from(client.passes(poll * 100 * MILLI, 1))).sum();
     assert_eq!(passed, 10 + 10_000);
 }
 
-// Row 7. B = 1, 0.1 per second, asked every second: ten times 0.1 is 0.9999999999999999, and the tenth
-// request waits until the eleventh second.
+// Row 7. B = 1, 0.1 per second, requested every second: ten times 0.1 is 0.9999999999999999, and the tenth request
+// waits until the eleventh second.
 #[test]
-fn ten_tenths_are_one() {
+fn ten_tenths_of_a_token_make_one() {
     let mut client = bucket(1, 1, 10 * SECOND);
     assert!(client.passes(0, 1));
     for second in 1..10 {
@@ -197,9 +204,9 @@ fn ten_tenths_are_one() {
     assert!(client.passes(10 * SECOND, 1));
 }
 
-// Row 8. B = 10, 2 per second, the time given in milliseconds: full again after 5 ms instead of 5 s.
+// Row 8. B = 10, 2 per second, with the time in milliseconds: full again after 5 ms instead of 5 s.
 #[test]
-fn a_second_is_a_million_microseconds_everywhere() {
+fn refill_time_is_in_microseconds() {
     let mut client = bucket(10, 2, SECOND);
     assert_eq!(client.burst(0, 20), 10);
     assert_eq!(client.burst(5 * MILLI, 20), 0);
@@ -211,9 +218,9 @@ fn a_second_is_a_million_microseconds_everywhere() {
     );
 }
 
-// Row 9. "100 per minute = 1.67 per second" in an integer is 60 or 120 per minute, and 1000 per day is none.
+// Row 9. "100 per minute = 1.67 per second" as an integer is 60 or 120 per minute, and 1000 per day is zero.
 #[test]
-fn a_rate_is_a_fraction_and_not_a_whole_number_per_second() {
+fn rate_is_an_exact_fraction() {
     for (amount, period) in [(100, MINUTE), (1_000, DAY)] {
         let mut client = bucket(amount, amount, period);
         let all = u32::try_from(amount).expect("a small amount");
@@ -223,9 +230,9 @@ fn a_rate_is_a_fraction_and_not_a_whole_number_per_second() {
     }
 }
 
-// Row 10. The walkthrough stores 5 for 5.67 tokens: 40 in a hundred of what was just earned is gone.
+// Row 10. The walkthrough stores 5 for 5.67 tokens: 40 % of the tokens just earned are lost.
 #[test]
-fn two_thirds_of_a_token_are_kept() {
+fn fraction_of_a_token_survives_a_charge() {
     let mut client = bucket(100, 100, MINUTE);
     assert!(client.passes(0, 95));
     assert_eq!(client.ask(SECOND, 1).remaining, 5);
@@ -233,10 +240,10 @@ fn two_thirds_of_a_token_are_kept() {
     assert_eq!((client.remaining(1_200 * MILLI - 1), client.remaining(1_200 * MILLI)), (5, 6));
 }
 
-// Row 11. 0.83 tokens: denied in the text, denied by one document's code for another reason, allowed by the
-// next. Three rules in five files.
+// Row 11. 0.83 tokens: denied in the text, denied by one document's code for another reason, allowed by the next.
+// There are three rules in five files.
 #[test]
-fn a_cost_passes_if_there_are_that_many_tokens() {
+fn cost_is_admitted_by_at_least_as_many_tokens() {
     let mut client = bucket(100, 100, MINUTE);
     assert!(client.passes(0, 100));
     assert!(!client.passes(500 * MILLI, 1), "five sixths of a token");
@@ -244,10 +251,9 @@ fn a_cost_passes_if_there_are_that_many_tokens() {
     assert!(client.passes(600 * MILLI, 1), "exactly one token");
 }
 
-// Row 12. "Reset 1705312900 (30 seconds from now)", half a second after 1705312800, is neither 30 s away nor
-// right.
+// Row 12. "Reset 1705312900 (30 seconds from now)", half a second after 1705312800, is neither 30 s away nor correct.
 #[test]
-fn the_reset_is_when_the_bucket_is_full() {
+fn reset_is_the_instant_at_which_the_bucket_is_full() {
     let mut client = bucket(100, 100, MINUTE);
     assert!(client.passes(0, 100));
     let verdict = client.ask(500 * MILLI, 1);
@@ -256,10 +262,10 @@ fn the_reset_is_when_the_bucket_is_full() {
     assert_eq!(Micros::from_millis(100).ceil_secs(), 1);
 }
 
-// Row 13. A cost of −5 leaves ten tokens in a bucket of five. Here a cost has no sign, and giving back, the
-// one way to add tokens, ends at the brim.
+// Row 13. A cost of −5 leaves ten tokens in a bucket of five. Here a cost has no sign, and a refund, the only way to
+// add tokens, stops at the capacity.
 #[test]
-fn nobody_can_mint_tokens() {
+fn refund_never_exceeds_the_capacity() {
     let mut client = bucket(5, 1, SECOND);
     assert!(client.passes(0, 3));
     for cost in [5, u32::MAX] {
@@ -269,32 +275,32 @@ fn nobody_can_mint_tokens() {
     assert_eq!(client.burst(0, 20), 5);
 }
 
-// Row 14. A cost of 6 under B = 5 is denied for ever, and the client told to retry.
+// Row 14. A cost of 6 under B = 5 is always denied, and the client is asked to retry.
 #[test]
-fn a_cost_above_the_capacity_is_told_so() {
+fn cost_above_the_capacity_is_never_admissible() {
     let mut client = bucket(5, 1, SECOND);
     assert_eq!(client.ask(0, 6).outcome, Outcome::NeverAdmissible);
     assert_eq!(client.ask(HOUR, 6).outcome, Outcome::NeverAdmissible);
     assert!(client.passes(HOUR, 5));
 }
 
-// Row 15. A rate of "inf" or "nan" lets everything pass. A rate is two whole numbers here, both bounded.
+// Row 15. A rate of "inf" or "nan" admits everything. Here a rate is two whole numbers, both bounded.
 #[test]
-fn a_rate_beyond_all_bounds_is_refused() {
+fn unbounded_rate_is_rejected() {
     assert_eq!(refused(Rate::new(u64::MAX, Micros::from_secs(1))), "refill amount");
     assert_eq!(refused(Rate::new(1, Micros::from_micros(u64::MAX))), "refill period");
     assert_eq!(refused(TokenBucket::new(u64::MAX, rate(1, 1))), "capacity");
     assert!(Rate::new(UNITS_MAX, Micros::from_micros(1)).is_ok());
 }
 
-// Row 16. "100 per minute" as a bucket of 100 admits 200 in the first minute. That is what a bucket does: the
-// bound is B + r·d. Where never more than 100 may pass in a minute, the sliding window says so.
+// Row 16. "100 per minute" as a bucket of 100 admits 200 in the first minute. That is the behaviour of a bucket: the
+// bound is B + r·d. If never more than 100 may pass in a minute, use the sliding window.
 #[test]
-fn a_bucket_adds_the_burst_to_the_rate_and_a_log_does_not() {
+fn bucket_adds_the_burst_to_the_rate_and_a_log_does_not() {
     let minute_of =
         |mut client: Client| -> u32 { (0..=60_000).map(|milli| u32::from(client.passes(milli * MILLI, 1))).sum() };
     assert_eq!(minute_of(bucket(100, 100, MINUTE)), 200);
-    // The first hundred leave at 60 s, the moment at which the closed minute ends.
+    // The first hundred leave at 60 s, the instant at which the closed minute ends.
     assert_eq!(minute_of(log(100, MINUTE)), 101);
     let mut client = log(100, MINUTE);
     let passed: u32 = (0..60_000).map(|milli| u32::from(client.passes(milli * MILLI, 1))).sum();
@@ -303,36 +309,35 @@ fn a_bucket_adds_the_burst_to_the_rate_and_a_log_does_not() {
 
 // Row 17. The example has 98.67 tokens at 1 s and 50 at 30 s; the document's own code has 99 both times.
 #[test]
-fn a_bucket_that_is_full_cannot_be_fuller() {
+fn full_bucket_gains_no_tokens() {
     let mut client = bucket(100, 100, MINUTE);
     for at in [0, SECOND, 30 * SECOND, 60 * SECOND] {
         assert_eq!(client.ask(at, 1).remaining, 99, "{at} µs after the start");
     }
 }
 
-// Row 18. With refill up to capacity + credits from the start, `capacity` has no meaning at all.
+// Row 18. With refill up to capacity + credits from the start, `capacity` has no meaning.
 #[test]
-fn credits_are_not_given_to_who_is_new() {
+fn new_clients_have_no_credits() {
     let mut client = with_credits(10, 90, 1, SECOND);
     assert_eq!(client.burst(0, 200), 10);
-    assert_eq!(client.remaining(60 * SECOND), 60, "the capacity is no ceiling for who has a history");
+    assert_eq!(client.remaining(60 * SECOND), 60, "the capacity is no ceiling for a client with a history");
     assert_eq!(client.remaining(HOUR), 100);
 }
 
-// Row 19. B = 10, credits 90, 1 per second, and a time to live of B/r: drained, idle for 10 s, forgotten, and
-// back with 100.
+// Row 19. B = 10, credits 90, 1 per second, and a TTL of B/r: drained, idle for 10 s, expired, and back with 100.
 #[test]
-fn a_drained_client_with_credits_is_remembered() {
+fn drained_client_with_credits_is_kept() {
     let mut client = with_credits(10, 90, 1, SECOND);
     assert!(client.passes(0, 1));
     assert!(client.passes(HOUR, 100));
-    assert!(client.kept_after(HOUR) >= 100 * SECOND, "the time to earn everything back");
+    assert!(client.kept_after(HOUR) >= 100 * SECOND, "the time to earn all credits again");
     assert_eq!(client.remaining(HOUR + 10 * SECOND), 10);
 }
 
-// Row 20. If the key of an idle client expires and a new one starts at B, the client loses what it earned.
+// Row 20. If the key of an idle client expires and a new one starts at B, the client loses its credits.
 #[test]
-fn earned_credits_are_kept_for_a_day_of_idleness_and_then_forgotten() {
+fn earned_credits_expire_after_a_day_of_idleness() {
     let mut client = with_credits(10, 90, 1, SECOND);
     assert!(client.passes(0, 1));
     assert_eq!(client.kept_after(0), DAY);
@@ -340,9 +345,9 @@ fn earned_credits_are_kept_for_a_day_of_idleness_and_then_forgotten() {
     assert_eq!(client.remaining(DAY + 1), 10);
 }
 
-// Row 21. Capacity and credits stored per user: a change of plan never reaches who is known already.
+// Row 21. Capacity and credits stored per user: a change of plan never reaches existing users.
 #[test]
-fn a_new_limit_applies_to_who_is_known_already() {
+fn new_limit_applies_to_existing_clients() {
     let mut client = bucket(10, 1, SECOND);
     assert!(client.passes(0, 10));
     client.quota = bucket(100, 100, SECOND).quota;
@@ -353,18 +358,18 @@ fn a_new_limit_applies_to_who_is_known_already() {
     assert_eq!(client.remaining(HOUR), 10);
 }
 
-// Row 22. A time to live of 3600 s, B = 7200, 1 per second: drained, an hour later full instead of half full.
+// Row 22. A TTL of 3600 s, B = 7200, 1 per second: drained, and an hour later full instead of half full.
 #[test]
-fn an_hour_fills_half_of_a_bucket_of_two_hours() {
+fn one_hour_fills_half_of_a_two_hour_bucket() {
     let mut client = bucket(7_200, 1, SECOND);
     assert!(client.passes(0, 7_200));
     assert_eq!(client.kept_after(0), 2 * HOUR);
     assert_eq!(client.remaining(HOUR), 3_600);
 }
 
-// Row 23. No time to live at all: a key for everyone ever seen, for ever.
+// Row 23. No TTL at all: one key forever for every client ever seen.
 #[test]
-fn every_state_has_an_end() {
+fn every_state_expires() {
     let cases = [(bucket(10, 1, SECOND), SECOND), (log(10, MINUTE), MINUTE), (fixed(10, MINUTE), MINUTE)];
     for (mut client, kept) in cases {
         assert!(client.passes(0, 1));
@@ -375,44 +380,44 @@ fn every_state_has_an_end() {
     }
 }
 
-// Row 24. A window of 0 s: an infinite rate, or a division by zero that opens the limit.
+// Row 24. A window of 0 s: an infinite rate, or a division by zero that fails open.
 #[test]
-fn a_window_of_nothing_is_refused() {
+fn window_of_zero_is_rejected() {
     assert_eq!(refused(FixedWindow::new(1, Micros::ZERO, Align::Epoch)), "window");
     assert_eq!(refused(SlidingWindow::new(1, Micros::ZERO)), "window");
     assert_eq!(refused(Rate::new(1, Micros::ZERO)), "refill period");
 }
 
-// Row 25. Members named after the millisecond: 10 000 requests in one are one member, and a limit of 100
+// Row 25. Members named after the millisecond: 10 000 requests in one millisecond are one member, and a limit of 100
 // admits a million in a hundred of them.
 #[test]
-fn requests_of_one_instant_are_all_counted() {
+fn requests_at_the_same_instant_are_all_counted() {
     let mut client = log(100, MINUTE);
     let passed: u32 = (0..100).map(|milli| client.burst(milli * MILLI, 10_000)).sum();
     assert_eq!(passed, 100);
 }
 
-// Row 27. 100 at 0 s, denied at 59 s: told to wait 60 s when a slot is free in one.
+// Row 27. 100 at 0 s, denied at 59 s: a wait of 60 s although there is room after one.
 #[test]
-fn the_wait_ends_when_the_oldest_request_leaves() {
+fn wait_ends_when_the_oldest_request_leaves_the_window() {
     let mut client = log(100, MINUTE);
     assert_eq!(client.burst(0, 100), 100);
     assert_eq!(client.wait(59 * SECOND, 1), Some(SECOND));
     assert_eq!(client.ask(59 * SECOND, 1).reset_after, Micros::from_secs(1));
 }
 
-// Row 28. At 61 s the example still counts the request of 1 s, the code removes it: 49 or 51 remaining.
+// Row 28. At 61 s the example still counts the request of 1 s, and the code removes it: 49 or 51 remaining.
 #[test]
-fn a_request_leaves_the_window_exactly_one_window_later() {
+fn request_leaves_the_window_exactly_after_its_length() {
     let mut client = log(100, MINUTE);
     assert!(client.passes(0, 1) && client.passes(SECOND, 1) && client.passes(30 * SECOND, 48));
     assert_eq!(client.remaining(61 * SECOND - 1), 51, "the request of 1 s counts to the last microsecond");
-    assert_eq!(client.ask(61 * SECOND, 1).remaining, 51, "48 are left, and the one just asked for");
+    assert_eq!(client.ask(61 * SECOND, 1).remaining, 51, "48 are left besides the current one");
 }
 
-// Row 29. "Burst capacity: no" for the sliding window; but all of the limit may come in one microsecond.
+// Row 29. "Burst capacity: no" for the sliding window; but the whole limit may arrive in one microsecond.
 #[test]
-fn a_sliding_window_limits_the_count_and_not_the_burst() {
+fn sliding_window_limits_the_count_and_not_the_burst() {
     let mut client = log(100, MINUTE);
     assert!(client.passes(0, 100));
     assert_eq!(client.wait(0, 1), Some(MINUTE));
@@ -420,7 +425,7 @@ fn a_sliding_window_limits_the_count_and_not_the_burst() {
 
 // Row 30. 30 days in milliseconds do not fit 32 bits: the window starts in the future and nothing is limited.
 #[test]
-fn a_window_of_thirty_days_limits() {
+fn window_of_thirty_days_limits() {
     for mut client in [log(100, 30 * DAY), fixed(100, 30 * DAY)] {
         assert_eq!(client.burst(0, 1_000), 100, "{:?}", client.quota);
         assert_eq!(client.burst(2 * DAY, 1_000), 0, "{:?}", client.quota);
@@ -428,9 +433,9 @@ fn a_window_of_thirty_days_limits() {
     assert_eq!(log(1, 30 * DAY).quota.window().as_micros(), 30 * DAY);
 }
 
-// Row 31. A log of unlimited length: 130 bytes a request, and a clean-up that blocks the shard.
+// Row 31. A log of unlimited length: 130 bytes per request, and a cleanup that blocks the shard.
 #[test]
-fn a_log_is_bounded() {
+fn log_is_bounded() {
     assert_eq!(refused(SlidingWindow::new(LIMIT_MAX + 1, Micros::from_secs(60))), "limit");
     let mut client = log(100, MINUTE);
     for request in 0..10_000 {
@@ -440,9 +445,9 @@ fn a_log_is_bounded() {
     assert!(state.entry_count() <= 100, "{} entries", state.entry_count());
 }
 
-// Row 33. A counter that counts the denied: 95 of 100 used, 10 asked for and denied, and now 5 are lost.
+// Row 33. A counter that counts denied requests: 95 of 100 used, 10 requested and denied, and now 5 are lost.
 #[test]
-fn a_denied_request_uses_nothing_up() {
+fn denied_request_charges_nothing() {
     for mut client in [fixed(100, MINUTE), log(100, MINUTE), bucket(100, 1, HOUR)] {
         assert!(client.passes(0, 95));
         assert!(!client.passes(0, 10));
@@ -450,9 +455,9 @@ fn a_denied_request_uses_nothing_up() {
     }
 }
 
-// Row 34. 999 ms before the reset `(int)(999 / 1000)` is "Retry-After: 0", and everybody storms back.
+// Row 34. 999 ms before the reset, `(int)(999 / 1000)` is "Retry-After: 0", and all clients retry at once.
 #[test]
-fn a_wait_of_less_than_a_second_is_a_second_in_whole_seconds() {
+fn wait_below_a_second_rounds_up_to_one_second() {
     let mut client = fixed(100, MINUTE);
     assert_eq!(client.burst(0, 100), 100);
     assert_eq!(client.wait(MINUTE - 999 * MILLI, 1), Some(999 * MILLI));
@@ -462,31 +467,31 @@ fn a_wait_of_less_than_a_second_is_a_second_in_whole_seconds() {
 
 // Row 35. A request at exactly 60 s is denied in window 1 and allowed in window 2 of the same table.
 #[test]
-fn a_window_ends_before_the_next_begins() {
+fn windows_are_half_open() {
     let mut client = fixed(100, MINUTE);
     assert_eq!(client.burst(0, 100), 100);
     assert_eq!(client.wait(MINUTE - 1, 1), Some(1));
     assert_eq!(client.ask(MINUTE, 1).remaining, 99);
 }
 
-// Row 36. 100 at 59.999 s and 100 at 60.000 s: twice the limit in a millisecond. That is the fixed window's
-// bound, and never more; the sliding window and the bucket admit 100.
+// Row 36. 100 at 59.999 s and 100 at 60.000 s: twice the limit in a millisecond. That is the bound of the fixed
+// window, and never more; the sliding window and the bucket admit 100.
 #[test]
-fn a_fixed_window_admits_twice_the_limit_across_a_boundary_and_the_others_do_not() {
+fn fixed_window_admits_twice_the_limit_across_a_boundary() {
     let boundary = |mut client: Client| client.burst(MINUTE - MILLI, 1_000) + client.burst(MINUTE, 1_000);
     assert_eq!(boundary(fixed(100, MINUTE)), 200);
     assert_eq!(boundary(log(100, MINUTE)), 100);
     assert_eq!(boundary(bucket(100, 100, MINUTE)), 100);
 }
 
-// Row 37. Two servers whose clocks differ, a key per window: L at the end of one, L in the next, L in the one
-// after, all within one window's time. One state for all windows believes the clock that is ahead.
+// Row 37. Two servers with different clocks and a key per window: L at the end of one, L in the next, L in the one
+// after, all within the length of one window. One state for all windows follows the clock that is ahead.
 #[test]
-fn two_clocks_share_one_window() {
+fn clocks_that_differ_share_one_window() {
     let (slow, fast) = (0, 2 * SECOND);
     let mut client = fixed(100, MINUTE);
     let mut passed = client.burst(58 * SECOND + slow, 1_000);
-    // The fast clock is in the next window already; the slow one is asked again and sees that window.
+    // The fast clock is already in the next window; the next request by the slow clock sees that window.
     passed += client.burst(58 * SECOND + fast, 1_000);
     passed += client.burst(59 * SECOND + slow, 1_000);
     assert_eq!(passed, 200);
@@ -498,9 +503,9 @@ fn two_clocks_share_one_window() {
     assert_eq!(client.burst(118 * SECOND + fast, 1_000), 100);
 }
 
-// Row 38. All windows begin at the same instant, so everybody comes back at once.
+// Row 38. All windows begin at the same instant, so all clients return at once.
 #[test]
-fn windows_can_be_spread_over_the_keys() {
+fn windows_can_be_shifted_per_key() {
     let spread = Quota::from(FixedWindow::new(1, Micros::from_secs(60), Align::Key).expect("a valid window"));
     let now = Timestamp::now(START);
     let resets: std::collections::BTreeSet<u64> = (0..1_000_u64)
@@ -516,10 +521,10 @@ fn windows_can_be_spread_over_the_keys() {
     assert_eq!(together.aligned(now, 12_345), now);
 }
 
-// Row 40. Elapsed time that is never negative, but the clock believed when it steps back: two servers 5 s
-// apart, and all of 200 requests pass where 30 should.
+// Row 40. Elapsed time is never negative, but a clock that steps back is accepted: two servers 5 s apart, and all of
+// 200 requests are admitted where 30 should be.
 #[test]
-fn clocks_that_differ_earn_nothing_twice() {
+fn clocks_that_differ_earn_no_tokens_twice() {
     for skew in [5 * SECOND, SECOND / 2] {
         let mut client = bucket(10, 2, SECOND);
         let mut passed = 0;
@@ -532,9 +537,9 @@ fn clocks_that_differ_earn_nothing_twice() {
     }
 }
 
-// Row 48. A damaged key raises an error, the error opens the limit: a bypass for who owns the key.
+// Row 48. A damaged key raises an error, and the error fails open: a bypass for the owner of the key.
 #[test]
-fn a_damaged_state_limits_and_does_not_lock_for_ever() {
+fn damaged_state_limits_and_does_not_lock_forever() {
     for damage in [0, 1, u64::MAX / 2, u64::MAX] {
         let mut client = bucket(10, 10, SECOND);
         client.state = Some(State::TokenBucket(TokenBucketState {
@@ -544,23 +549,23 @@ fn a_damaged_state_limits_and_does_not_lock_for_ever() {
             kept_until_micros: damage,
         }));
         assert!(client.burst(0, 1_000) <= 10, "{damage}");
-        assert_eq!(client.remaining(SECOND), 10, "{damage}: whole again after the time to fill");
+        assert_eq!(client.remaining(SECOND), 10, "{damage}: full again after the fill time");
     }
 }
 
-// Row 50. "One key per user, no multi-key operations": but user, tenant and endpoint limit together, and a
+// Row 50. "One key per user, no multi-key operations": but user, tenant and endpoint limits apply together, and a
 // request that one of them denies must not use up the others.
 #[test]
-fn several_limits_are_charged_together_or_not_at_all() {
+fn several_limits_are_charged_all_or_nothing() {
     let mut limits = [bucket(10, 1, SECOND), fixed(3, MINUTE), log(5, MINUTE)];
     let now = Timestamp::now(START);
     let mut passed = 0;
     for _ in 0..10 {
-        let votes: Vec<(Group, Outcome)> = limits
+        let votes: Vec<(ChargeMode, Outcome)> = limits
             .iter()
-            .map(|limit| (Group::Enforced, limit.quota.outcome(limit.state.as_ref(), Cost::ONE, now)))
+            .map(|limit| (ChargeMode::Enforced, limit.quota.outcome(limit.state.as_ref(), Cost::ONE, now)))
             .collect();
-        if decision::is_charged(votes, Group::Enforced) {
+        if decision::is_charged(votes, ChargeMode::Enforced) {
             passed += 1;
             for limit in &mut limits {
                 limit.state = limit.quota.charge(limit.state.take(), Cost::ONE, now);
@@ -571,10 +576,10 @@ fn several_limits_are_charged_together_or_not_at_all() {
     assert_eq!(limits.map(|mut limit| limit.remaining(0)), [7, 0, 2]);
 }
 
-// Row 55. A rule switched from sliding window to token bucket: the wrong type of key, an error, open until it
+// Row 55. A rule switched from sliding window to token bucket: the wrong type of key, an error, fail open until it
 // expires.
 #[test]
-fn a_rule_that_changes_its_algorithm_starts_fresh_and_limits() {
+fn change_of_algorithm_starts_fresh_and_limits() {
     let mut client = log(5, MINUTE);
     assert_eq!(client.burst(0, 10), 5);
     for other in [bucket(3, 1, SECOND), fixed(4, MINUTE), log(5, MINUTE)] {
@@ -584,10 +589,10 @@ fn a_rule_that_changes_its_algorithm_starts_fresh_and_limits() {
     }
 }
 
-// Row 67. A reset in epoch seconds, epoch milliseconds or seconds from now, as the document has it: clients
-// wait 54 000 years, or not at all. A length and an instant are two types here, both in microseconds.
+// Row 67. A reset in epoch seconds, epoch milliseconds or seconds from now, as the documents have it: clients wait 54
+// 000 years, or not at all. Here a duration and an instant are two types, both in microseconds.
 #[test]
-fn a_reset_is_a_length_from_now() {
+fn reset_is_a_duration_from_now() {
     let mut client = fixed(100, MINUTE);
     let verdict = client.ask(15 * SECOND, 1);
     assert_eq!(verdict.reset_after, Micros::from_secs(45));

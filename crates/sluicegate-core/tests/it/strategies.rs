@@ -1,8 +1,8 @@
-//! What the properties are tried with: the steps of a run, the `limits` it is under, and `damaged` states.
+//! Strategies for the properties: the steps of a run, its `limits`, and `damaged` states.
 //!
-//! Uniform numbers would hardly ever meet an edge, so a step mostly *aims*: at the end of a window, at the
-//! promised wait, at the last instant a state is kept, a microsecond to either side; and a cost at what is
-//! left or at the limit. Where exactly that is only the run knows, so a step is resolved when it is taken.
+//! Uniform numbers would hardly ever hit an edge, so most steps *aim*: at the end of a window, the promised wait or
+//! the expiry of a state, a microsecond to either side; and at a cost near the remaining units or the limit. Only the
+//! run knows these values, so a step is resolved when it is taken.
 
 pub(crate) mod damaged;
 pub(crate) mod limits;
@@ -16,19 +16,20 @@ use sluicegate_testkit::model::Limit;
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
 const PERIOD_MAX: u64 = Micros::PERIOD_MAX.as_micros();
-/// Where most runs start.
+/// The start of most runs.
 const START: u64 = 1_705_312_800 * SECOND;
 const NOW_MAX: u64 = Timestamp::NOW_MAX.as_micros();
 
-/// Whether the clock only goes forwards.
+/// The direction of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
     Steady,
-    /// It also steps back: then no state is dropped, because a store keeps them longer than the clock errs.
+    /// The clock also steps back. Then no state is dropped, because a store keeps states for longer than the clock
+    /// errs.
     Stepping,
 }
 
-/// One run: where it starts, and what happens.
+/// One run: its start and its steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) limit: Limit,
@@ -37,58 +38,58 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
 }
 
-/// Time passes, then something happens.
+/// Time passes, then an event happens.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) time: Time,
     pub(crate) act: Act,
 }
 
-/// How the clock moves, in microseconds.
+/// The movement of the clock, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Time {
     Stay,
     Forward(u64),
-    /// So many parts in a thousand of the window, and off by so much.
+    /// By this many thousandths of the window, with an offset.
     Part(u64, i64),
-    /// So long as this many units last at the pace of the limit, and off by so much.
+    /// By the time in which this many units refill, with an offset.
     Units(u64, i64),
-    /// To the next multiple of the window, or boundary of the calendar, and off by so much.
+    /// To the next multiple of the window or boundary of the calendar, with an offset.
     Boundary(i64),
-    /// To where the last denial said there would be room, and off by so much.
+    /// To the end of the last promised wait, with an offset.
     Retry(i64),
-    /// To where the limit was said to be whole, and off by so much.
+    /// To the instant at which the limit should be full, with an offset.
     Reset(i64),
-    /// To the last instant the state is kept, and off by so much.
+    /// To the expiry of the state, with an offset.
     Kept(i64),
     Back(u64),
-    /// So many parts in a thousand of the window back, and off by so much.
+    /// Back by this many thousandths of the window, with an offset.
     BackPart(u64, i64),
 }
 
-/// What happens then.
+/// The event of a step.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Check(Units),
     Refund(Units),
-    /// The store drops the state if its time is over.
+    /// The store drops the state if it has expired.
     Drop,
     Change(Limit),
 }
 
-/// How many units.
+/// The cost of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Units {
     Exactly(u32),
-    /// What remains and so many more.
+    /// The remaining units plus this number.
     Remaining(u32),
-    /// The limit and so many more.
+    /// The limit plus this number.
     Limit(u32),
-    /// So many parts in a thousand of the limit.
+    /// This many thousandths of the limit.
     Part(u64),
 }
 
-/// What happened in a run, or in many: a property that never met a denial has shown little.
+/// The events of one or more runs. A property that never met a denial has shown little.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) steps: u64,
@@ -124,7 +125,7 @@ impl Tally {
 }
 
 impl Plan {
-    /// Carries the plan out, and checks every promise on the way.
+    /// Executes the plan and checks every invariant on the way.
     pub(crate) fn carry_out(&self) -> Result<Tally, String> {
         let mut run = Run::new(&self.limit, self.start);
         let mut tally = Tally::default();
@@ -149,7 +150,7 @@ impl Act {
             Self::Check(units) => run.check(units.resolve(run.subject())),
             Self::Refund(units) => run.refund(units.resolve(run.subject())),
             Self::Change(limit) => {
-                // Nobody asks at that moment: the next step finds the state as the old limit left it.
+                // No request follows at that moment: the next step finds the state of the old limit.
                 run.change(limit)?;
                 tally.changed += 1;
                 return Ok(None);
@@ -166,7 +167,7 @@ impl Act {
 }
 
 impl Time {
-    /// Where the clock stands after this.
+    /// The clock after this movement.
     pub(crate) fn resolve(self, subject: &Subject) -> u64 {
         let now = subject.now;
         let window = subject.quota.window().as_micros();
@@ -217,7 +218,7 @@ impl Units {
     }
 }
 
-/// Runs of up to two hundred steps under limits of this kind; `changed` is what a limit may change to.
+/// Runs of up to two hundred steps under limits of this kind; the limit may change to one of `changed`.
 pub(crate) fn plans<L, C>(limits: L, changed: C) -> impl Strategy<Value = Plan>
 where
     L: Strategy<Value = Limit>,

@@ -1,4 +1,4 @@
-//! Bounds on bodies, with pieces that the test feeds by hand and paused time.
+//! Bounds on bodies, with chunks from the test and paused time.
 
 use axum::body::to_bytes;
 use axum::response::IntoResponse as _;
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// A body that the test feeds piece by piece; it ends when the sender is dropped.
+/// A body whose chunks the test sends; it ends when the sender is dropped.
 struct Fed(mpsc::Receiver<&'static str>);
 
 impl HttpBody for Fed {
@@ -42,6 +42,7 @@ const LIMITS: RequestLimits = RequestLimits {
     body_bytes_max: 10,
     body_idle: Duration::from_secs(10),
     body_idle_answered: Duration::from_secs(25),
+    body_rate_min: 0,
     whole_request: Duration::from_secs(30),
 };
 
@@ -75,7 +76,7 @@ async fn one_byte_more_without_a_claimed_length_is_413() {
     let (sender, request, watch) = fed_request();
     sender.send("0123456789").await.expect("room");
     sender.send("x").await.expect("room");
-    // The sender stays open: the refusal does not wait for the end of the body.
+    // The sender stays open: the error does not wait for the end of the body.
     let problem = read(request.into_body()).await.expect_err("too long");
     assert_eq!(problem.into_response().status(), StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(watch.fault(), Some(BodyFault::TooLarge { max: 10 }));
@@ -99,7 +100,7 @@ fn a_long_uri_is_414() {
 fn too_many_headers_are_431() {
     let mut request = Request::new(Body::empty());
     for _ in 0..=MAX_HEADERS {
-        request.headers_mut().append("x-many", header::HeaderValue::from_static("1"));
+        request.headers_mut().append("x-many", HeaderValue::from_static("1"));
     }
     assert_eq!(refusal(request), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
 }
@@ -131,6 +132,51 @@ async fn a_trickling_body_is_408_after_the_whole_time() {
     trickle.abort();
 }
 
+/// The time until a body is cut, at a minimum rate of 100 bytes per second. The body starts with `first` bytes, and sends
+/// `bytes` every `pause`. `None` if it reaches its end, after a day.
+async fn lasts(first: usize, bytes: usize, pause: Duration) -> Option<u64> {
+    static TEXT: [u8; 100_000] = [b'x'; 100_000];
+    let text = |bytes: usize| str::from_utf8(&TEXT[..bytes]).expect("text");
+    let limits =
+        RequestLimits { body_bytes_max: u64::MAX, body_rate_min: 100, whole_request: Duration::MAX, ..LIMITS };
+    let (sender, receiver) = mpsc::channel(1);
+    let (request, watch) = watch(Request::new(Body::new(Fed(receiver))), &limits);
+    let started = Instant::now();
+    tokio::spawn(async move {
+        let _ = sender.send(text(first)).await;
+        while started.elapsed().as_secs() < 86_400 {
+            tokio::time::sleep(pause).await;
+            if sender.send(text(bytes)).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut body = request.into_body();
+    while let Some(Ok(_)) = body.frame().await {}
+    watch.fault().map(|fault| {
+        assert_eq!(fault, BodyFault::TooSlow);
+        started.elapsed().as_secs()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_below_the_least_rate_is_408_however_it_is_spread() {
+    let (second, half) = (Duration::from_secs(1), Duration::from_millis(500));
+    // A trickle: it uses up the allowance of ten seconds and restores hardly any.
+    assert_eq!(lasts(1, 1, second * 8).await, Some(10));
+    assert_eq!(lasts(1, 1, half).await, Some(10));
+    assert_eq!(lasts(1, 0, half).await, Some(10));
+    // At half the rate the body lasts longer, and not for ever.
+    assert_eq!(lasts(1, 50, second).await, Some(19));
+    assert_eq!(lasts(1, 400, second * 8).await, Some(14));
+    // A fast start does not pay for a long trickle.
+    assert_eq!(lasts(100_000, 1, second * 8).await, Some(10));
+    // At the minimum rate, in chunks of any size.
+    assert_eq!(lasts(1, 100, second).await, None);
+    assert_eq!(lasts(1, 50, half).await, None);
+    assert_eq!(lasts(1, 900, second * 9).await, None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pause_shorter_than_the_idle_time_is_fine() {
     let (sender, request, _watch) = fed_request();
@@ -150,6 +196,7 @@ async fn bounds_beyond_the_clock_are_no_bounds() {
         body_bytes_max: u64::MAX,
         body_idle: Duration::MAX,
         body_idle_answered: Duration::MAX,
+        body_rate_min: 0,
         whole_request: Duration::MAX,
     };
     let request = Request::new(Body::new(Fed(receiver)));
@@ -165,7 +212,7 @@ async fn bounds_beyond_the_clock_are_no_bounds() {
 async fn a_broken_body_is_400() {
     let (sender, request, _watch) = fed_request();
     drop(sender);
-    // An empty body is a whole body.
+    // An empty body is complete.
     assert_eq!(read(request.into_body()).await.expect("readable"), "");
 
     let problem = read(Body::new(Broken)).await.expect_err("broken");
@@ -186,7 +233,7 @@ async fn once_the_answer_has_begun_a_pause_may_be_longer() {
     let reading = tokio::spawn(read(request.into_body()));
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(watch.is_waiting() && !watch.is_gone());
-    // The timer for the shorter pause runs already; it must not end the body any more.
+    // The timer of the shorter pause is running; it must not end the body.
     watch.answered();
     tokio::time::sleep(Duration::from_secs(15)).await;
     sender.send("late").await.expect("still read");

@@ -1,7 +1,7 @@
-//! `sluicegate check`: asks a running server, and says by its exit code what it decided.
+//! `sluicegate check`: requests a decision from a running server.
 //!
-//! 0 is allowed, 1 is denied, 2 is everything else: no server, no answer in time, an answer that is no
-//! decision. A script that takes "could not decide" for "denied" or for "allowed" does so knowingly.
+//! The exit code is 0 for allowed, 1 for denied, and 2 if there is no decision: no server, a timeout, or an invalid response. A
+//! script must choose explicitly to treat "could not decide" as one of the others.
 
 mod report;
 
@@ -13,62 +13,64 @@ use clap::Args;
 use serde::Serialize;
 use sluicegate::clock::{Clock as _, SystemClock};
 
-use super::client::{API, Endpoint, Unanswered};
+use super::client::{API, ClientError, Endpoint};
 use super::selectors::Selectors;
-use report::Answer;
+use report::CheckResponse;
 
 /// The exit code of a denial.
 const DENIED: u8 = 1;
-/// The exit code when there is no decision.
+/// The exit code if there is no decision.
 const UNDECIDED: u8 = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     #[command(flatten)]
     selectors: Selectors,
-    /// Only look, charge nothing
+    /// Do not charge the request
     #[arg(long)]
     peek: bool,
     /// The server's api listener
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
     api: String,
-    /// Print the server's answer as it is
+    /// Print the server's response as received
     #[arg(long)]
     json: bool,
 }
 
-/// Why there is no decision.
+/// The reason why there is no decision.
 #[derive(Debug, thiserror::Error)]
 enum Undecided {
-    /// This machine has no means to ask.
-    #[error("cannot ask at all: {0}")]
+    /// The asynchronous runtime cannot start.
+    #[error("cannot start the client: {0}")]
     NoRuntime(#[from] std::io::Error),
-    /// Nobody answered.
+    /// There is no response.
     #[error(transparent)]
-    Unanswered(#[from] Unanswered),
-    /// An answer that says why there is no decision.
+    NoResponse(#[from] ClientError),
+    /// A response with an error status.
     #[error("the server answered {status}: {detail}")]
-    Refused {
-        /// Its status.
+    Status {
+        /// The status.
         status: StatusCode,
-        /// What it says, escaped.
+        /// The detail, escaped.
         detail: String,
     },
-    /// An answer that makes no sense.
-    #[error("the answer of {api} (status {status}) is no decision: {reason}; is that a Sluicegate api listener?")]
-    Unintelligible {
-        /// Where.
+    /// A response that is not a decision.
+    #[error(
+        "the response of {api} (status {status}) is not a decision: {reason}; is that a Sluicegate api listener?"
+    )]
+    InvalidResponse {
+        /// The URL.
         api: String,
-        /// Its status.
+        /// The status.
         status: StatusCode,
-        /// What is wrong with it.
+        /// The problem with the response.
         reason: String,
     },
 }
 
-/// The body of the question, as `/v1/check` takes it.
+/// The body of a request to `/v1/check`.
 #[derive(Serialize)]
-struct Question<'a> {
+struct CheckBody<'a> {
     resource: &'a str,
     identifier: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,19 +81,19 @@ struct Question<'a> {
     tier: Option<&'a str>,
 }
 
-/// Asks, prints and turns the decision into the exit code.
+/// Runs the command and returns its exit code.
 pub(super) fn run(args: &CheckArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.map_err(Undecided::from).and_then(|runtime| runtime.block_on(ask(args))) {
-        Ok((answer, text)) => {
+    match runtime.map_err(Undecided::from).and_then(|runtime| runtime.block_on(request(args))) {
+        Ok((decision, text)) => {
             let mut output = std::io::stdout().lock();
-            // A reader that has gone away changes nothing about the decision.
+            // A closed pipe does not change the decision.
             let _ = if args.json {
                 writeln!(output, "{}", text.trim_end())
             } else {
-                write!(output, "{}", answer.describe(args.selectors.cost, SystemClock::new().now()))
+                write!(output, "{}", decision.describe(args.selectors.cost, SystemClock::new().now()))
             };
-            if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) }
+            if decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) }
         }
         Err(undecided) => {
             let _ = writeln!(std::io::stderr(), "error: {undecided}");
@@ -100,15 +102,14 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
     }
 }
 
-async fn ask(args: &CheckArgs) -> Result<(Answer, String), Undecided> {
+async fn request(args: &CheckArgs) -> Result<(CheckResponse, String), Undecided> {
     let endpoint = Endpoint::parse(API, &args.api)?;
     let Selectors { resource, identifier, tenant, cost, tier } = &args.selectors;
-    let question =
-        Question { resource, identifier, tenant: tenant.as_deref(), cost: *cost, tier: tier.as_deref() };
-    // Strings and numbers always serialise; the default only keeps this total.
-    let body = serde_json::to_vec(&question).unwrap_or_default();
+    let body = CheckBody { resource, identifier, tenant: tenant.as_deref(), cost: *cost, tier: tier.as_deref() };
+    // Serialising strings and numbers cannot fail.
+    let body = serde_json::to_vec(&body).unwrap_or_default();
     let path = if args.peek { "/v1/peek" } else { "/v1/check" };
     let (status, text) = endpoint.post(path, body).await?;
-    let answer = Answer::read(status, &text, &args.api)?;
-    Ok((answer, text))
+    let decision = CheckResponse::parse(status, &text, &args.api)?;
+    Ok((decision, text))
 }

@@ -1,6 +1,6 @@
-//! Questions to a running server over HTTP, encrypted where its URL says so.
+//! The HTTP client of the command line, with TLS for `https` URLs.
 //!
-//! Everything has a bound: the time until an answer begins, the time for all of a whole one, and its length.
+//! The time until a response begins, the time for a complete response and its length are bounded.
 
 use std::error::Error;
 use std::fmt::{self, Display};
@@ -19,112 +19,102 @@ use hyper_util::rt::TokioExecutor;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::authorities;
+use super::format::excerpt;
 use crate::secret::Secret;
+use crate::tls_client;
 
-/// From the start of connecting to the end of the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout from the start of connecting to the end of the response.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of an answer: more than the last hour of as many rules as have one, and far more than all limits of all rules that
-/// one request can meet are likely to fill.
-const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// The most bytes of a response. The history of the maximum number of rules is the longest response.
+const RESPONSE_BYTES_MAX: usize = 32 << 20;
 
-/// Characters of somebody else's text that a message repeats.
-const SHOWN_CHARS_MAX: usize = 200;
-
-/// Which listener a URL is for, and what names it.
+/// The listener that a URL must name, for error messages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Listener {
-    /// The option that names the URL.
+pub(super) struct TargetListener {
+    /// The option with the URL.
     option: &'static str,
     name: &'static str,
     example: &'static str,
 }
 
-/// Where decisions are asked for.
-pub(super) const API: Listener = Listener { option: "--api", name: "api", example: "http://127.0.0.1:8081" };
-/// Where a server tells how things stand.
-pub(super) const ADMIN: Listener = Listener { option: "--admin", name: "admin", example: "http://127.0.0.1:8082" };
-/// The same, for what it did.
-pub(super) const FROM_ADMIN: Listener = Listener { option: "--from-admin", ..ADMIN };
+/// The listener of the decision API.
+pub(super) const API: TargetListener =
+    TargetListener { option: "--api", name: "api", example: "http://127.0.0.1:8081" };
+/// The admin listener.
+pub(super) const ADMIN: TargetListener =
+    TargetListener { option: "--admin", name: "admin", example: "http://127.0.0.1:8082" };
+/// The admin listener, as an option of `simulate`.
+pub(super) const FROM_ADMIN: TargetListener = TargetListener { option: "--from-admin", ..ADMIN };
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unanswered {
-    /// Not a URL that can be asked.
+pub(super) enum ClientError {
+    /// An invalid URL.
     #[error("{}: `{value}` {problem}; give for example {}", listener.option, listener.example)]
     Url {
-        /// What it should name.
-        listener: Listener,
-        /// As typed, escaped.
+        /// The intended listener.
+        listener: TargetListener,
+        /// The value, escaped.
         value: String,
-        /// What is wrong with it.
+        /// The problem with the value.
         problem: &'static str,
     },
-    /// TLS cannot be used here.
+    /// TLS cannot be set up.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
-    /// Nobody listens there.
-    #[error("cannot reach {url} ({reason}); is the server running there? `{} URL` names another place", listener.option)]
+    /// The connection failed.
+    #[error("cannot reach {url} ({reason}); is the server running there? set another URL with `{} URL`", listener.option)]
     Unreachable {
-        /// What it should be.
-        listener: Listener,
-        /// Where.
+        /// The intended listener.
+        listener: TargetListener,
+        /// The URL.
         url: String,
-        /// What stands in the way.
+        /// The cause.
         reason: String,
     },
-    /// Somebody listens, but the answer did not come.
-    #[error("no answer from {url} within {} s; is that a Sluicegate {} listener?", PATIENCE.as_secs(), listener.name)]
+    /// The server accepted the connection, but did not respond in time.
+    #[error("no response from {url} within {} s; is that a Sluicegate {} listener?", TIMEOUT.as_secs(), listener.name)]
     TooSlow {
-        /// What it should be.
-        listener: Listener,
-        /// Where.
+        /// The intended listener.
+        listener: TargetListener,
+        /// The URL.
         url: String,
     },
-    /// The connection broke, or what came was not HTTP.
-    #[error("no HTTP answer from {url}: {reason}; is that a Sluicegate {} listener?", listener.name)]
+    /// The connection broke, or the response was not HTTP.
+    #[error("no HTTP response from {url}: {reason}; is that a Sluicegate {} listener?", listener.name)]
     Broken {
-        /// What it should be.
-        listener: Listener,
-        /// Where.
+        /// The intended listener.
+        listener: TargetListener,
+        /// The URL.
         url: String,
-        /// What went wrong.
+        /// The cause.
         reason: String,
     },
 }
 
-/// The start of somebody else's text, with nothing in it that acts on a terminal.
-pub(super) fn shown(text: &str) -> String {
-    let escape = |character: char| match character {
-        '"' | '\'' => character.to_string(),
-        _ => character.escape_debug().to_string(),
-    };
-    text.chars().take(SHOWN_CHARS_MAX).map(escape).collect()
-}
-
-/// What a problem document says, or else the start of the body.
+/// The detail of a problem document, or else the start of the body.
 pub(super) fn detail(text: &str) -> String {
     #[derive(Deserialize)]
-    struct Problem {
+    struct ProblemDetail {
         detail: String,
     }
-    match serde_json::from_str::<Problem>(text) {
-        Ok(problem) => shown(&problem.detail),
+    match serde_json::from_str::<ProblemDetail>(text) {
+        Ok(problem) => excerpt(&problem.detail),
         Err(_) if text.is_empty() => "(nothing)".to_owned(),
-        Err(_) => shown(text),
+        Err(_) => excerpt(text),
     }
 }
 
-/// Where to ask.
+/// A server, ready for requests.
 pub(super) struct Endpoint {
     client: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     scheme: Scheme,
     authority: Authority,
-    /// What comes before the listener's own paths, without a slash at its end.
+    /// The path before the listener's own paths, without a trailing slash.
     prefix: String,
-    listener: Listener,
-    /// As typed, for messages.
+    listener: TargetListener,
+    /// The URL for messages.
     url: String,
 }
 
@@ -135,56 +125,56 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// Reads `http://HOST:PORT` or `https://…`, with a path where a proxy adds one.
-    pub(super) fn parse(listener: Listener, url: &str) -> Result<Self, Unanswered> {
-        // A password that does not belong here would be shown otherwise.
-        let value = if url.contains('@') { "…".to_owned() } else { shown(url) };
-        let wrong = |problem| Unanswered::Url { listener, value: value.clone(), problem };
-        let uri: Uri = url.parse().map_err(|_| wrong("is not a URL"))?;
+    /// Parses `http://HOST:PORT` or `https://…`, with a path if a proxy adds one.
+    pub(super) fn parse(listener: TargetListener, url: &str) -> Result<Self, ClientError> {
+        // The URL may contain a password, which must not appear in messages.
+        let value = if url.contains('@') { "…".to_owned() } else { excerpt(url) };
+        let error = |problem| ClientError::Url { listener, value: value.clone(), problem };
+        let uri: Uri = url.parse().map_err(|_| error("is not a URL"))?;
         let schemes = [Scheme::HTTP, Scheme::HTTPS];
         let scheme = uri.scheme().filter(|scheme| schemes.contains(scheme));
-        let scheme = scheme.ok_or_else(|| wrong("does not start with http:// or https://"))?.clone();
+        let scheme = scheme.ok_or_else(|| error("does not start with http:// or https://"))?.clone();
         let authority = uri.authority().filter(|authority| !authority.host().is_empty());
-        let authority = authority.ok_or_else(|| wrong("names no host"))?.clone();
+        let authority = authority.ok_or_else(|| error("names no host"))?.clone();
         if authority.as_str().contains('@') {
-            return Err(wrong("has a user name or password"));
+            return Err(error("has a user name or password"));
         }
         if uri.query().is_some() {
-            return Err(wrong("has a query"));
+            return Err(error("has a query"));
         }
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self { client: client(scheme == Scheme::HTTPS)?, scheme, authority, prefix, listener, url: value })
     }
 
-    /// Where that is, for people.
+    /// The URL for messages.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Posts JSON and returns the status and the whole answer.
-    pub(super) async fn post(&self, path: &str, body: Vec<u8>) -> Result<(StatusCode, String), Unanswered> {
+    /// Posts JSON. Returns the status and the complete response.
+    pub(super) async fn post(&self, path: &str, body: Vec<u8>) -> Result<(StatusCode, String), ClientError> {
         let json = HeaderValue::from_static("application/json");
-        self.whole(self.request(Method::POST, path).header(header::CONTENT_TYPE, json), body).await
+        self.complete(self.request(Method::POST, path).header(header::CONTENT_TYPE, json), body).await
     }
 
-    /// Fetches, with the token if there is one, and returns the status and the whole answer.
+    /// Sends a GET request, with the token if there is one. Returns the status and the complete response.
     pub(super) async fn get(
         &self,
         path: &str,
         token: Option<&Secret>,
-    ) -> Result<(StatusCode, String), Unanswered> {
-        self.whole(self.with_token(self.request(Method::GET, path), token)?, Vec::new()).await
+    ) -> Result<(StatusCode, String), ClientError> {
+        self.complete(self.with_token(self.request(Method::GET, path), token)?, Vec::new()).await
     }
 
-    /// Asks for what has no end, and returns the answer once it has begun.
+    /// Requests an event stream, and returns the response when it begins.
     pub(super) async fn events(
         &self,
         path: &str,
         token: Option<&Secret>,
-    ) -> Result<Response<Incoming>, Unanswered> {
+    ) -> Result<Response<Incoming>, ClientError> {
         let request = self.request(Method::GET, path).header(header::ACCEPT, "text/event-stream");
-        let begun = self.ask(self.with_token(request, token)?, Vec::new());
-        timeout(PATIENCE, begun).await.unwrap_or_else(|_| Err(self.too_slow()))
+        let begun = self.send(self.with_token(request, token)?, Vec::new());
+        timeout(TIMEOUT, begun).await.unwrap_or_else(|_| Err(self.too_slow()))
     }
 
     fn request(&self, method: Method, path: &str) -> request::Builder {
@@ -196,62 +186,67 @@ impl Endpoint {
         &self,
         request: request::Builder,
         token: Option<&Secret>,
-    ) -> Result<request::Builder, Unanswered> {
+    ) -> Result<request::Builder, ClientError> {
         let Some(token) = token else { return Ok(request) };
         let value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()));
-        let mut value = value.map_err(|_| self.broken(&"the token holds what no header field can"))?;
+        let mut value =
+            value.map_err(|_| self.broken(&"the token contains characters that a header field cannot contain"))?;
         value.set_sensitive(true);
         Ok(request.header(header::AUTHORIZATION, value))
     }
 
-    async fn whole(&self, request: request::Builder, body: Vec<u8>) -> Result<(StatusCode, String), Unanswered> {
+    async fn complete(
+        &self,
+        request: request::Builder,
+        body: Vec<u8>,
+    ) -> Result<(StatusCode, String), ClientError> {
         let exchange = async {
-            let response = self.ask(request, body).await?;
+            let response = self.send(request, body).await?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
             let body = body.map_err(|error| self.broken(&error))?.to_bytes();
             let text = String::from_utf8(body.into()).map_err(|_| self.broken(&"it is not UTF-8"))?;
             Ok((status, text))
         };
-        timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(self.too_slow()))
+        timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| Err(self.too_slow()))
     }
 
-    async fn ask(&self, request: request::Builder, body: Vec<u8>) -> Result<Response<Incoming>, Unanswered> {
+    async fn send(&self, request: request::Builder, body: Vec<u8>) -> Result<Response<Incoming>, ClientError> {
         let request = request.body(Full::new(Bytes::from(body))).map_err(|error| self.broken(&error))?;
         self.client.request(request).await.map_err(|error| {
             let reason = innermost(&error);
             if error.is_connect() {
-                Unanswered::Unreachable { listener: self.listener, url: self.url.clone(), reason }
+                ClientError::Unreachable { listener: self.listener, url: self.url.clone(), reason }
             } else {
                 self.broken(&reason)
             }
         })
     }
 
-    fn broken(&self, reason: &dyn Display) -> Unanswered {
-        Unanswered::Broken { listener: self.listener, url: self.url.clone(), reason: reason.to_string() }
+    fn broken(&self, reason: &dyn Display) -> ClientError {
+        ClientError::Broken { listener: self.listener, url: self.url.clone(), reason: reason.to_string() }
     }
 
-    fn too_slow(&self) -> Unanswered {
-        Unanswered::TooSlow { listener: self.listener, url: self.url.clone() }
+    fn too_slow(&self) -> ClientError {
+        ClientError::TooSlow { listener: self.listener, url: self.url.clone() }
     }
 }
 
 fn client(
     is_encrypted: bool,
 ) -> Result<legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>, rustls::Error> {
-    let roots = if is_encrypted { authorities::system() } else { rustls::RootCertStore::empty() };
+    let roots = if is_encrypted { tls_client::system_authorities() } else { rustls::RootCertStore::empty() };
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(authorities::client_config(roots)?)
+        .with_tls_config(tls_client::client_config(roots)?)
         .https_or_http()
         .enable_http1()
         .wrap_connector(connector);
     Ok(legacy::Client::builder(TokioExecutor::new()).build(connector))
 }
 
-/// The cause of all causes: what is around it only says that something failed.
+/// The innermost error. The errors around it only state that something failed.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let last = std::iter::successors(Some(error), |error| (**error).source()).last();
     last.map(ToString::to_string).unwrap_or_default()
@@ -275,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_says_so_with_the_remedy() {
+    fn invalid_urls_are_rejected_with_the_remedy() {
         for (api, problem) in [
             ("127.0.0.1:8081", "does not start with http:// or https://"),
             ("ftp://127.0.0.1", "does not start with http:// or https://"),

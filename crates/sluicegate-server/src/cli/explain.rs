@@ -1,12 +1,12 @@
-//! `sluicegate explain`: which rules match a request, which do not and why, and what it would be charged. Asks nobody: it
-//! reads the settings that a server would read.
+//! `sluicegate explain`: the rules that match a request, the reasons why others do not, and the keys, costs and limits. It reads
+//! the settings of a server and contacts no other machine.
 //!
-//! 0 says that rules match, or that what none matches passes; 1 that no rule matches and such requests are denied; 2 that
-//! there is nothing to explain, because the arguments or the settings are wrong.
+//! The exit code is 0 if rules match or unmatched requests are allowed, 1 if no rule matches and unmatched requests are denied,
+//! and 2 if the arguments or settings are invalid.
 
 mod descriptor;
-mod question;
-pub(super) mod words;
+mod selected_request;
+mod text;
 
 use std::io::Write as _;
 use std::num::NonZeroU32;
@@ -21,15 +21,15 @@ use crate::config::Config;
 use crate::config::load::{self, LoadError};
 use crate::config::redis::INSTANCES_MAX;
 use crate::envoy_ratelimit::EnvoyRatelimit;
-use crate::explain::{Outcome, Report, Surroundings};
+use crate::explain::{ExplainContext, ExplainOutcome, ExplainReport};
 use crate::settings::{self, Env, Flags, StoreUrl};
 use descriptor::DescriptorArgs;
-use question::Selectors;
+use selected_request::ExplainSelectors;
 
-/// The exit code when no rule matches and such requests are denied.
+/// The exit code if no rule matches and unmatched requests are denied.
 const DENIED: u8 = 1;
-/// The exit code when there is nothing to explain.
-const WRONG: u8 = 2;
+/// The exit code for invalid arguments or settings.
+const INVALID: u8 = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
@@ -37,16 +37,16 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    selectors: Selectors,
+    selectors: ExplainSelectors,
     #[command(flatten)]
     descriptor: DescriptorArgs,
     /// Directory of envoyproxy/ratelimit's files, for --descriptor [env: SLUICEGATE_ENVOY_RATELIMIT]
     #[arg(long, value_name = "DIR")]
     envoy_ratelimit: Option<PathBuf>,
-    /// Where state would live (default: memory) [env: SLUICEGATE_STORE]
+    /// Store (default: memory) [env: SLUICEGATE_STORE]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// How many servers share the limits (default: `redis.min_instances`, or 1)
+    /// Number of servers that share the limits (default: `redis.min_instances`, or 1)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=INSTANCES_MAX as i64))]
     instances: Option<u32>,
     /// Print JSON
@@ -54,23 +54,23 @@ pub(super) struct ExplainArgs {
     json: bool,
 }
 
-/// Explains, prints, and turns the outcome into the exit code.
+/// Runs the command and returns its exit code.
 pub(super) fn run(args: &ExplainArgs, read_env: impl FnOnce() -> Result<Env, Error>) -> ExitCode {
     match read_env().and_then(|env| explain(args, &env)) {
         Ok((text, outcome)) => {
-            // A reader that has gone away changes nothing about the explanation.
+            // A closed pipe does not change the explanation.
             let _ = write!(std::io::stdout(), "{text}");
-            if outcome == Outcome::Denied { ExitCode::from(DENIED) } else { ExitCode::SUCCESS }
+            if outcome == ExplainOutcome::Denied { ExitCode::from(DENIED) } else { ExitCode::SUCCESS }
         }
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::from(WRONG)
+            ExitCode::from(INVALID)
         }
     }
 }
 
-/// The explanation as it is printed.
-fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, Outcome), Error> {
+/// The output.
+fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, ExplainOutcome), Error> {
     let flags = Flags {
         config: args.config.clone(),
         store: args.store.clone(),
@@ -81,24 +81,24 @@ fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, Outcome), Error> {
     let store = settings::store(&flags, env, &config.settings)?;
     let instances = args.instances.and_then(NonZeroU32::new).unwrap_or(config.redis.min_instances);
     if let Some(text) = args.descriptor.explain(&config, &store, instances, args.json)? {
-        // What nothing limits passes there, whatever happens to other requests.
-        return Ok((text, Outcome::Allowed));
+        // A descriptor without a limit is allowed, independently of `unmatched`.
+        return Ok((text, ExplainOutcome::Allowed));
     }
-    let question = args.selectors.question(&config, env).map_err(Box::new)?;
-    let surroundings = surroundings(&config, &store, instances);
-    let report = Report::new(surroundings, &question.request(), SystemClock::new().now())?;
+    let selected = args.selectors.resolve(&config, env).map_err(Box::new)?;
+    let context = context(&config, &store, instances);
+    let report = ExplainReport::new(context, &selected.request(), SystemClock::new().now())?;
     let text =
-        if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { words::text(&report) };
+        if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { text::text(&report) };
     Ok((text, report.outcome))
 }
 
-/// What a server with this configuration and store would decide by.
-fn surroundings<'c>(config: &'c Config, store: &StoreUrl, instances: NonZeroU32) -> Surroundings<'c> {
+/// The context of a server with this configuration and store.
+fn context<'c>(config: &'c Config, store: &StoreUrl, instances: NonZeroU32) -> ExplainContext<'c> {
     let is_shared = matches!(store, StoreUrl::Redis(_));
-    Surroundings { rules: &config.rules, is_shared, instances, encoder: &config.redis.encoder }
+    ExplainContext { rules: &config.rules, is_shared, instances, encoder: &config.redis.encoder }
 }
 
-/// The configuration that a server would run by.
+/// The configuration of a server with these flags.
 fn config(flags: &Flags, env: &Env) -> Result<Config, Error> {
     let envoy = EnvoyRatelimit::chosen(flags, env)?;
     let mut config = match settings::config_path(flags, env) {

@@ -1,4 +1,4 @@
-//! `sluicegate validate` and `sluicegate schema`: what needs no server.
+//! `sluicegate validate` and `sluicegate schema`.
 
 use super::Error;
 use crate::config::{self, Config, load, schema};
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {
-    /// The file
+    /// Configuration file
     #[arg(required_unless_present = "envoy_ratelimit")]
     file: Option<PathBuf>,
     /// Directory of envoyproxy/ratelimit's files, alone or together with the file
@@ -20,17 +20,17 @@ pub(super) struct ValidateArgs {
     envoy_ratelimit: Option<PathBuf>,
 }
 
-/// One line for each of the two and 0 if they are good; otherwise every problem, and 1.
+/// Validates the file and the directory. Prints a line for each valid one and all problems of the others.
 pub(super) fn validate(args: &ValidateArgs, environment: &Environment) -> Result<ExitCode, Error> {
     let rules = match &args.file {
         Some(file) => validate_file(file, environment)?,
         None => Some(RuleSet::default()),
     };
-    let is_good = match &args.envoy_ratelimit {
+    let is_valid = match &args.envoy_ratelimit {
         Some(directory) => validate_directory(directory, rules, environment)?,
         None => rules.is_some(),
     };
-    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn validate_file(path: &Path, environment: &Environment) -> Result<Option<RuleSet>, Error> {
@@ -48,17 +48,17 @@ fn validate_file(path: &Path, environment: &Environment) -> Result<Option<RuleSe
     }
 }
 
-/// Reads the directory whatever the file is worth, so that all problems are told at once.
+/// Validates the directory even if the file is invalid, so that all problems appear at once.
 fn validate_directory(path: &Path, rules: Option<RuleSet>, environment: &Environment) -> Result<bool, Error> {
     let Some(envoy) = EnvoyRatelimit::at(Some(path), environment)? else { return Ok(rules.is_some()) };
-    let is_good = rules.is_some();
+    let is_valid = rules.is_some();
     match envoy.directory.load(rules.unwrap_or_default()) {
         Ok(rules) => {
             let domains = rules.envoy().map_or(0, |envoy| envoy.domains().len());
             let limits = rules.rules().iter().filter(|rule| rule.selector.only_by_place).count();
             let counts = [config::counted(domains, "domain"), config::counted(limits, "limit")];
             writeln!(io::stdout(), "{}: ok, {}", load::shown(path), counts.join(", "))?;
-            Ok(is_good)
+            Ok(is_valid)
         }
         Err(error) => {
             error.lines().iter().try_for_each(|line| writeln!(io::stderr(), "{line}"))?;

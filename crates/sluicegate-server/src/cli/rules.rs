@@ -1,8 +1,8 @@
-//! `sluicegate rules import`, `export` and `diff`: from a file to a database, and back.
+//! `sluicegate rules import`, `export` and `diff`: transfer between a file and a database.
 //!
-//! An import makes the database hold what the file says, in one step: entries that the file does not have are removed.
-//! Of tenants, overrides and keys, a list that the file does not have at all is left as it is. Servers that use the
-//! database see the change as any other.
+//! An import replaces the contents of the database by those of the file in one transaction, and removes entries that the file
+//! does not contain. If the file has no list of tenants, overrides or keys at all, that list stays unchanged in the database.
+//! Servers with this database follow the change as any other.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,66 +15,66 @@ use sluicegate::rules::file::tree::BYTES_MAX;
 
 use super::Error;
 use crate::config::load;
-use crate::content::change::{Changed, Refusal};
-use crate::content::{self, Content, Keys, Kind};
 use crate::database::url::DatabaseUrl;
 use crate::database::{Database, DatabaseError};
+use crate::rule_documents::change::{AppliedChange, ChangeError};
+use crate::rule_documents::{self, Keys, Kind, RuleDocuments};
 use crate::rule_source::millis;
 use crate::settings::Env;
 
-/// Who made the change, in the audit.
+/// The actor of the change in the audit log.
 const ACTOR: &str = "rules import";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum RulesCommand {
-    /// Make the database hold what the file says
+    /// Replace the contents of the database by the file
     Import {
         /// The file
         file: PathBuf,
         #[command(flatten)]
-        at: At,
+        at: DatabaseArgs,
     },
-    /// Print what the database holds, as a file
+    /// Print the contents of the database as a file
     Export {
         #[command(flatten)]
-        at: At,
-        /// Leave the API keys out: there may be more than a file can hold
+        at: DatabaseArgs,
+        /// Omit the API keys: there may be more than fit into a file
         #[arg(long)]
         without_keys: bool,
     },
-    /// Say what an import of the file would change: exit code 0 nothing, 1 something
+    /// Show the changes that an import of the file would make: exit code 0 for none, 1 for some
     Diff {
         /// The file
         file: PathBuf,
         #[command(flatten)]
-        at: At,
+        at: DatabaseArgs,
     },
 }
 
 #[derive(Debug, Args)]
-pub(super) struct At {
+pub(super) struct DatabaseArgs {
     /// sqlite://PATH or postgres://… [env: SLUICEGATE_DATABASE]
     #[arg(long, value_name = "URL")]
     database: Option<String>,
 }
 
-/// Why there is nothing to do.
+/// The reason why a command cannot run.
 #[derive(Debug, thiserror::Error)]
 enum RulesError {
     #[error("no database is named; give --database, or set SLUICEGATE_DATABASE")]
     NoDatabase,
     #[error("--database: {0}")]
     Url(String),
-    #[error("{file}, together with what stays in the database, cannot be used:\n{refusal}")]
-    Refused { file: String, refusal: Refusal },
+    #[error("{file} and the remaining contents of the database are invalid together:\n{refusal}")]
+    Refused { file: String, refusal: ChangeError },
     #[error(
-        "the file would have {bytes} bytes, and one that can be read has at most {BYTES_MAX}; \
-         leave the API keys out with --without-keys"
+        "the file would have {bytes} bytes, and the limit is {BYTES_MAX}; \
+         omit the API keys with --without-keys"
     )]
     TooLarge { bytes: usize },
 }
 
-/// Does what the command says.
+/// Runs the command.
 pub(super) fn run(command: &RulesCommand, env: &Env) -> Result<ExitCode, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -89,7 +89,7 @@ pub(super) fn run(command: &RulesCommand, env: &Env) -> Result<ExitCode, Error> 
     })
 }
 
-impl At {
+impl DatabaseArgs {
     async fn open(&self, env: &Env) -> Result<Database, Error> {
         let url = self.database.as_deref().or(env.database()).ok_or(RulesError::NoDatabase)?;
         let url = DatabaseUrl::parse(url).map_err(RulesError::Url)?;
@@ -97,11 +97,11 @@ impl At {
     }
 }
 
-async fn import(file: &Path, at: &At, env: &Env) -> Result<ExitCode, Error> {
+async fn import(file: &Path, at: &DatabaseArgs, env: &Env) -> Result<ExitCode, Error> {
     let wanted = load::config(file, env.variables())?.content;
     let database = at.open(env).await?;
     let changed =
-        database.change(ACTOR, millis(SystemClock::new().now()), |content| Ok(taken_over(content, &wanted))).await;
+        database.change(ACTOR, millis(SystemClock::new().now()), |content| Ok(merged(content, &wanted))).await;
     let committed = changed.map_err(|error| match error {
         DatabaseError::Refused(refusal) => Error::from(RulesError::Refused { file: load::shown(file), refusal }),
         error => error.into(),
@@ -120,23 +120,23 @@ async fn export(database: &Database, keys: Keys) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn diff(file: &Path, at: &At, env: &Env) -> Result<ExitCode, Error> {
+async fn diff(file: &Path, at: &DatabaseArgs, env: &Env) -> Result<ExitCode, Error> {
     let wanted = load::config(file, env.variables())?.content;
     let mut content = at.open(env).await?.content().await?;
-    let changed = taken_over(&mut content, &wanted);
+    let changed = merged(&mut content, &wanted);
     write!(std::io::stdout(), "{}", lines(&changed))?;
     Ok(if changed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn taken_over(content: &mut Content, wanted: &Content) -> Vec<Changed> {
+fn merged(content: &mut RuleDocuments, wanted: &RuleDocuments) -> Vec<AppliedChange> {
     content.take_over(wanted, |kind| match kind {
         Kind::Setting | Kind::Rule => true,
-        Kind::Tenant | Kind::Override | Kind::Key => wanted.speaks_of(kind),
+        Kind::Tenant | Kind::Override | Kind::Key => wanted.covers(kind),
     })
 }
 
-/// One line for each entry that differs, and both bodies of one that is changed.
-fn lines(changed: &[Changed]) -> String {
+/// A line for each difference, and both versions of each changed entry.
+fn lines(changed: &[AppliedChange]) -> String {
     let mut text = String::new();
     for each in changed {
         let sign = match each.action() {
@@ -144,8 +144,8 @@ fn lines(changed: &[Changed]) -> String {
             "delete" => '-',
             _ => '~',
         };
-        let name = content::shown(&each.name);
-        // A text takes whatever is written to it.
+        let name = rule_documents::shown(&each.name);
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{sign} {} {name}", each.kind.word());
         if let (Some(before), Some(after)) = (&each.before, &each.after) {
             let _ = writeln!(text, "  - {before}\n  + {after}");

@@ -1,9 +1,8 @@
-//! `sluicegate serve`: settings to listeners to `ready`, and from a signal to the exit code.
+//! `sluicegate serve`: from the settings to `ready`, and from a stop signal to the exit code.
 //!
-//! Nothing is announced until everything is bound, `ready` is printed once every listener accepts,
-//! and after the first stop signal the process ends within [`STOP_WITHIN`], whatever its clients
-//! do. The admin listener stays up until the others are drained, so that readiness can be seen to
-//! be off.
+//! The server prints addresses after all listeners are bound, and `ready` after all of them accept. After the first stop signal,
+//! the process ends within [`STOP_WITHIN`], whatever its clients do. The admin listener stops last, so that probes can see that
+//! the server is not ready.
 
 mod announcement;
 mod supervisor;
@@ -18,31 +17,31 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
-use announcement::{Announcement, print_line};
+use announcement::{StartupAnnouncement, print_line};
 use sluicegate::Instances;
 use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::identify::address::TrustedProxies;
 
+use crate::admin_tokens;
 use crate::admit::Exemptions;
-use crate::app::{App, AppOptions};
 use crate::config::Config;
 use crate::config::identity::IdentitySettings;
 use crate::config::listeners::{ListenerSettings, Listeners};
 use crate::config::load::LoadError;
 use crate::config::redis::RedisSettings;
-use crate::content::Compiled;
+use crate::engine::{Engine, EngineOptions};
 use crate::envoy_ratelimit::EnvoyRatelimit;
 use crate::fleet::Fleet;
-use crate::http::Routers;
-use crate::http::admin::access;
+use crate::health::{Health, Readiness};
+use crate::http::HttpEndpoints;
 use crate::http::gateway::Gateway;
-use crate::http::health::{Health, Readiness};
 use crate::identify::identify_with;
-use crate::net::tls::{Speaks, Tls, TlsError};
-use crate::net::{self, Door, Drained, Listener, ListenerOptions, open_files};
+use crate::net::tls::{Alpn, ListenerTls, TlsError};
+use crate::net::{self, ConnectionAdmission, Drained, Listener, ListenerOptions, open_files};
 use crate::reload::file::ConfigFile;
 use crate::reload::{self, Reload, Reloader};
 use crate::resp::{self, RespOptions, Service};
+use crate::rule_documents::CompiledRules;
 use crate::rule_source::RuleSource;
 use crate::settings::{self, Env, Flags, Listen, Settings, StoreUrl};
 use crate::shutdown::{Shutdown, Signals};
@@ -50,28 +49,27 @@ use crate::store::ServerStore;
 use crate::sweeper::Sweeper;
 use crate::telemetry;
 use crate::telemetry::decision_log::DecisionLog;
-use crate::telemetry::identities::Shown;
-use crate::telemetry::tally::Totals;
+use crate::telemetry::identities::IdentityDisplay;
+use crate::telemetry::tally::RequestTotals;
 use crate::traces::Traces;
 
-/// From the stop signal to the end of the last connection. The contract says 10 s for the whole
-/// process.
+/// The time from the stop signal to the end of the last connection. The whole process must end within 10 s.
 const STOP_WITHIN: Duration = Duration::from_secs(9);
 
-/// What of [`STOP_WITHIN`] is kept for the admin listener, which is drained last.
+/// The part of [`STOP_WITHIN`] for the admin listener, which drains last.
 const ADMIN_DRAIN: Duration = Duration::from_secs(1);
 
-/// A listener ended although nobody asked it to.
+/// A listener ended before the stop signal.
 #[derive(Debug, thiserror::Error)]
-#[error("a listener stopped by itself, which is a fault of the server; its log says where")]
+#[error("a listener stopped unexpectedly: this is a defect; see the log of the server")]
 struct ListenerLost;
 
-/// Rules come from one place.
+/// Two sources of rules are configured.
 #[derive(Debug, thiserror::Error)]
-#[error("rules cannot come from a database and from --envoy-ratelimit at once; leave out one of the two")]
+#[error("rules cannot come from a database and from --envoy-ratelimit at the same time; remove one of the two")]
 struct TwoSources;
 
-/// Serves until told to stop.
+/// Serves until a stop signal.
 pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     telemetry::init(env.log(), env.log_format())?;
     let outcome = run_logged(flags, env);
@@ -80,18 +78,9 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
 }
 
 fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
-    let path = settings::config_path(flags, env).map(Path::to_owned);
     let envoy = EnvoyRatelimit::chosen(flags, env)?;
     let is_envoy = envoy.is_some();
-    let is_demo = path.is_none() && !is_envoy;
-    let (config, reload, followed) = if is_demo {
-        (Config::demo().map_err(LoadError::Mistakes)?, Reload::default(), None)
-    } else {
-        envoy.iter().for_each(EnvoyRatelimit::warn_of_unused);
-        let file = ConfigFile { path, envoy, flags: flags.clone(), env: env.clone() };
-        let (config, reload, followed) = reload::open(file)?;
-        (config, reload, Some(followed))
-    };
+    let (config, reload, followed) = load(flags, env, envoy)?;
     let settings = settings::merge(flags, env, &config.settings)?;
     if is_envoy && settings.database.is_some() {
         return Err(TwoSources.into());
@@ -99,100 +88,140 @@ fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let health = Health::default();
     let shutdown = Shutdown::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Config { rules, keys, content, admin, log, traces, .. } = config;
-    let Config { listeners, memory, redis, resp, headers, envoy_headers, proxies, identity, gateway, .. } = config;
-    let opened = RuleSource::at_start(settings.database.as_ref(), content, Compiled { rules, keys });
+    let Config { rules, keys, content, admin, api, log, traces, .. } = config;
+    let Config {
+        listeners, memory, redis, resp, headers, envoy_headers, proxies, identity, gateway, demo, ..
+    } = config;
+    let opened = RuleSource::at_start(settings.database.as_ref(), content, CompiledRules { rules, keys });
     let (source, rules) = runtime.block_on(opened)?;
-    let exempt = proxies.clone();
-    let identity = identity.unwrap_or_else(|| IdentitySettings::usual(gateway.routes.is_empty()));
+    let (exempt, has_api_token) = (proxies.clone(), api.token.is_some());
+    let identity = identity.unwrap_or_else(|| IdentitySettings::usual(demo));
     let identify = identify_with(identity, proxies, env.variables(), source.keys())?;
     let exemptions = Exemptions { paths: gateway.exempt.clone(), preflights: gateway.preflights };
-    let (signals, app) = {
-        // A shared store connects in the background. Waiting for one that cannot be reached makes the start long
-        // enough to be called off.
+    let slashes = gateway.encoded_slashes;
+    let (signals, engine) = {
+        // A shared store connects in the background. The signal handlers are installed first, because waiting for an
+        // unreachable store takes long enough for an operator to stop the server.
         let _runtime = runtime.enter();
-        let (admin_token, has_resp) = (settings.admin_token.clone(), settings.resp != Listen::Off);
-        let (tokens, encoder) = (access::named(&admin, env.variables())?, redis.encoder.clone());
-        let shown = Arc::new(Shown::new(&log)?);
-        let decision_log = log.decisions.map(|shares| DecisionLog::new(shares, &shown));
-        let traces = Traces::open(traces.as_ref(), env.variables(), &exempt, &shown)?;
-        let watched = AppOptions { decision_log, traces, ..AppOptions::default() };
-        let whence = AppOptions { tokens, encoder, envoy_headers, source, reload, ..watched };
-        let options = AppOptions { rules, memory, headers, admin_token, identify, exemptions, has_resp, ..whence };
+        let admin_token = settings.admin_token.clone();
+        let request_limits = (settings.resp != Listen::Off).then_some(resp::THROTTLE_SPACE);
+        let (tokens, encoder) = (admin_tokens::named(&admin.tokens, env.variables())?, redis.encoder.clone());
+        let display = Arc::new(IdentityDisplay::new(&log)?);
+        let decision_log = log.decisions.map(|shares| DecisionLog::new(shares, &display));
+        let traces = Traces::open(traces.as_ref(), env.variables(), &exempt, &display)?;
+        let requires_token = admin.require_token;
+        let observed = EngineOptions { decision_log, traces, request_limits, ..EngineOptions::default() };
+        let secured = EngineOptions { tokens, admin_token, requires_token, identify, exemptions, api, ..observed };
+        let sourced = EngineOptions { rules, source, reload, encoder, memory, ..secured };
+        let options = EngineOptions { headers, envoy_headers, slashes, ..sourced };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
-    let gateway = Gateway::open(&gateway, app.clone())?;
-    let is_demo = is_demo && gateway.is_none();
-    let routers = Routers::new(&app, &health).with_gateway(gateway);
-    let routers = if is_envoy { routers.with_healthcheck(&app, &health) } else { routers };
-    let doors = Doors { routers, resp: Service::new(app.clone(), resp), listeners, exempt };
+    let gateway = Gateway::open(&gateway, engine.clone())?;
+    let routers = HttpEndpoints::new(&engine, &health).with_gateway(gateway).with_demo(demo);
+    let routers = if is_envoy { routers.with_healthcheck(&engine, &health) } else { routers };
+    let doors = FrontDoors { routers, resp: Service::new(engine.clone(), resp), listeners, exempt, has_api_token };
 
-    let sweeper = Sweeper::start(Arc::clone(app.limiter()))?;
-    let reloader = followed.map(|followed| Reloader::start(followed, app.clone())).transpose()?;
+    let sweeper = Sweeper::start(Arc::clone(engine.limiter()))?;
+    let reloader = followed
+        .map(|followed| {
+            Reloader::start(followed, engine.reload().clone(), Arc::clone(engine.gate()), engine.source().clone())
+        })
+        .transpose()?;
     let outcome = runtime.block_on(async {
-        tokio::spawn(signals.forward(shutdown.clone(), health.clone(), app.reload().clone()));
-        let keys_of = app.clone();
-        tokio::spawn(async move { keys_of.keep_keys_fresh().await });
-        let follower = app.clone();
-        tokio::spawn(async move { follower.source().follow(&follower).await });
-        let history_of = app.clone();
-        tokio::spawn(async move { history_of.keep_history().await });
+        tokio::spawn(signals.forward(shutdown.clone(), health.clone(), engine.reload().clone()));
+        spawn_background_tasks(&engine);
         let fleet = tokio::select! {
-            fleet = Fleet::join(&app, &settings.store) => fleet,
+            fleet = Fleet::join(&engine, &settings.store) => fleet,
             () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),
         };
-        let outcome = serve(&settings, is_demo, doors, &health, &shutdown).await;
-        fleet.leave(&app).await;
+        let outcome = serve(&settings, demo, doors, &health, &shutdown).await;
+        fleet.leave(&engine).await;
         outcome
     });
     drop((reloader, sweeper));
-    tell_the_rest(&app);
-    // What is still running was cut on purpose; nothing waits for it.
+    flush_telemetry(&engine);
+    // The drain deadline has cut the remaining tasks on purpose.
     runtime.shutdown_background();
     outcome
 }
 
-/// Writes and sends what is still to be told of this server.
-fn tell_the_rest(app: &App) {
-    // First what is told already, so that there is room to tell what was left out.
+/// Loads the configuration: the built-in demo, or a file that is then followed for changes.
+fn load(
+    flags: &Flags,
+    env: &Env,
+    envoy: Option<EnvoyRatelimit>,
+) -> Result<(Config, Reload, Option<reload::Followed>), Error> {
+    let path = settings::config_path(flags, env).map(Path::to_owned);
+    if path.is_none() && envoy.is_none() {
+        return Ok((Config::demo().map_err(LoadError::Mistakes)?, Reload::default(), None));
+    }
+    envoy.iter().for_each(EnvoyRatelimit::warn_of_unused);
+    let file = ConfigFile { path, envoy, flags: flags.clone(), env: env.clone() };
+    let (config, reload, followed) = reload::open(file)?;
+    Ok((config, reload, Some(followed)))
+}
+
+/// Starts the tasks that refresh keys, follow the rule source and record the history.
+fn spawn_background_tasks(engine: &Engine) {
+    let key_refresher = engine.clone();
+    tokio::spawn(async move { key_refresher.keep_keys_fresh().await });
+    let follower = engine.clone();
+    tokio::spawn(async move {
+        follower.source().follow(follower.gate(), |outcome| follower.reload().note_source(outcome)).await
+    });
+    let recorder = engine.clone();
+    tokio::spawn(async move { recorder.keep_history().await });
+}
+
+/// Writes the remaining log lines and exports the remaining spans.
+fn flush_telemetry(engine: &Engine) {
+    // The queued lines first, to make room for the line about lost ones.
     telemetry::flush();
-    app.tell_left_out();
-    app.traces().into_iter().for_each(Traces::stop);
-    let Totals { allowed, denied, undecided, degraded, store_failures } = app.totals();
+    engine.report_losses();
+    engine.traces().into_iter().for_each(Traces::stop);
+    let RequestTotals { allowed, denied, undecided, degraded, store_failures } = engine.totals();
     tracing::info!(allowed, denied, undecided, degraded, store_failures, "stopped");
 }
 
-/// Opens the store and makes an app of it and the rules.
-fn open(options: AppOptions, store: &StoreUrl, redis: &RedisSettings) -> Result<App, Error> {
+/// Opens the store, and creates the engine.
+fn open(options: EngineOptions, store: &StoreUrl, redis: &RedisSettings) -> Result<Engine, Error> {
     let clock = SystemClock::new();
     let store = ServerStore::open(store, options.memory, redis, clock.now())?;
-    Ok(App::new(options, store, clock, Instances::at_least(redis.min_instances)))
+    Ok(Engine::new(options, store, clock, Instances::at_least(redis.min_instances)))
 }
 
 /// What the listeners serve.
-struct Doors {
-    routers: Routers,
+struct FrontDoors {
+    routers: HttpEndpoints,
     resp: Arc<Service>,
     listeners: Listeners,
-    /// Who speaks for many clients, and may have as many connections as it likes.
+    /// Trusted proxies, which are exempt from the limit of connections per address.
     exempt: TrustedProxies,
+    /// Whether the api listener requires a token.
+    has_api_token: bool,
 }
 
 /// Binds, announces, serves and drains.
 async fn serve(
     settings: &Settings,
     is_demo: bool,
-    doors: Doors,
+    doors: FrontDoors,
     health: &Health,
     shutdown: &Shutdown,
 ) -> Result<ExitCode, Error> {
-    let Doors { routers: Routers { gateway, api, admin }, resp: service, listeners, exempt } = doors;
+    let FrontDoors {
+        routers: HttpEndpoints { gateway, api, admin },
+        resp: service,
+        listeners,
+        exempt,
+        has_api_token,
+    } = doors;
     let connections_max = open_files::connections_max(open_files::raise_limit());
-    let opens = Opens { connections_max, exempt };
-    let gateway = opens.bind("gateway", settings.gateway, listeners.gateway, gateway).await?;
-    let api = opens.bind("api", settings.api, listeners.api, api).await?;
-    let admin = opens.bind("admin", settings.admin, listeners.admin, admin).await?;
-    let resp = opens.bind("resp", settings.resp, listeners.resp, service).await?;
+    let factory = ListenerFactory { connections_max, exempt };
+    let gateway = factory.bind("gateway", settings.gateway, listeners.gateway, gateway).await?;
+    let api = factory.bind("api", settings.api, listeners.api, api).await?;
+    let admin = factory.bind("admin", settings.admin, listeners.admin, admin).await?;
+    let resp = factory.bind("resp", settings.resp, listeners.resp, service).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         store = %settings.store,
@@ -200,9 +229,9 @@ async fn serve(
         connections_max,
         "starting"
     );
-    warn_if_open(&resp);
+    warn_of_open_listeners(listener_of(&api), has_api_token, &resp);
     let listeners = [listener_of(&gateway), listener_of(&api), listener_of(&admin), listener_of(&resp)];
-    let announcement = Announcement::of(listeners.into_iter().flatten(), is_demo);
+    let announcement = StartupAnnouncement::of(listeners.into_iter().flatten(), is_demo);
 
     let options = |drain| ListenerOptions { drain, connections_max, ..ListenerOptions::default() };
     let traffic_drain = STOP_WITHIN.saturating_sub(ADMIN_DRAIN);
@@ -228,8 +257,8 @@ async fn serve(
     supervisor::ready();
 
     tokio::select! {
-        // Asked first, because listeners may end as soon as the drain has begun. One that ends
-        // before has panicked.
+        // The drain is checked first, because listeners may end as soon as it begins. A listener that ends earlier has
+        // panicked.
         biased;
         () = shutdown.drain().cancelled() => {}
         Some(_) = traffic.join_next() => return Err(ListenerLost.into()),
@@ -243,70 +272,77 @@ async fn serve(
     };
     tokio::select! {
         connections_cut = drained => {
-            // A drain that had to cut connections still ends well: that is what its deadline is
-            // for.
+            // Connections that the deadline has cut do not count as a failure.
             tracing::info!(connections_cut, "drained");
             Ok(ExitCode::SUCCESS)
         }
         () = shutdown.at_once().cancelled() => {
-            tracing::warn!("a second signal: stopped without waiting for answers in flight");
+            tracing::warn!("a second signal: stopped without waiting for responses in flight");
             Ok(ExitCode::FAILURE)
         }
     }
 }
 
-/// A listener and what it serves, if it is on.
-type Bound<T> = Option<(Listener, T)>;
+/// A listener and its service, if it is enabled.
+type BoundListener<T> = Option<(Listener, T)>;
 
-/// What all listeners are opened with.
-struct Opens {
+/// The options that all listeners share.
+struct ListenerFactory {
     connections_max: NonZeroU32,
-    /// Who speaks for many clients.
+    /// Trusted proxies, which are exempt from the limit of connections per address.
     exempt: TrustedProxies,
 }
 
-impl Opens {
-    /// A listener with its door, if it is on.
+impl ListenerFactory {
+    /// Binds a listener with its admission control, if it is enabled.
     async fn bind<T>(
         &self,
         name: &'static str,
         listen: Listen,
         settings: ListenerSettings,
         served: T,
-    ) -> Result<Bound<T>, Error> {
+    ) -> Result<BoundListener<T>, Error> {
         let Listen::At(address) = listen else { return Ok(None) };
         let ListenerSettings { tls, proxy_protocol, connections_per_address } = settings;
-        let speaks = if name == "resp" { Speaks::Other } else { Speaks::Http };
-        let tls = tls.map(|files| Tls::open(files, speaks)).transpose();
-        let tls = tls.map_err(|source| ListenerFault { name, source })?;
+        let alpn = if name == "resp" { Alpn::Off } else { Alpn::Http };
+        let tls = tls.map(|files| ListenerTls::open(files, alpn)).transpose();
+        let tls = tls.map_err(|source| ListenerTlsError { name, source })?;
         let per_address =
             connections_per_address.unwrap_or(net::connections_per_address_max(self.connections_max));
-        let door = Door::new(per_address, self.exempt.clone()).with_proxy_protocol(proxy_protocol).with_tls(tls);
-        Ok(Some((Listener::bind(name, address).await?.behind(door), served)))
+        let admission = ConnectionAdmission::new(per_address, self.exempt.clone())
+            .with_proxy_protocol(proxy_protocol)
+            .with_tls(tls);
+        Ok(Some((Listener::bind(name, address).await?.with_admission(admission), served)))
     }
 }
 
-/// A listener whose certificate is no good.
+/// The certificate of a listener is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("listen.{name}.tls: {source}")]
-struct ListenerFault {
+struct ListenerTlsError {
     name: &'static str,
     source: TlsError,
 }
 
-/// Whoever reaches the listener may ask, and ask for much: that is for who runs the server to know.
-fn warn_if_open(resp: &Bound<Arc<Service>>) {
-    let Some((listener, service)) = resp else { return };
-    let address = listener.address();
-    if !address.ip().to_canonical().is_loopback() && !service.has_password() {
-        tracing::warn!(
-            %address,
-            "other machines can reach the resp listener and need no password; set resp.password in the configuration"
-        );
+const OPEN_API: &str =
+    "other machines can reach the api listener and need no token; set api.token in the configuration";
+const OPEN_RESP: &str =
+    "other machines can reach the resp listener and need no password; set resp.password in the configuration";
+
+/// Warns about listeners that other machines can use without a credential.
+fn warn_of_open_listeners(api: Option<&Listener>, has_api_token: bool, resp: &BoundListener<Arc<Service>>) {
+    let has_password = resp.as_ref().is_some_and(|(_, service)| service.has_password());
+    for (listener, has_secret, warning) in
+        [(api, has_api_token, OPEN_API), (listener_of(resp), has_password, OPEN_RESP)]
+    {
+        let Some(address) = listener.map(Listener::address) else { continue };
+        if !address.ip().to_canonical().is_loopback() && !has_secret {
+            tracing::warn!(%address, "{warning}");
+        }
     }
 }
 
-fn listener_of<T>(bound: &Bound<T>) -> Option<&Listener> {
+fn listener_of<T>(bound: &BoundListener<T>) -> Option<&Listener> {
     bound.as_ref().map(|(listener, _)| listener)
 }
 
@@ -314,7 +350,7 @@ fn listener_of<T>(bound: &Bound<T>) -> Option<&Listener> {
 async fn connections_cut(mut listeners: JoinSet<Drained>) -> usize {
     let mut connections_cut = 0;
     while let Some(drained) = listeners.join_next().await {
-        // A listener that panicked has nothing left to cut.
+        // A listener that panicked has no connections left.
         connections_cut += drained.map_or(0, |drained| drained.connections_cut);
     }
     connections_cut

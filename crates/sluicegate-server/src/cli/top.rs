@@ -1,13 +1,12 @@
-//! `sluicegate top`: the live numbers of a running server in a terminal, or as text or JSON for whatever reads them.
+//! `sluicegate top`: the live numbers of a running server, on a terminal, as text or as JSON.
 //!
-//! It reads the admin listener's feed and changes nothing. A server that is gone is said so and waited for. Nothing that a
-//! client is called can act on the terminal, and the terminal is as before when it ends.
+//! It reads the event stream of the admin listener and changes nothing. If the server is unreachable, it shows the error and
+//! retries. Names of clients are escaped. On exit, it restores the terminal.
 
 mod feed;
 mod frame;
-mod look;
+mod rates;
 mod screen;
-mod words;
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -19,91 +18,91 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::Error;
+use crate::admin_api::Overview;
 use crate::settings::Env;
 use crate::telemetry::escape;
-use feed::{Feed, News};
-use frame::{Line, Scene, Tone};
-use look::Look;
+use feed::{Feed, FeedEvent};
+use frame::{Frame, StyledLine, Tone};
 use screen::{SIZE_DEFAULT, Screen};
 
-/// How many looks are remembered: percentiles are of a minute.
-const LOOKS_MAX: usize = 61;
+/// The number of overviews in memory: percentiles cover one minute.
+const OVERVIEWS_MAX: usize = 61;
 
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
-    /// The server's admin listener; its token is taken from SLUICEGATE_ADMIN_TOKEN
+    /// The server's admin listener; the token comes from SLUICEGATE_ADMIN_TOKEN
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8082")]
     admin: String,
-    /// Print once and end; as text, that takes a second, because rates need two looks
+    /// Print once and exit; as text, this takes a second, because rates need two samples
     #[arg(long)]
     once: bool,
-    /// Print what the server tells, one line of JSON per second
+    /// Print the server's overview, one line of JSON per second
     #[arg(long)]
     json: bool,
 }
 
-/// Watches until somebody ends it.
+/// Runs until a signal, a key or an error ends it.
 pub(super) fn run(args: &TopArgs, env: &Env) -> Result<ExitCode, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let feed = Feed::new(&args.admin, env.admin_token().cloned())?;
-    let outcome = runtime.block_on(watch(args, env.variables(), feed));
-    // A thread may still wait for a key that nobody will press.
+    let outcome = runtime.block_on(follow(args, env.variables(), feed));
+    // A thread may still wait for a key.
     runtime.shutdown_background();
     match outcome {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // Whoever read this wants no more of it.
-        Err(Ended::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(Ended::Output(error)) => Err(error.into()),
-        Err(Ended::Refused(why)) => Err(why.into()),
+        // The reader closed the pipe, which is a normal end.
+        Err(ViewEnd::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(ViewEnd::Output(error)) => Err(error.into()),
+        Err(ViewEnd::Rejected(reason)) => Err(reason.into()),
     }
 }
 
-/// Why there is nothing more to show.
-enum Ended {
+/// The reason for the end.
+enum ViewEnd {
     Output(io::Error),
-    Refused(String),
+    Rejected(String),
 }
 
-impl From<io::Error> for Ended {
+impl From<io::Error> for ViewEnd {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
     }
 }
 
-/// A variable that is there and not empty.
+/// The value of a variable that is set and not empty.
 fn variable<'e>(variables: &'e Environment, name: &str) -> Option<&'e str> {
     variables.get(name).map(|value| &**value).filter(|value| !value.is_empty())
 }
 
-async fn watch(args: &TopArgs, variables: &Environment, feed: Feed) -> Result<(), Ended> {
-    let mut watch = Watch::new(args, variables, feed.place())?;
-    let (sender, mut news) = mpsc::channel(1);
+async fn follow(args: &TopArgs, variables: &Environment, feed: Feed) -> Result<(), ViewEnd> {
+    let mut view = View::new(args, variables, feed.url())?;
+    let (sender, mut events) = mpsc::channel(1);
     tokio::spawn(feed.follow(sender));
-    let (mut signals, mut resized) = (Signals::new()?, signal(SignalKind::window_change())?);
-    let mut quit = if watch.is_screen() { screen::quit_key() } else { mpsc::channel(1).1 };
+    let (mut signals, mut resized) = (StopSignals::new()?, signal(SignalKind::window_change())?);
+    let mut quit = if view.is_screen() { screen::quit_key() } else { mpsc::channel(1).1 };
     loop {
         tokio::select! {
-            told = news.recv() => {
-                let Some(told) = told else { return Ok(()) };
-                if watch.hear(told)? == Heard::Enough {
+            event = events.recv() => {
+                let Some(event) = event else { return Ok(()) };
+                if view.handle(event)? == ViewFlow::End {
                     return Ok(());
                 }
             }
             () = signals.end() => return Ok(()),
             Some(()) = quit.recv() => return Ok(()),
-            _ = resized.recv() => watch.draw()?,
+            _ = resized.recv() => view.draw()?,
         }
     }
 }
 
-/// Whoever wants this to end.
-struct Signals {
+/// The signals that end the program.
+struct StopSignals {
     interrupted: Signal,
     terminated: Signal,
     hung_up: Signal,
 }
 
-impl Signals {
+impl StopSignals {
     fn new() -> io::Result<Self> {
         Ok(Self {
             interrupted: signal(SignalKind::interrupt())?,
@@ -112,7 +111,7 @@ impl Signals {
         })
     }
 
-    /// Waits until it is time to end.
+    /// Waits for one of the signals.
     async fn end(&mut self) {
         tokio::select! {
             _ = self.interrupted.recv() => {}
@@ -122,109 +121,109 @@ impl Signals {
     }
 }
 
-/// Whether there is more to wait for.
+/// Whether to wait for further events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
-    More,
-    Enough,
+enum ViewFlow {
+    Continue,
+    End,
 }
 
-/// How it is shown.
+/// The kind of output.
 #[derive(Debug)]
-enum Output {
+enum TopOutput {
     Json,
-    /// One picture after the other, without anything that acts on a terminal.
+    /// One frame after the other, without escape sequences.
     Text,
     Screen(Screen),
 }
 
-/// What was heard, and where it is shown.
-struct Watch {
-    output: Output,
+/// The received overviews and their output.
+struct View {
+    output: TopOutput,
     is_once: bool,
-    place: String,
-    looks: VecDeque<Look>,
-    trouble: Option<String>,
+    url: String,
+    overviews: VecDeque<Overview>,
+    error: Option<String>,
 }
 
-impl Watch {
-    fn new(args: &TopArgs, variables: &Environment, place: &str) -> io::Result<Self> {
+impl View {
+    fn new(args: &TopArgs, variables: &Environment, url: &str) -> io::Result<Self> {
         let is_capable = io::stdout().is_terminal() && variable(variables, "TERM") != Some("dumb");
         let output = match args {
-            TopArgs { json: true, .. } => Output::Json,
+            TopArgs { json: true, .. } => TopOutput::Json,
             TopArgs { once: false, .. } if is_capable => {
-                Output::Screen(Screen::enter(variable(variables, "NO_COLOR").is_none())?)
+                TopOutput::Screen(Screen::enter(variable(variables, "NO_COLOR").is_none())?)
             }
-            _ => Output::Text,
+            _ => TopOutput::Text,
         };
-        Ok(Self { output, is_once: args.once, place: place.to_owned(), looks: VecDeque::new(), trouble: None })
+        Ok(Self { output, is_once: args.once, url: url.to_owned(), overviews: VecDeque::new(), error: None })
     }
 
     const fn is_screen(&self) -> bool {
-        matches!(self.output, Output::Screen(_))
+        matches!(self.output, TopOutput::Screen(_))
     }
 
-    fn hear(&mut self, news: News) -> Result<Heard, Ended> {
-        match news {
-            News::Refused(why) => Err(Ended::Refused(why)),
-            News::Lost { why, .. } if self.is_once => {
-                Err(Ended::Refused(format!("cannot watch {}: {why}", self.place)))
+    fn handle(&mut self, event: FeedEvent) -> Result<ViewFlow, ViewEnd> {
+        match event {
+            FeedEvent::Rejected(reason) => Err(ViewEnd::Rejected(reason)),
+            FeedEvent::Disconnected { reason, .. } if self.is_once => {
+                Err(ViewEnd::Rejected(format!("cannot watch {}: {reason}", self.url)))
             }
-            News::Lost { why, pause } => {
-                let trouble = format!("the server does not answer; trying again in {} s ({why})", pause.as_secs());
+            FeedEvent::Disconnected { reason, pause } => {
+                let error = format!("no response from the server; retrying in {} s ({reason})", pause.as_secs());
                 if !self.is_screen() {
-                    writeln!(io::stderr(), "{trouble}")?;
+                    writeln!(io::stderr(), "{error}")?;
                 }
-                self.trouble = Some(trouble);
+                self.error = Some(error);
                 if self.is_screen() {
                     self.draw()?;
                 }
-                Ok(Heard::More)
+                Ok(ViewFlow::Continue)
             }
-            News::Told(text) => self.told(&text),
+            FeedEvent::Overview(text) => self.show(&text),
         }
     }
 
-    fn told(&mut self, text: &str) -> Result<Heard, Ended> {
-        self.trouble = None;
-        if matches!(self.output, Output::Json) {
-            // The same JSON, and nothing in it that acts on a terminal.
+    fn show(&mut self, text: &str) -> Result<ViewFlow, ViewEnd> {
+        self.error = None;
+        if matches!(self.output, TopOutput::Json) {
+            // The escapes do not change the meaning of the JSON.
             writeln!(io::stdout(), "{}", escape::escape(text))?;
-            return Ok(if self.is_once { Heard::Enough } else { Heard::More });
+            return Ok(if self.is_once { ViewFlow::End } else { ViewFlow::Continue });
         }
-        let Ok(look) = serde_json::from_str(text) else {
-            let why = "what is told there cannot be read; is that a Sluicegate admin listener of this version?";
-            return Err(Ended::Refused(why.to_owned()));
+        let Ok(overview) = serde_json::from_str(text) else {
+            let reason = "the overview cannot be parsed; is that a Sluicegate admin listener of this version?";
+            return Err(ViewEnd::Rejected(reason.to_owned()));
         };
-        self.remember(look);
-        if self.is_once && self.looks.len() < 2 {
-            return Ok(Heard::More);
+        self.add(overview);
+        if self.is_once && self.overviews.len() < 2 {
+            return Ok(ViewFlow::Continue);
         }
         self.draw()?;
-        Ok(if self.is_once { Heard::Enough } else { Heard::More })
+        Ok(if self.is_once { ViewFlow::End } else { ViewFlow::Continue })
     }
 
-    /// Keeps a look for as long as it is good for something.
-    fn remember(&mut self, look: Look) {
-        let all = |look: &Look| look.requests.all();
-        // Counts that are less than before are those of another process.
-        if self.looks.back().is_some_and(|last| all(last) > all(&look)) {
-            self.looks.clear();
+    /// Adds an overview, and removes those that are no longer useful.
+    fn add(&mut self, overview: Overview) {
+        let all = |overview: &Overview| rates::decided(&overview.requests);
+        // If the counts decrease, the server has restarted.
+        if self.overviews.back().is_some_and(|last| all(last) > all(&overview)) {
+            self.overviews.clear();
         }
-        self.looks.push_back(look);
-        if self.looks.len() > LOOKS_MAX {
-            self.looks.pop_front();
+        self.overviews.push_back(overview);
+        if self.overviews.len() > OVERVIEWS_MAX {
+            self.overviews.pop_front();
         }
     }
 
     fn draw(&self) -> io::Result<()> {
         match &self.output {
-            Output::Json => Ok(()),
-            Output::Screen(screen) => {
+            TopOutput::Json => Ok(()),
+            TopOutput::Screen(screen) => {
                 let (width, height) = Screen::size();
                 screen.show(&self.lines(width, height), width)
             }
-            Output::Text => {
+            TopOutput::Text => {
                 let (width, height) = SIZE_DEFAULT;
                 let painted = self
                     .lines(width, height)
@@ -236,19 +235,19 @@ impl Watch {
         }
     }
 
-    fn lines(&self, width: usize, height: usize) -> Vec<Line> {
-        let (Some(now), Some(since)) = (self.looks.back(), self.looks.front()) else {
-            let words = self.trouble.as_deref().unwrap_or("connecting…");
+    fn lines(&self, width: usize, height: usize) -> Vec<StyledLine> {
+        let (Some(now), Some(since)) = (self.overviews.back(), self.overviews.front()) else {
+            let text = self.error.as_deref().unwrap_or("connecting…");
             return vec![
-                Line(vec![(Tone::Title, format!("sluicegate {}  ", self.place))]),
-                Line(vec![(Tone::Bad, words.to_owned())]),
+                StyledLine(vec![(Tone::Title, format!("sluicegate {}  ", self.url))]),
+                StyledLine(vec![(Tone::Bad, text.to_owned())]),
             ];
         };
-        let before = self.looks.iter().rev().nth(1).unwrap_or(now);
-        // Whoever looks once wants to know how it has been, not how the last second was.
+        let before = self.overviews.iter().rev().nth(1).unwrap_or(now);
+        // With `--once`, percentiles cover the time since the start of the server, not the last second.
         let since = if self.is_once { now } else { since };
         let hint = if self.is_screen() { "  q quits" } else { "" };
-        let scene = Scene { place: &self.place, now, before, since, trouble: self.trouble.as_deref(), hint };
-        scene.lines(width, height)
+        let frame = Frame { url: &self.url, now, before, since, error: self.error.as_deref(), hint };
+        frame.lines(width, height)
     }
 }

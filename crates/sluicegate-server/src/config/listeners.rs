@@ -1,39 +1,136 @@
-//! The section `listen`: where each listener listens, and who gets in how.
+//! The section `listen`: address, TLS, PROXY protocol and connection cap of each listener.
 //!
-//! A listener is an address, or a mapping in which the address is one key among others. The address is kept as it was
-//! typed, because the command line and the environment may say it too.
+//! A listener is an address, or a mapping with the address as one of its keys. The address stays text, because flags
+//! and environment variables can override it.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use sluicegate::authority::is_host_name;
 use sluicegate::identify::address::TrustedProxies;
+use sluicegate::rules::file::field::{Absent, Custom, Field, Form, Integer, Mapping, Nested, Text};
 use sluicegate::rules::file::tree::Kind;
-use sluicegate::rules::file::{Reader, Section, Wrong};
+use sluicegate::rules::file::{Reader, Section, ValueError};
 
-use super::identity::read_proxies;
-use crate::net::tls::TlsFiles;
+use super::PATH;
+use super::networks::NETWORKS;
 use crate::settings::FileSettings;
 
-/// The keys of `listen`.
-pub(crate) const LISTEN_KEYS: &[&str] = &["gateway", "api", "admin", "resp"];
-/// The keys of one listener.
-pub(crate) const LISTENER_KEYS: &[&str] = &["address", "tls", "proxy_protocol", "max_connections_per_address"];
-/// The keys of `tls`.
-pub(crate) const TLS_KEYS: &[&str] = &["certificate_file", "key_file"];
-/// The most connections of one address: more than any listener serves in all.
-pub(crate) const PER_ADDRESS_MAX: u64 = 1_000_000;
+/// The section.
+pub(super) static LISTEN: Mapping = Mapping {
+    doc: "Addresses of the listeners. Flags and environment variables take precedence over them.",
+    fields: &[&GATEWAY, &API, &ADMIN, &RESP],
+    constraints: &[],
+};
 
-/// What the section says.
+static GATEWAY: Field<Custom<(Option<String>, ListenerSettings)>> = Field {
+    key: "gateway",
+    doc: "The reverse proxy.",
+    kind: LISTENER_OR_ADDRESS,
+    absent: Absent::Nothing("`127.0.0.1:8080`"),
+    examples: &["127.0.0.1:8080", "off"],
+};
+
+static API: Field<Custom<(Option<String>, ListenerSettings)>> = Field {
+    key: "api",
+    doc: "The decision API.",
+    kind: LISTENER_OR_ADDRESS,
+    absent: Absent::Nothing("`127.0.0.1:8081`"),
+    examples: &["127.0.0.1:8081", "off"],
+};
+
+static ADMIN: Field<Custom<(Option<String>, ListenerSettings)>> = Field {
+    key: "admin",
+    doc: "Dashboard, admin API, metrics and health.",
+    kind: LISTENER_OR_ADDRESS,
+    absent: Absent::Nothing("`127.0.0.1:8082`"),
+    examples: &["127.0.0.1:8082", "off"],
+};
+
+static RESP: Field<Custom<(Option<String>, ListenerSettings)>> = Field {
+    key: "resp",
+    doc: "The Redis protocol with `CL.THROTTLE`: see [coming from redis-cell](coming-from-redis-cell.md).",
+    kind: LISTENER_OR_ADDRESS,
+    absent: Absent::Nothing("`off`"),
+    examples: &["127.0.0.1:6379", "off"],
+};
+
+const LISTENER_OR_ADDRESS: Custom<(Option<String>, ListenerSettings)> =
+    Custom { read: read_listener, form: || Form::Any(vec![Form::Named("address"), Form::Named("listener")]) };
+
+/// One listener in its long form.
+pub(super) static LISTENER: Mapping = Mapping {
+    doc: "A listener: its address, and the connections that it accepts.",
+    fields: &[&ADDRESS, &TLS, &PROXY_PROTOCOL, &MAX_CONNECTIONS_PER_ADDRESS],
+    constraints: &[],
+};
+
+static ADDRESS: Field<Text<String>> = Field {
+    key: "address",
+    doc: "The address that it listens on.",
+    kind: Text { parse: listen_address, form: || Form::Named("address") },
+    absent: Absent::Nothing("as above"),
+    examples: &["0.0.0.0:8443", "off"],
+};
+
+static TLS: Field<Nested<TlsFiles>> = Field {
+    key: "tls",
+    doc: "The certificate. With one the listener requires TLS 1.2 or 1.3, and negotiates HTTP/2 and HTTP/1.1.",
+    kind: Nested { mapping: &LISTENER_TLS, read: read_tls },
+    absent: Absent::Nothing("none"),
+    examples: &[],
+};
+
+static PROXY_PROTOCOL: Field<Custom<TrustedProxies>> = Field {
+    key: "proxy_protocol",
+    doc: "Load balancers that begin every connection with a PROXY header of version 2.",
+    kind: NETWORKS,
+    absent: Absent::Default("[]"),
+    examples: &["[10.0.0.0/8, \"2001:db8::/32\"]"],
+};
+
+static MAX_CONNECTIONS_PER_ADDRESS: Field<Integer<NonZeroU32>> = Field {
+    key: "max_connections_per_address",
+    doc: "The most connections of one client address, or of one /64 of IPv6. Loopback and trusted proxies have no such bound.",
+    kind: Integer { min: 1, max: PER_ADDRESS_MAX, convert: |count| NonZeroU32::new(u32::try_from(count).ok()?) },
+    absent: Absent::Nothing("1024, and at most half of the listener's"),
+    examples: &["1024"],
+};
+
+/// The certificate of a listener.
+pub(super) static LISTENER_TLS: Mapping =
+    Mapping { doc: "The certificate, for TLS.", fields: &[&CERTIFICATE_FILE, &KEY_FILE], constraints: &[] };
+
+static CERTIFICATE_FILE: Field<Custom<PathBuf>> = Field {
+    key: "certificate_file",
+    doc: "The certificate chain in PEM, beginning with the certificate of the server.",
+    kind: PATH,
+    absent: Absent::Required("name a file in PEM, for example certificate_file: server.pem"),
+    examples: &["server.pem"],
+};
+
+static KEY_FILE: Field<Custom<PathBuf>> = Field {
+    key: "key_file",
+    doc: "The private key of the certificate, in PEM.",
+    kind: PATH,
+    absent: Absent::Required("name a file in PEM, for example key_file: server-key.pem"),
+    examples: &["server-key.pem"],
+};
+
+/// The most connections of one address: more than any listener serves in all.
+const PER_ADDRESS_MAX: u64 = 1_000_000;
+
+/// The options of all listeners.
 #[derive(Debug, Default)]
 pub(crate) struct ListenSettings {
-    /// What the command line and the environment may say too.
+    /// Addresses, which flags and environment variables can override.
     pub(crate) addresses: FileSettings,
-    /// The rest, listener by listener.
+    /// The other options.
     pub(crate) listeners: Listeners,
 }
 
-/// How each listener lets connections in.
+/// TLS, PROXY protocol and connection caps of all listeners.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     pub(crate) gateway: ListenerSettings,
@@ -42,22 +139,30 @@ pub(crate) struct Listeners {
     pub(crate) resp: ListenerSettings,
 }
 
-/// How one listener lets connections in.
+/// TLS, PROXY protocol and connection cap of one listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListenerSettings {
-    /// The certificate, if it speaks TLS.
+    /// The certificate; `None` means no TLS.
     pub(crate) tls: Option<TlsFiles>,
-    /// The load balancers that must say who their client is.
+    /// Load balancers that must begin each connection with a PROXY header.
     pub(crate) proxy_protocol: TrustedProxies,
-    /// Connections of one address, if not the default.
+    /// The most connections of one address; `None` is the default.
     pub(crate) connections_per_address: Option<NonZeroU32>,
 }
 
+/// The files with the certificate of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    /// The chain in PEM, the listener's own certificate first.
+    pub(crate) certificate: PathBuf,
+    /// Its private key in PEM.
+    pub(crate) key: PathBuf,
+}
+
 /// Reads the section.
-pub(super) fn read(reader: &Reader<'_>) -> Option<ListenSettings> {
-    let section = reader.section(LISTEN_KEYS)?;
-    let listener = |key| section.optional(key, (None, ListenerSettings::default()), read_listener);
-    let (gateway, api, admin, resp) = (listener("gateway"), listener("api"), listener("admin"), listener("resp"));
+pub(super) fn read(section: &Section<'_>) -> Option<ListenSettings> {
+    let listener = |field| Some(section.read_optional(field)?.unwrap_or_default());
+    let (gateway, api, admin, resp) = (listener(&GATEWAY), listener(&API), listener(&ADMIN), listener(&RESP));
     let (gateway, api, admin, resp) = (gateway?, api?, admin?, resp?);
     Some(ListenSettings {
         addresses: FileSettings {
@@ -68,6 +173,7 @@ pub(super) fn read(reader: &Reader<'_>) -> Option<ListenSettings> {
             admin: admin.0,
             resp: resp.0,
             has_admin_tokens: false,
+            requires_admin_token: false,
         },
         listeners: Listeners { gateway: gateway.1, api: api.1, admin: admin.1, resp: resp.1 },
     })
@@ -77,38 +183,29 @@ fn read_listener(reader: &Reader<'_>) -> Option<(Option<String>, ListenerSetting
     if !matches!(reader.node().kind, Kind::Mapping(_)) {
         return Some((Some(reader.text_as(listen_address)?), ListenerSettings::default()));
     }
-    let section = reader.section(LISTENER_KEYS)?;
-    let address = section.optional("address", None, |address| address.text_as(listen_address).map(Some));
-    let tls = section.optional("tls", None, |tls| read_tls(&tls.section(TLS_KEYS)?).map(Some));
-    let proxy_protocol = section.optional("proxy_protocol", TrustedProxies::default(), read_proxies);
-    let per_address = section.optional("max_connections_per_address", None, |count| {
-        Some(NonZeroU32::new(u32::try_from(count.integer(1..=PER_ADDRESS_MAX)?).ok()?))
-    });
-    let (tls, proxy_protocol, connections_per_address) = (tls?, proxy_protocol?, per_address?);
+    let section = reader.mapping(&LISTENER)?;
+    let address = section.read_optional(&ADDRESS);
+    let tls = section.read_optional(&TLS);
+    let proxy_protocol = section.read(&PROXY_PROTOCOL);
+    let connections_per_address = section.read_optional(&MAX_CONNECTIONS_PER_ADDRESS);
+    let (tls, proxy_protocol) = (tls?, proxy_protocol?);
+    let connections_per_address = connections_per_address?;
     Some((address?, ListenerSettings { tls, proxy_protocol, connections_per_address }))
 }
 
 fn read_tls(section: &Section<'_>) -> Option<TlsFiles> {
-    let path = |key, example: &str| {
-        let remedy = format!("name a file in PEM, for example {key}: {example}");
-        let path = section.required(key, &remedy)?.text()?;
-        Some(PathBuf::from(path))
-    };
-    let (certificate, key) = (path("certificate_file", "server.pem"), path("key_file", "server-key.pem"));
+    let (certificate, key) = (section.read(&CERTIFICATE_FILE), section.read(&KEY_FILE));
     Some(TlsFiles { certificate: certificate?, key: key? })
 }
 
-/// Checks the form of `HOST:PORT` or `off`; whether the host can be resolved and the port be had shows at
-/// the start.
-fn listen_address(text: &str) -> Result<String, Wrong> {
+/// Checks the form of `HOST:PORT` or `off`. Name resolution and binding happen at the start of the server.
+fn listen_address(text: &str) -> Result<String, ValueError> {
     if text == "off" || text.parse::<SocketAddr>().is_ok() {
         return Ok(text.to_owned());
     }
-    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    let is_name = |host: &str| !host.is_empty() && host.bytes().all(is_name_byte);
     let is_digits = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let message = match text.rsplit_once(':') {
-        Some((host, port)) if is_name(host) && is_digits(port) => match port.parse::<u16>() {
+        Some((host, port)) if is_host_name(host) && is_digits(port) => match port.parse::<u16>() {
             Ok(_) => return Ok(text.to_owned()),
             Err(_) => "the port is out of range",
         },
@@ -117,8 +214,8 @@ fn listen_address(text: &str) -> Result<String, Wrong> {
     if let Ok(port) = text.parse::<u16>() {
         let remedy =
             format!("write the host, too: 127.0.0.1:{port} for this machine alone, 0.0.0.0:{port} for all");
-        return Err(Wrong::new(message, remedy));
+        return Err(ValueError::new(message, remedy));
     }
     let remedy = "write HOST:PORT with a port from 0 to 65535, for example 127.0.0.1:8080 or [::1]:8080, or off";
-    Err(Wrong::new(message, remedy))
+    Err(ValueError::new(message, remedy))
 }

@@ -1,4 +1,4 @@
-//! From a path to the text of a configuration file, no longer than a good one can be.
+//! Reads a configuration file from disk, up to the size bound.
 
 use super::Config;
 use sluicegate::rules::file::tree::BYTES_MAX;
@@ -10,20 +10,20 @@ use std::path::Path;
 /// A configuration file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    /// It cannot be read.
+    /// The operating system reports an error.
     #[error("cannot read the configuration file {path}: {source}; check the path and its permissions")]
     Unreadable {
         /// The file.
         path: String,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It can be read, and has mistakes.
+    /// The file has problems.
     #[error("the configuration file has mistakes:\n{0}")]
     Mistakes(Problems),
 }
 
-/// The file's text; one byte more than allowed is enough to tell that it is too long.
+/// The text of the file, at most one byte beyond the bound, which suffices to reject a longer one.
 pub(crate) fn text(path: &Path) -> Result<Vec<u8>, LoadError> {
     let read = || {
         let mut text = Vec::new();
@@ -33,17 +33,17 @@ pub(crate) fn text(path: &Path) -> Result<Vec<u8>, LoadError> {
     read().map_err(|source| LoadError::Unreadable { path: shown(path), source })
 }
 
-/// Reads the file as a configuration.
+/// Reads and checks the file.
 pub(crate) fn config(path: &Path, environment: &Environment) -> Result<Config, LoadError> {
     Config::parse(text(path)?, &shown(path), environment).map_err(LoadError::Mistakes)
 }
 
-/// The path as messages call it.
+/// The path for messages, without control characters.
 pub(crate) fn shown(path: &Path) -> String {
     path.display().to_string().chars().flat_map(visible).collect()
 }
 
-/// Control characters in a path must not act on the reader's terminal.
+/// Escapes control characters, which could act on a terminal.
 fn visible(character: char) -> impl Iterator<Item = char> {
     let escaped = character.is_control().then(|| character.escape_debug());
     let plain = (!character.is_control()).then_some(character);

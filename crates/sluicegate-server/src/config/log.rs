@@ -1,19 +1,80 @@
-//! `log`: which decisions are written down, and how much of identities.
+//! `log`: the decision log, and how it shows identities.
 
-use sluicegate::rules::file::{Reader, Wrong};
+use sluicegate::rules::file::field::{Absent, Choice, Custom, Field, Form, Mapping, Nested, Shape, Text};
+use sluicegate::rules::file::{Reader, Section, ValueError};
 
-use super::share::{self, Share};
+use super::share::{SHARE, Share};
 use crate::secret::Secret;
 
-/// The keys of `log`.
-pub(crate) const LOG_KEYS: &[&str] = &["decisions", "identities", "hash_secret"];
-/// The keys of `log.decisions`.
-pub(crate) const DECISIONS_KEYS: &[&str] = &["denied", "shadow_denied", "allowed"];
-/// How identities may be told.
-pub(crate) const IDENTITY_FORMS: &[(&str, IdentityForm)] =
-    &[("hashed", IdentityForm::Hashed), ("cut", IdentityForm::Cut), ("whole", IdentityForm::Whole)];
+/// The section.
+pub(super) static LOG: Mapping = Mapping {
+    doc: "Which decisions the log records, and how much of an identity it shows.",
+    fields: &[&DECISIONS, &IDENTITIES, &HASH_SECRET],
+    constraints: &[],
+};
 
-/// How identities are told.
+static DECISIONS: Field<Nested<DecisionShares>> = Field {
+    key: "decisions",
+    doc: "The share of decisions that the log records, by outcome. Without it the log records no decisions.",
+    kind: Nested { mapping: &DECISION_SHARES, read: read_decisions },
+    absent: Absent::Nothing("none"),
+    examples: &[],
+};
+
+static IDENTITIES: Field<Choice<IdentityForm>> = Field {
+    key: "identities",
+    doc: "How the decision log and spans show identities: as a keyed hash, by their beginning, or whole.",
+    kind: Choice(&[("hashed", IdentityForm::Hashed), ("cut", IdentityForm::Cut), ("whole", IdentityForm::Whole)]),
+    absent: Absent::Default("hashed"),
+    examples: &[],
+};
+
+static HASH_SECRET: Field<Custom<Secret>> = Field {
+    key: "hash_secret",
+    doc: "The key of these hashes. Set the same one on every server to compare their logs.",
+    kind: Custom {
+        read: read_hash_secret,
+        form: || Form::Text(Shape { min_length: Some(1), ..Shape::new("text") }),
+    },
+    absent: Absent::Nothing("random at every start"),
+    examples: &["\"${LOG_HASH_SECRET}\""],
+};
+
+/// The subsection `log.decisions`.
+pub(super) static DECISION_SHARES: Mapping = Mapping {
+    doc: "The share of decisions that the log records, by outcome.",
+    fields: &[&DENIED, &SHADOW_DENIED, &ALLOWED],
+    constraints: &[],
+};
+
+static DENIED: Field<Text<Share>> = Field {
+    key: "denied",
+    doc: "Requests that were denied, or rejected by a `closed` rule because the store failed.",
+    kind: SHARE,
+    absent: Absent::Default("100%"),
+    examples: SHARE_EXAMPLES,
+};
+
+static SHADOW_DENIED: Field<Text<Share>> = Field {
+    key: "shadow_denied",
+    doc: "Requests that passed, and that a rule in shadow mode would have denied.",
+    kind: SHARE,
+    absent: Absent::Default("100%"),
+    examples: SHARE_EXAMPLES,
+};
+
+static ALLOWED: Field<Text<Share>> = Field {
+    key: "allowed",
+    doc: "All other requests.",
+    kind: SHARE,
+    absent: Absent::Default("0%"),
+    examples: SHARE_EXAMPLES,
+};
+
+/// Shares for editors to suggest.
+pub(super) const SHARE_EXAMPLES: &[&str] = &["5%", "0.01%"];
+
+/// How the decision log and spans show identities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IdentityForm {
     /// As a keyed hash.
@@ -25,7 +86,7 @@ pub(crate) enum IdentityForm {
     Whole,
 }
 
-/// What share of decisions is written down, by what came of them.
+/// The share of decisions that the log records, by outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecisionShares {
     pub(crate) denied: Share,
@@ -33,36 +94,37 @@ pub(crate) struct DecisionShares {
     pub(crate) allowed: Share,
 }
 
-/// What the section says.
+/// The options of the decision log.
 #[derive(Debug, Default)]
 pub(crate) struct LogSettings {
-    /// What is written down, if anything is.
+    /// The recorded shares; `None` records nothing.
     pub(crate) decisions: Option<DecisionShares>,
-    /// How identities are told.
+    /// How the decision log and spans show identities.
     pub(crate) identities: IdentityForm,
-    /// What hashes are keyed with, if servers are to agree.
+    /// The key of the hashes; `None` selects a random one at every start.
     pub(crate) hash_secret: Option<Secret>,
 }
 
 /// Reads `log`.
-pub(super) fn read(reader: &Reader<'_>) -> Option<LogSettings> {
-    let section = reader.section(LOG_KEYS)?;
-    let decisions = section.optional("decisions", None, |decisions| read_decisions(decisions).map(Some));
-    let identities = section.optional("identities", IdentityForm::default(), |form| form.choice(IDENTITY_FORMS));
-    let hash_secret = section.optional("hash_secret", None, |secret| match secret.secret()? {
-        empty if empty.is_empty() => {
-            secret.report_as(Wrong::new("empty", "give a secret, or leave the key out"), None);
-            None
-        }
-        text => Some(Some(Secret::new(text))),
-    });
+pub(super) fn read(section: &Section<'_>) -> Option<LogSettings> {
+    let decisions = section.read_optional(&DECISIONS);
+    let identities = section.read(&IDENTITIES);
+    let hash_secret = section.read_optional(&HASH_SECRET);
     Some(LogSettings { decisions: decisions?, identities: identities?, hash_secret: hash_secret? })
 }
 
-fn read_decisions(reader: &Reader<'_>) -> Option<DecisionShares> {
-    let section = reader.section(DECISIONS_KEYS)?;
-    let denied = section.optional("denied", Share::ALL, share::read);
-    let shadow_denied = section.optional("shadow_denied", Share::ALL, share::read);
-    let allowed = section.optional("allowed", Share::NONE, share::read);
+fn read_decisions(section: &Section<'_>) -> Option<DecisionShares> {
+    let denied = section.read(&DENIED);
+    let shadow_denied = section.read(&SHADOW_DENIED);
+    let allowed = section.read(&ALLOWED);
     Some(DecisionShares { denied: denied?, shadow_denied: shadow_denied?, allowed: allowed? })
+}
+
+fn read_hash_secret(reader: &Reader<'_>) -> Option<Secret> {
+    let secret = reader.secret()?;
+    if secret.is_empty() {
+        reader.report_as(ValueError::new("empty", "give a secret, or leave the key out"), None);
+        return None;
+    }
+    Some(Secret::new(secret))
 }

@@ -1,386 +1,250 @@
-//! The JSON Schema of the configuration file, for editors and for those who make files by program.
+//! The JSON Schema of the configuration file, for editors and for programs that write files.
 //!
-//! It is built from the same lists of keys and words that the readers use, and a test changes a file in every
-//! way it can think of to see that both agree. Where they cannot, because a schema sees one value at a time
-//! (second names, tiers that are not listed, numbers that do not go together), the schema is the laxer one.
+//! It is rendered from the declarations of the keys ([`field`](sluicegate::rules::file::field)), so it knows the same
+//! keys, words and bounds as the reader. A schema checks one value at a time. It accepts files that
+//! only a comparison of several values can reject, such as duplicate names, unlisted tiers and numbers that contradict each other.
 
-use super::identity::TRUSTED_HEADERS;
-use super::{HEADERS_KEYS, KEYS, MAX_KEYS_MAX, MEMORY_KEYS, PASSWORD_BYTES_MAX, RESETS, RESP_KEYS, STYLES};
 use serde_json::{Map, Value, json};
-use sluicegate::core::algorithm::Algorithm as _;
-use sluicegate::core::quota::UNITS_MAX;
-use sluicegate::core::{FixedWindow, SlidingCounter, SlidingWindow, TokenBucket};
-use sluicegate::rules::file::limit::{
-    ALIGNS, FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS, UNLIMITED,
-};
-use sluicegate::rules::file::rule::{
-    CREDENTIALS, MATCH_KEYS, METHODS_MAX, MODES, OVERRIDE_KEYS, PARTS, POLICIES, RULE_KEYS,
-};
-use sluicegate::rules::file::value::{LABEL_BYTES_MAX, METHOD_BYTES_MAX, PATTERN_BYTES_MAX, UNITS};
-use sluicegate::rules::file::{self, TIERS_MAX, UNMATCHED};
-use sluicegate::rules::{LIMITS_PER_RULE_MAX, RULE_NAME_BYTES_MAX, RULES_MAX};
+use sluicegate::calendar::{MONTH_DAY_MAX, WEEKDAYS};
+use sluicegate::rules::RULE_NAME_BYTES_MAX;
+use sluicegate::rules::file::field::{Absent, Constraint, Declared, Form, Mapping, Shape, words};
+use sluicegate::rules::file::limit::{self, LIMIT, UNLIMITED};
+use sluicegate::rules::file::rule::{OVERRIDE, RULE};
+use sluicegate::rules::file::tree::{Kind, Meaning, Node};
+use sluicegate::rules::file::value::{PATTERN_BYTES_MAX, UNITS};
+use sluicegate::rules::file::window::CALENDAR_WINDOWS;
+use sluicegate::rules::file::{Document, Environment};
 
-mod content;
-mod descriptor;
-mod gateway;
-mod identity;
-mod lease;
-mod listeners;
-mod log;
-mod matching;
-mod redis;
-mod tiers;
-mod traces;
-mod window;
+use super::TOP;
+use super::listeners::LISTENER;
 
-use gateway::{boolean, path_pattern};
+/// A rule as an example.
+const RULE_EXAMPLE: &str = "{ rules: [{ name: payments, match: { resource: \"api.payment.*\" }, \
+                            limits: [{ algorithm: token_bucket, capacity: 100, refill: 100/60s }] }] }";
 
 /// The schema, draft 2020-12.
 pub(crate) fn json_schema() -> Value {
-    let keys = [KEYS, file::KEYS].concat();
-    let mut schema = object("A configuration file of Sluicegate.", &keys, &["rules"], top_property);
-    let more = [
-        ("$schema", json!("https://json-schema.org/draft/2020-12/schema")),
-        ("title", json!("Sluicegate configuration")),
-        ("$defs", definitions()),
-        ("examples", json!([{ "rules": [example_rule()] }])),
-    ];
-    if let Value::Object(members) = &mut schema {
-        members.extend(more.map(|(name, value)| (name.to_owned(), value)));
-    }
+    let mut schema = mapping(&TOP);
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("Sluicegate configuration");
+    schema["$defs"] = definitions();
+    schema["examples"] = json!([literal(RULE_EXAMPLE)]);
     schema
 }
 
-fn example_rule() -> Value {
-    json!({ "name": "payments", "match": { "resource": "api.payment.*" }, "limits": [example_limit()] })
+/// The forms that have a name.
+fn definitions() -> Value {
+    let units: Vec<&str> = words(UNITS);
+    let (all, single) = (units.join("|"), units[1..].join("|"));
+    let named = |about, pattern: String| form(&Form::Text(Shape::matching(about, pattern)));
+    // The algorithm from a variable decides which of the other keys are required.
+    let mut any_limit = mapping(&LIMIT);
+    any_limit["required"] = json!(["algorithm"]);
+    let limits = limit::FORMS_BY_ALGORITHM.iter().copied().map(mapping).chain([any_limit]);
+    let mut definitions = json!({
+        "rule": mapping(&RULE),
+        "limits": form(&limit::limits()),
+        "listener": mapping(&LISTENER),
+        "limit": { "oneOf": limits.collect::<Vec<_>>() },
+        "override": mapping(&OVERRIDE),
+        "name": named("name", format!("^[A-Za-z0-9._-]{{1,{RULE_NAME_BYTES_MAX}}}$")),
+        "pattern": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": PATTERN_BYTES_MAX,
+            "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
+        },
+        "secret": { "type": "string" },
+        "duration": named("duration", format!("^[1-9][0-9]*({all})$")),
+        "rate": named("rate", format!("^[1-9][0-9]*/([1-9][0-9]*({all})|{single})$")),
+        "address": named(
+            "address",
+            "^(off|[A-Za-z0-9._-]+:[0-9]{1,5}|\\[[0-9A-Fa-f:.%]+\\]:[0-9]{1,5})$".to_owned(),
+        ),
+        "variable": { "type": "string", "pattern": "\\$\\{" },
+    });
+    let limits = "All of these limits must have room, and a request is charged under all of them or under none; \
+                  or `unlimited`.";
+    for (name, description) in [
+        ("limits", limits),
+        ("name", "A name."),
+        ("pattern", "A text in which * stands for any run of characters."),
+        ("secret", "A text that no message shows."),
+        ("duration", "A length of time: 250ms, 30s, 5min, 1h, 1d."),
+        ("rate", "N/DURATION, or N/s, N/min, N/h, N/d."),
+        ("address", "HOST:PORT, or off."),
+        ("variable", "A text with an environment variable: ${NAME}. Write $${ for a literal ${."),
+    ] {
+        definitions[name]["description"] = json!(description);
+    }
+    let limit = "[{ algorithm: token_bucket, capacity: 100, refill: 100/60s }]";
+    definitions["limits"]["examples"] = json!([literal(limit), UNLIMITED]);
+    definitions
 }
 
-fn example_limit() -> Value {
-    json!({ "algorithm": TokenBucket::NAME, "capacity": 100, "refill": "100/60s" })
-}
-
-/// An object that has these keys and no other.
-fn object(description: &str, keys: &[&str], required: &[&str], property: fn(&str) -> Value) -> Value {
-    let properties: Map<String, Value> = keys.iter().map(|&key| (key.to_owned(), property(key))).collect();
-    json!({
-        "description": description,
+/// An object that has the fields of a mapping and no other.
+fn mapping(mapping: &Mapping) -> Value {
+    let properties: Map<String, Value> =
+        mapping.fields.iter().map(|each| (each.key().to_owned(), property(*each))).collect();
+    let is_required = |each: &&&dyn Declared| matches!(each.absent(), Absent::Required(_));
+    let required: Vec<&str> = mapping.fields.iter().filter(is_required).map(|each| each.key()).collect();
+    let mut schema = json!({
+        "description": plain(mapping.doc),
         "type": "object",
         "properties": properties,
         "required": required,
         "additionalProperties": false,
-    })
+    });
+    for constraint in mapping.constraints {
+        match constraint {
+            Constraint::Needs(one, other) => schema["dependentRequired"][*one] = json!([other]),
+            Constraint::OneOf(keys) => {
+                schema["oneOf"] = keys.iter().map(|key| json!({ "required": [key] })).collect();
+            }
+            Constraint::OneField => {
+                schema["minProperties"] = json!(1);
+                schema["maxProperties"] = json!(1);
+            }
+            Constraint::CalendarWindow => schema["allOf"] = calendar_window(),
+            other => debug_assert!(false, "{other:?} has no schema"),
+        }
+    }
+    schema
 }
 
-/// One of these words, or a variable that stands for one.
-fn words<T>(description: &str, choices: &[(&str, T)], default: &str) -> Value {
-    json!({ "description": description, "anyOf": [word_of(choices), reference("variable")], "default": default })
+fn property(field: &dyn Declared) -> Value {
+    let mut schema = form(&field.form());
+    schema["description"] = json!(plain(field.doc()));
+    if let Absent::Default(text) = field.absent() {
+        schema["default"] = literal(text);
+    }
+    if !field.examples().is_empty() {
+        schema["examples"] = field.examples().iter().map(|text| literal(text)).collect();
+    }
+    schema
 }
 
-fn word_of<T>(choices: &[(&str, T)]) -> Value {
-    json!({ "enum": choices.iter().map(|(word, _)| *word).collect::<Vec<_>>() })
+/// The schema of a form, without a description.
+fn form(form: &Form) -> Value {
+    match form {
+        Form::Boolean => json!({ "anyOf": [{ "enum": [true, false, "true", "false"] }, reference("variable")] }),
+        Form::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Form::Words(words) => json!({ "anyOf": [{ "enum": words }, reference("variable")] }),
+        Form::Literal(words) => match words.as_slice() {
+            [word] => json!({ "const": word }),
+            words => json!({ "enum": words }),
+        },
+        Form::Named(name) => reference(name),
+        Form::Duration { .. } => reference("duration"),
+        Form::Text(shape) => text(shape),
+        Form::List { item, min, max, is_unique, .. } => {
+            let mut schema = json!({ "type": "array", "items": self::form(item) });
+            bound(&mut schema, "minItems", *min, "maxItems", *max);
+            if *is_unique {
+                schema["uniqueItems"] = json!(true);
+            }
+            schema
+        }
+        Form::Mapping(fields) => mapping(fields),
+        Form::Map { name, value, min, max, .. } => {
+            let (name, value) = (self::form(name), self::form(value));
+            let mut schema = json!({ "type": "object", "propertyNames": name, "additionalProperties": value });
+            bound(&mut schema, "minProperties", *min, "maxProperties", *max);
+            schema
+        }
+        Form::Any(forms) => json!({ "anyOf": forms.iter().map(self::form).collect::<Vec<_>>() }),
+        other => {
+            debug_assert!(false, "{other:?} has no schema");
+            json!(true)
+        }
+    }
+}
+
+fn bound(schema: &mut Value, least: &str, min: usize, most: &str, max: Option<usize>) {
+    if min > 0 {
+        schema[least] = json!(min);
+    }
+    if let Some(max) = max {
+        schema[most] = json!(max);
+    }
+}
+
+fn text(shape: &Shape) -> Value {
+    let lengths = [("minLength", shape.min_length), ("maxLength", shape.max_length)];
+    let bounded = |mut schema: Map<String, Value>| {
+        schema.extend(lengths.iter().filter_map(|(key, length)| Some(((*key).to_owned(), json!((*length)?)))));
+        Value::Object(schema)
+    };
+    let pattern = |pattern: &String| bounded(Map::from_iter([("pattern".to_owned(), json!(pattern))]));
+    let mut schema = match shape.patterns.as_slice() {
+        [] => bounded(Map::new()),
+        [only] if !shape.has_variables => pattern(only),
+        several => {
+            let variable = shape.has_variables.then(|| reference("variable"));
+            json!({ "anyOf": several.iter().map(pattern).chain(variable).collect::<Vec<_>>() })
+        }
+    };
+    schema["type"] = json!("string");
+    schema
 }
 
 fn reference(definition: &str) -> Value {
     json!({ "$ref": format!("#/$defs/{definition}") })
 }
 
-fn described(definition: &str, description: &str, examples: &[&str]) -> Value {
-    json!({ "$ref": format!("#/$defs/{definition}"), "description": description, "examples": examples })
-}
-
-fn integer(description: &str, low: u64, high: u64, examples: &[u64]) -> Value {
-    json!({
-        "description": description,
-        "type": "integer",
-        "minimum": low,
-        "maximum": high,
-        "examples": examples,
-    })
-}
-
-/// A text of this form, or one with a variable in it.
-fn text(description: &str, form: &Value) -> Value {
-    json!({ "description": description, "type": "string", "anyOf": [form, reference("variable")] })
-}
-
-/// No key of a list may come here: a test sees to that.
-fn unknown() -> Value {
-    json!(false)
-}
-
-fn top_property(key: &str) -> Value {
-    match key {
-        "store" => json!({
-            "description": "Where state is kept: in this process, or in Redis or Valkey, shared with other servers.",
-            "anyOf": [
-                { "enum": ["memory"] },
-                { "type": "string", "pattern": "^rediss?(\\+sentinel|\\+cluster)?://." },
-                reference("variable"),
-            ],
-            "default": "memory",
-            "examples": ["redis://127.0.0.1:6379"],
-        }),
-        "admin" => content::admin(),
-        "log" => log::section(),
-        "traces" => traces::section(),
-        "database" => content::database(),
-        "tenants" => content::tenants(),
-        "overrides" => content::overrides(),
-        "keys" => content::keys(),
-        "redis" => redis::section(),
-        "gateway" => gateway::section(),
-        "trusted_proxies" => identity::proxies(),
-        "trusted_header" => words(
-            "The field in which trusted proxies name their client; if both are there, they must agree.",
-            TRUSTED_HEADERS,
-            "either",
-        ),
-        "identity" => identity::sources(),
-        "memory" => object("The embedded store.", MEMORY_KEYS, &[], memory_property),
-        "listen" => listeners::section(),
-        "resp" => object("The RESP listener.", RESP_KEYS, &[], resp_property),
-        "headers" => {
-            object("Header fields that tell a client how it stands.", HEADERS_KEYS, &[], headers_property)
-        }
-        "tiers" => json!({
-            "description": "The tiers that rules and requests may name.",
-            "type": "array",
-            "items": { "anyOf": [reference("name"), tiers::tier()] },
-            "maxItems": TIERS_MAX,
-            "uniqueItems": true,
-            "default": [],
-            "examples": [["free", "pro"]],
-        }),
-        "unmatched" => words("What happens to a request that no rule matches.", UNMATCHED, "allow"),
-        "rules" => json!({
-            "description": "The rules. All that match a request apply together. Write [] to limit nothing.",
-            "type": "array",
-            "items": reference("rule"),
-            "maxItems": RULES_MAX,
-        }),
-        _ => unknown(),
-    }
-}
-
-fn memory_property(key: &str) -> Value {
-    let max_keys = "The most keys the store holds at once; newcomers beyond that share one state per rule.";
-    match key {
-        "max_keys" => integer(max_keys, 1, MAX_KEYS_MAX, &[10_000_000]),
-        _ => unknown(),
-    }
-}
-
-fn resp_property(key: &str) -> Value {
-    match key {
-        "password" => json!({
-            "description": "What clients must send with AUTH; without it everybody is let in.",
-            "type": "string",
-            "minLength": 1,
-            "maxLength": PASSWORD_BYTES_MAX,
-            "examples": ["${RESP_PASSWORD}"],
-        }),
-        "deadline" => described("duration", "How long the store may take for CL.THROTTLE, 1ms to 10s.", &["15ms"]),
-        _ => unknown(),
-    }
-}
-
-fn headers_property(key: &str) -> Value {
-    match key {
-        "styles" => json!({
-            "description": "Which families of fields answers carry: X-RateLimit-*, or RateLimit and RateLimit-Policy.",
-            "type": "array",
-            "items": { "anyOf": [word_of(STYLES), reference("variable")] },
-            "uniqueItems": true,
-            "default": ["x-ratelimit", "ietf"],
-        }),
-        "x_ratelimit_reset" => {
-            words("X-RateLimit-Reset in seconds since 1970, or in seconds from now.", RESETS, "epoch")
-        }
-        "degraded" => boolean("Whether X-RateLimit-Degraded says that the store had no part in an answer.", false),
-        _ => unknown(),
-    }
-}
-
-fn definitions() -> Value {
-    json!({
-        "rule": object("What applies to whom.", RULE_KEYS, &["name", "limits"], rule_property),
-        "limits": limits(),
-        "listener": listeners::listener(),
-        "limit": { "oneOf": limit_forms() },
-        "override": object(
-            "Limits of their own for some identifiers.",
-            OVERRIDE_KEYS,
-            &["identifier", "limits"],
-            override_property,
-        ),
-        "name": text("A name.", &json!({ "pattern": format!("^[A-Za-z0-9._-]{{1,{RULE_NAME_BYTES_MAX}}}$") })),
-        "pattern": {
-            "description": "A text in which * stands for any run of characters.",
-            "type": "string",
-            "minLength": 1,
-            "maxLength": PATTERN_BYTES_MAX,
-            "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
+/// Which keys of a fixed window go together.
+fn calendar_window() -> Value {
+    let window_is = |window: Value| json!({ "properties": { "window": window }, "required": ["window"] });
+    let month_day = json!({ "type": "integer", "minimum": 1, "maximum": MONTH_DAY_MAX });
+    let week_day = form(&Form::Words(words(WEEKDAYS)));
+    let calendar = json!({ "enum": words(CALENDAR_WINDOWS) });
+    json!([
+        {
+            "if": window_is(json!({ "type": "string", "pattern": "^[0-9]" })),
+            "then": { "properties": { "timezone": false, "anchor": false } },
         },
-        "secret": traces::secret(),
-        "duration": text("A length of time: 250ms, 30s, 5min, 1h, 1d.", &json!({ "pattern": duration_pattern() })),
-        "rate": text("N/DURATION, or N/s, N/min, N/h, N/d.", &json!({ "pattern": rate_pattern() })),
-        "address": text("HOST:PORT, or off.", &json!({
-            "pattern": "^(off|[A-Za-z0-9._-]+:[0-9]{1,5}|\\[[0-9A-Fa-f:.%]+\\]:[0-9]{1,5})$",
-        })),
-        "variable": {
-            "description": "A text with an environment variable: ${NAME}. A plain ${ is written $${.",
-            "type": "string",
-            "pattern": "\\$\\{",
+        { "if": window_is(calendar), "then": { "properties": { "align": false } } },
+        { "if": window_is(json!({ "const": "month" })), "then": { "properties": { "anchor": month_day } } },
+        { "if": window_is(json!({ "const": "week" })), "then": { "properties": { "anchor": week_day } } },
+        {
+            "if": window_is(json!({ "enum": ["day", "hour"] })),
+            "then": { "properties": { "anchor": false } },
         },
-    })
+    ])
 }
 
-fn units() -> Vec<&'static str> {
-    UNITS.iter().map(|(name, _)| *name).collect()
+/// Text in the syntax of the file as JSON. Environment variables stay as they are written.
+fn literal(text: &str) -> Value {
+    let environment = Environment::new();
+    let document = Document::parse(text, "", &environment);
+    document.root().map_or(Value::Null, |root| json_of(root.node()))
 }
 
-fn duration_pattern() -> String {
-    format!("^[1-9][0-9]*({})$", units().join("|"))
-}
-
-fn rate_pattern() -> String {
-    let (all, single) = (units().join("|"), units()[1..].join("|"));
-    format!("^[1-9][0-9]*/([1-9][0-9]*({all})|{single})$")
-}
-
-fn limits() -> Value {
-    json!({
-        "description": "All of these must have room, and nothing is charged unless all do; or no limit at all.",
-        "anyOf": [
-            { "const": UNLIMITED },
-            { "type": "array", "items": reference("limit"), "minItems": 1, "maxItems": LIMITS_PER_RULE_MAX },
-        ],
-        "examples": [[example_limit()], UNLIMITED],
-    })
-}
-
-fn rule_property(key: &str) -> Value {
-    let by_word = json!({ "anyOf": [word_of(PARTS), reference("variable")] });
-    match key {
-        "name" => described("name", "Unique, and a part of where the rule's state is kept.", &["payments"]),
-        "match" => object("Which requests; an absent part matches all.", MATCH_KEYS, &[], match_property),
-        "per" => json!({
-            "description": "What to count by: each identifier within its tenant, each tenant, each client address, \
-                            or everybody together; several of them as a list.",
-            "anyOf": [by_word, { "type": "array", "items": by_word, "minItems": 1, "uniqueItems": true }],
-            "default": "identifier",
-            "examples": ["identifier", ["tenant", "ip"]],
-        }),
-        "limits" => reference("limits"),
-        "tiers" => json!({
-            "description": "Limits of a tier instead of the rule's own.",
-            "type": "object",
-            "propertyNames": reference("name"),
-            "additionalProperties": reference("limits"),
-            "examples": [{ "admin": UNLIMITED }],
-        }),
-        "overrides" => json!({
-            "description": "Limits of some identifiers instead of any other: exact ones first, then the first \
-                            pattern that matches.",
-            "type": "array",
-            "items": reference("override"),
-            "default": [],
-        }),
-        "mode" => words("enforce decides; shadow counts and reports, and never denies.", MODES, "enforce"),
-        "on_store_failure" => words(
-            "When the store does not answer: open has no objection, closed refuses, local goes by this server's \
-             share of the limits.",
-            POLICIES,
-            "open",
-        ),
-        "deadline" => described("duration", "How long the store may take, 1ms to 10s.", &["15ms"]),
-        "cost" => integer("What a request costs that does not say.", 0, u32::MAX.into(), &[1]),
-        "lease" => lease::section(),
-        _ => unknown(),
-    }
-}
-
-fn match_property(key: &str) -> Value {
-    match key {
-        "tenant" => described("pattern", "The tenant; a request that names none has `default`.", &["acme"]),
-        "resource" => described("pattern", "What is asked for.", &["api.payment.*"]),
-        "path" => path_pattern("The path of an HTTP request.", "/api/payments/**"),
-        "method" => {
-            let method =
-                text("A method.", &json!({ "pattern": format!("^[A-Za-z0-9_-]{{1,{METHOD_BYTES_MAX}}}$") }));
-            json!({
-                "description": "The methods of an HTTP request. GET is HEAD, too.",
-                "anyOf": [method, { "type": "array", "items": method, "minItems": 1, "maxItems": METHODS_MAX }],
-                "examples": [["POST", "PUT"]],
-            })
+/// A value of a file as JSON. Environment variables stay as they are written.
+pub(super) fn json_of(node: &Node) -> Value {
+    match &node.kind {
+        Kind::List(items) => items.iter().map(json_of).collect(),
+        Kind::Mapping(entries) => {
+            let member = |key: &Node| json_of(key).as_str().map(str::to_owned).unwrap_or_default();
+            entries.iter().map(|entry| (member(&entry.key), json_of(&entry.value))).collect()
         }
-        "host" => matching::host(),
-        "header" => matching::header(),
-        "claim" => matching::claim(),
-        "credential" => json!({
-            "description": "unverified: the rule guards the verification of credentials instead of requests, by ip or global.",
-            "anyOf": [word_of(CREDENTIALS), reference("variable")],
-        }),
-        "descriptor" => descriptor::descriptor(),
-        _ => unknown(),
+        Kind::Scalar(scalar) => match scalar.meaning() {
+            Meaning::Null => Value::Null,
+            Meaning::Boolean | Meaning::Number => scalar.text.parse().unwrap_or_default(),
+            Meaning::Text => Value::from(&*scalar.text),
+        },
+        Kind::Broken => Value::Null,
     }
 }
 
-fn override_property(key: &str) -> Value {
-    match key {
-        "identifier" => described("pattern", "Whose.", &["vip-*"]),
-        "limits" => reference("limits"),
-        "until" => tiers::until(),
-        _ => unknown(),
+/// Markdown without the targets of its links.
+fn plain(markdown: &str) -> String {
+    let mut text = String::new();
+    let mut rest = markdown;
+    while let Some((before, after)) = rest.split_once("](") {
+        let (lead, label) = before.rsplit_once('[').unwrap_or((before, ""));
+        text.extend([lead, label]);
+        rest = after.split_once(')').map_or("", |(_, rest)| rest);
     }
-}
-
-/// One form for each algorithm, and one for an algorithm that only a variable knows.
-fn limit_forms() -> Value {
-    let (bucket, windows): (&[&str], &[&str]) =
-        (&["algorithm", "capacity", "refill"], &["algorithm", "limit", "window"]);
-    let forms = [
-        (TokenBucket::NAME, "Capacity that refills at a steady rate.", TOKEN_BUCKET_KEYS, bucket),
-        (SlidingWindow::NAME, "Never more than the limit within any window; exact.", SLIDING_KEYS, windows),
-        (SlidingCounter::NAME, "The same in little memory; approximate.", SLIDING_KEYS, windows),
-        (FixedWindow::NAME, "A counter that starts anew with every window.", FIXED_WINDOW_KEYS, windows),
-    ];
-    let form = |(name, description, keys, required)| {
-        let mut form = object(description, keys, required, limit_property);
-        form["properties"]["algorithm"] = json!({ "const": name });
-        match name {
-            FixedWindow::NAME => form["allOf"] = window::together(),
-            SlidingWindow::NAME | SlidingCounter::NAME => form["properties"]["window"] = window::length(),
-            _ => {}
-        }
-        form
-    };
-    let mut any = object("An algorithm from a variable.", LIMIT_KEYS, &["algorithm"], limit_property);
-    any["properties"]["algorithm"] = reference("variable");
-    forms.into_iter().map(form).chain([any]).collect()
-}
-
-fn limit_property(key: &str) -> Value {
-    match key {
-        "algorithm" => json!(true),
-        "name" => json!({
-            "description": "The limit's name in header fields; the rule's name if absent.",
-            "type": "string",
-            "anyOf": [
-                { "pattern": format!("^[ !#-\\[\\]-~]{{1,{LABEL_BYTES_MAX}}}$") },
-                reference("variable"),
-            ],
-            "examples": ["hourly"],
-        }),
-        "capacity" => integer("How many units pass at once.", 1, UNITS_MAX, &[100]),
-        "refill" => described("rate", "How many units come back in which time.", &["100/60s", "5/s"]),
-        "credits" => integer("Units above the capacity that can be saved up.", 0, UNITS_MAX, &[0, 50]),
-        "credit_ttl" => described("duration", "How long saved units are remembered.", &["24h"]),
-        "limit" => integer("How many units pass within the window; 0 denies always.", 0, UNITS_MAX, &[1_000]),
-        "window" => window::window(),
-        "timezone" => window::timezone(),
-        "anchor" => window::anchor(),
-        "align" => words("Windows start at multiples of their length, or spread over keys.", ALIGNS, "epoch"),
-        _ => unknown(),
-    }
+    text + rest
 }

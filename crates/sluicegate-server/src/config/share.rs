@@ -1,18 +1,22 @@
-//! A share such as `5%` or `0.01%`: how much of something is taken, in millionths. No float is involved.
+//! A share such as `5%` or `0.01%`, kept in millionths. Parsing uses no floats.
 
-use sluicegate::rules::file::{Reader, Wrong};
+use sluicegate::rules::file::ValueError;
+use sluicegate::rules::file::field::{Form, Shape, Text};
 
 /// The whole, in millionths.
 const WHOLE: u32 = 1_000_000;
 /// The millionths of one percent.
 const PERCENT: u32 = WHOLE / 100;
-/// The digits that may follow the point: those of a millionth.
+/// The most digits after the point: one millionth is 0.0001 %.
 const FRACTION_DIGITS_MAX: usize = 4;
 
-/// The same as the reader takes, for the schema.
-pub(crate) const SHARE_PATTERN: &str = r"^(100(\.0{1,4})?|(0|[1-9][0-9]?)(\.[0-9]{1,4})?)%$";
+/// A share as it stands in a file.
+pub(super) const SHARE: Text<Share> = Text {
+    parse: Share::parse,
+    form: || Form::Text(Shape::matching("share", r"^(100(\.0{1,4})?|(0|[1-9][0-9]?)(\.[0-9]{1,4})?)%$")),
+};
 
-/// How much of something is taken.
+/// A share in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share(u32);
 
@@ -22,7 +26,7 @@ impl Share {
     /// All.
     pub(crate) const ALL: Self = Self(WHOLE);
 
-    /// Whether it takes this one, by chance.
+    /// Samples: true with the probability of the share.
     #[inline]
     pub(crate) fn takes_one(self) -> bool {
         match self {
@@ -32,21 +36,21 @@ impl Share {
         }
     }
 
-    /// The share as OpenTelemetry's sampler wants it.
+    /// The share as the ratio that the sampler of OpenTelemetry takes.
     #[expect(clippy::float_arithmetic, reason = "it chooses what is traced, and decides nothing")]
     pub(crate) fn ratio(self) -> f64 {
         f64::from(self.0) / f64::from(WHOLE)
     }
 
-    /// The share that `ratio`, from 0 to 1, is the nearest to.
+    /// The share nearest to `ratio`; `None` unless that is from 0 to 1.
     #[expect(clippy::float_arithmetic, reason = "it chooses what is traced, and decides nothing")]
     pub(crate) fn of_ratio(ratio: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 0 to a million")]
         (0.0..=1.0).contains(&ratio).then(|| Self((ratio * f64::from(WHOLE)).round() as u32))
     }
 
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        let wrong = || Wrong::new("not a share", "write a percentage from 0% to 100%, such as 5% or 0.01%");
+    fn parse(text: &str) -> Result<Self, ValueError> {
+        let wrong = || ValueError::new("not a share", "write a percentage from 0% to 100%, such as 5% or 0.01%");
         let number = text.strip_suffix('%').ok_or_else(wrong)?;
         let (percent, fraction) = number.split_once('.').unwrap_or((number, "0"));
         let is_plain = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -63,11 +67,6 @@ impl Share {
         let share = percent.checked_mul(PERCENT).and_then(|whole| whole.checked_add(fraction));
         share.filter(|share| *share <= WHOLE).map(Self).ok_or_else(wrong)
     }
-}
-
-/// Reads a share.
-pub(super) fn read(reader: &Reader<'_>) -> Option<Share> {
-    reader.text_as(Share::parse)
 }
 
 #[cfg(test)]
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_takes_about_as_many_as_it_says() {
+    fn a_share_samples_its_fraction() {
         let taken = |share: Share| (0..10_000).filter(|_| share.takes_one()).count();
         assert_eq!((taken(Share::NONE), taken(Share::ALL)), (0, 10_000));
         // Ten standard deviations around a half: chance does not get there.

@@ -1,13 +1,14 @@
-//! The whole file: what is read, what is refused, and that schema, documents and readers agree.
+//! The whole file: values, problems, and the agreement of schema, pages and reader.
 
 mod agreement;
 mod documents;
 mod gateway;
 mod identity;
+mod reference;
 
 use super::listeners::ListenerSettings;
 use super::*;
-use crate::net::tls::TlsFiles;
+use crate::config::listeners::TlsFiles;
 use sluicegate::rules::Unmatched;
 use std::num::NonZeroU32;
 
@@ -15,7 +16,11 @@ fn environment() -> Environment {
     let variables =
         [("RATE", "100/s"), ("TENANT", "acme"), ("URL", "redis://:hunter2@cache:x"), ("ALGORITHM", "x")];
     let secrets = [("REDIS_PASSWORD", "p"), ("KEY_SECRET", "s"), ("RESP_PASSWORD", "canary-of-resp")];
-    let secrets = secrets.into_iter().chain([("LOG_HASH_SECRET", "s"), ("OTLP_TOKEN", "t")]);
+    let secrets = secrets.into_iter().chain([
+        ("LOG_HASH_SECRET", "s"),
+        ("OTLP_TOKEN", "t"),
+        ("API_TOKEN", "canary-of-the-api"),
+    ]);
     variables.into_iter().chain(secrets).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
@@ -39,7 +44,7 @@ fn check(text: &str, expected: &[&str]) {
 }
 
 #[test]
-fn every_key_of_a_server_is_read() {
+fn every_server_key_is_read() {
     let config = good(
         "store: memory
 memory: { max_keys: 1000 }
@@ -58,6 +63,7 @@ rules: []",
         admin: text("[::1]:8082"),
         resp: text("127.0.0.1:6379"),
         has_admin_tokens: false,
+        requires_admin_token: false,
     };
     assert_eq!(config.settings, settings);
     assert_eq!(config.memory.max_keys, 1_000);
@@ -81,7 +87,7 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
-fn a_listener_may_say_more_than_its_address() {
+fn a_listener_may_be_a_mapping() {
     let config = good(
         "listen:
   gateway:
@@ -130,7 +136,7 @@ fn an_address_has_a_host_and_a_port() {
         let problem = format!("1:16: listen.api: not an address (value \"{address}\"): {remedy}");
         check(&format!("listen: {{ api: \"{address}\" }}"), &[&problem]);
     }
-    // A port alone is answered with what to write, in quotes or without.
+    // The error for a port alone has a remedy, in quotes or without.
     let remedy_for_port = "write the host, too: 127.0.0.1:8081 for this machine alone, 0.0.0.0:8081 for all";
     for port in ["8081", "\"8081\""] {
         let problem = format!("1:16: listen.api: not an address (value {port}): {remedy_for_port}");
@@ -141,8 +147,8 @@ fn an_address_has_a_host_and_a_port() {
 }
 
 #[test]
-fn every_problem_with_a_key_of_a_server_is_told() {
-    let keys = format!("the keys here are: {}", [KEYS, file::KEYS].concat().join(", "));
+fn every_problem_with_a_server_key_is_reported() {
+    let keys = format!("the keys here are: {}", TOP.keys().join(", "));
     let schemes =
         "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://";
     let kind = format!("this kind of store is not known: a store URL starts with {schemes}");
@@ -202,7 +208,7 @@ fn every_problem_with_a_key_of_a_server_is_told() {
 }
 
 #[test]
-fn a_password_is_not_repeated() {
+fn messages_do_not_contain_passwords() {
     for store in ["redis://user:hunter2@h:x", "'rediss+proxy://:hunter2@h'", "user:hunter2@h", "'${URL}'"] {
         let problems = parse(&format!("store: {store}\nrules: []")).unwrap_err().to_string();
         assert!(problems.contains("unknown store") && !problems.contains("hunter2"), "{problems}");
@@ -210,7 +216,7 @@ fn a_password_is_not_repeated() {
 }
 
 #[test]
-fn every_problem_with_the_section_redis_is_told() {
+fn every_problem_with_the_section_redis_is_reported() {
     let names = "use 1 to 32 letters, digits, or -._: for example sg";
     check(
         "redis: { prefix: 'a b' }",
@@ -239,7 +245,7 @@ fn every_problem_with_the_section_redis_is_told() {
 }
 
 #[test]
-fn a_mistake_in_one_value_hides_none_between_others() {
+fn a_problem_with_one_value_hides_no_problem_between_others() {
     check(
         "redis: { prefix: ' ', key_secret: s, certificate_file: 5, key_file: k, sentinel_user: u }",
         &[
@@ -255,13 +261,13 @@ fn a_mistake_in_one_value_hides_none_between_others() {
         assert!(told.contains(one) && told.contains(other) && told.lines().count() == 2, "{text}\n{told}");
     };
     both("identity: [{ ip: { ipv6_prefix: 200 } }, { ip: {} }]\nrules: []", "out of range", "never applies");
-    both("identity: [{ api_key: { header: ' ' } }]\nrules: []", "api_key.header", "no keys, so nobody");
+    both("identity: [{ api_key: { header: ' ' } }]\nrules: []", "api_key.header", "no keys, so no credential");
     let limits = "limits: [{ algorithm: token_bucket, capacity: 9, refill: 1/s }]";
     let apart = "overrides: [{ name: o, rule: nosuch, identifier: x, limits: unlimited }]";
     both(&format!("rules: [{{ name: a, {limits}, mode: nope }}]\n{apart}"), "mode", "no rule is called nosuch");
     let nameless = format!("rules: [{{ name: \"${{NOWHERE}}\", {limits} }}]\n{apart}");
     assert!(!problems(&nameless).contains("nosuch"), "{}", problems(&nameless));
-    // What stands apart is held against its rule, too, whatever else is wrong.
+    // Standalone overrides are checked against their rule in spite of other problems.
     let apart = "overrides: [{ name: o, rule: a, identifier: x, limits: [{ algorithm: fixed_window, limit: 1, window: 1s }] }]";
     let rule = format!("rules: [{{ name: a, {limits}, lease: {{ ttl: 100ms }}, cost: -1 }}]");
     both(&format!("{rule}\n{apart}"), "cost", "overrides[0].limits: does not go with the lease of its rule");
@@ -273,7 +279,7 @@ fn a_mistake_in_one_value_hides_none_between_others() {
 }
 
 #[test]
-fn a_secret_that_is_no_text_is_not_repeated() {
+fn messages_do_not_contain_secrets_of_another_type() {
     for text in [
         "redis: { keys: hashed, key_secret: 98765 }",
         "redis: { sentinel_password: 98765 }",
@@ -285,7 +291,7 @@ fn a_secret_that_is_no_text_is_not_repeated() {
 }
 
 #[test]
-fn a_file_without_rules_is_refused() {
+fn a_file_without_rules_is_rejected() {
     let problems = parse("store: memory").unwrap_err().to_string();
     assert_eq!(problems, "t.yaml:1:1: rules: missing key: list the rules, or write `rules: []` to limit nothing");
 }
@@ -304,7 +310,7 @@ fn the_demo_admits_a_few_and_then_denies() {
 }
 
 #[test]
-fn validating_says_what_was_found_in_one_line() {
+fn validation_prints_a_summary_in_one_line() {
     let text = "tiers: [a, b]
 rules:
   - name: one

@@ -1,61 +1,132 @@
-//! `traces`: where spans are sent, and of which requests.
+//! `traces`: the OpenTelemetry collector, and the requests that are traced.
 
 use std::path::PathBuf;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use sluicegate::rules::file::{Reader, Wrong};
+use sluicegate::rules::file::field::{
+    Absent, Choice, Custom, Field, Form, Mapping, NO_CONTROL_CHARACTERS, Shape, Text,
+};
+use sluicegate::rules::file::{Reader, Section, ValueError};
 
+use super::PATH;
 use super::gateway::url::UpstreamUrl;
-use super::share::{self, Share};
+use super::log::SHARE_EXAMPLES;
+use super::share::{SHARE, Share};
 
-/// The keys of `traces`.
-pub(crate) const TRACES_KEYS: &[&str] = &["endpoint", "headers", "sample", "parents", "service_name", "ca_file"];
+/// The section.
+pub(super) static TRACES: Mapping = Mapping {
+    doc: "Sends spans to an OpenTelemetry collector.",
+    fields: &[&ENDPOINT, &HEADERS, &SAMPLE, &PARENTS, &SERVICE_NAME, &CA_FILE],
+    constraints: &[],
+};
+
+static ENDPOINT: Field<Custom<String>> = Field {
+    key: "endpoint",
+    doc: "The address of the collector, which accepts OTLP over gRPC.",
+    kind: Custom {
+        read: read_endpoint,
+        form: || Form::Text(Shape::matching("`http://HOST:PORT` or `https://HOST:PORT`", "^https?://[^/@?#]+$")),
+    },
+    absent: Absent::Nothing("`http://127.0.0.1:4317`"),
+    examples: &["http://127.0.0.1:4317"],
+};
+
+static HEADERS: Field<Custom<HeaderMap>> = Field {
+    key: "headers",
+    doc: "Header fields for the collector, such as a token. No log shows the values.",
+    kind: Custom {
+        read: read_headers,
+        form: || Form::Map {
+            about: "mapping of names to texts",
+            name: Box::new(Form::Text(Shape::matching("name", "^[A-Za-z0-9_.-]+$").literally())),
+            value: Box::new(Form::Named("secret")),
+            min: 0,
+            max: Some(HEADERS_MAX),
+        },
+    },
+    absent: Absent::Default("{}"),
+    examples: &["{ authorization: \"Bearer ${OTLP_TOKEN}\" }"],
+};
+
+static SAMPLE: Field<Text<Share>> = Field {
+    key: "sample",
+    doc: "The share of requests without a trace context that are traced. Requests with one follow their parent.",
+    kind: SHARE,
+    absent: Absent::Nothing("`100%`"),
+    examples: SHARE_EXAMPLES,
+};
+
+static PARENTS: Field<Choice<Parents>> = Field {
+    key: "parents",
+    doc: "The clients from which the server accepts a trace context. With `trusted_proxies` other clients cannot choose \
+          what is traced.",
+    kind: Choice(&[("anyone", Parents::Anyone), ("trusted_proxies", Parents::TrustedProxies)]),
+    absent: Absent::Default("anyone"),
+    examples: &[],
+};
+
+static SERVICE_NAME: Field<Text<String>> = Field {
+    key: "service_name",
+    doc: "The name of this service in traces.",
+    kind: Text {
+        parse: service_name,
+        form: || {
+            let shape = Shape::matching("1 to 128 characters", NO_CONTROL_CHARACTERS);
+            Form::Text(shape.bounded(1, SERVICE_NAME_MAX))
+        },
+    },
+    absent: Absent::Nothing("`sluicegate`"),
+    examples: &[],
+};
+
+static CA_FILE: Field<Custom<PathBuf>> = Field {
+    key: "ca_file",
+    doc: "Certificate authorities that the server trusts instead of the system's, in PEM.",
+    kind: PATH,
+    absent: Absent::Nothing("the system's"),
+    examples: &["ca.pem"],
+};
+
 /// The most header fields for the collector: a token and a tenant, and some to spare.
-pub(crate) const HEADERS_MAX: usize = 16;
-/// The names that header fields for the collector may have, for the schema.
-pub(crate) const HEADER_NAME_PATTERN: &str = "^[A-Za-z0-9_.-]+$";
+const HEADERS_MAX: usize = 16;
 /// The longest name of this service, in characters.
-pub(crate) const SERVICE_NAME_MAX: usize = 128;
-/// Whose spans ours may be children of.
-pub(crate) const PARENTS: &[(&str, Parents)] =
-    &[("anyone", Parents::Anyone), ("trusted_proxies", Parents::TrustedProxies)];
+const SERVICE_NAME_MAX: usize = 128;
 
-/// Whose spans ours may be children of.
+/// The clients from which the server accepts a trace context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Parents {
-    /// Of whoever sends a context, who thereby chooses what is sampled.
+    /// Every client; a client then decides the sampling of its requests.
     #[default]
     Anyone,
-    /// Of trusted proxies.
+    /// Only trusted proxies.
     TrustedProxies,
 }
 
-/// What the section says.
+/// The options of the trace exporter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TraceSettings {
-    /// Where spans are sent: a scheme, a host and a port.
+    /// The URL of the collector: scheme, host and port.
     pub(crate) endpoint: Option<String>,
-    /// What the collector is sent along; none of the values prints itself.
+    /// Header fields for the collector; the values are marked sensitive.
     pub(crate) headers: HeaderMap,
-    /// How many of the requests without a parent are traced.
+    /// The share of requests without a trace context that are traced.
     pub(crate) sample: Option<Share>,
-    /// Whose spans ours may be children of.
+    /// The clients from which the server accepts a trace context.
     pub(crate) parents: Parents,
-    /// What this service is called.
+    /// The name of this service in traces.
     pub(crate) service_name: Option<String>,
-    /// The authorities to trust instead of the system's.
+    /// The certificate authorities; `None` means those of the system.
     pub(crate) ca_file: Option<PathBuf>,
 }
 
 /// Reads `traces`.
-pub(super) fn read(reader: &Reader<'_>) -> Option<TraceSettings> {
-    let section = reader.section(TRACES_KEYS)?;
-    let endpoint = section.optional("endpoint", None, |endpoint| read_endpoint(endpoint).map(Some));
-    let headers = section.optional("headers", HeaderMap::new(), read_headers);
-    let sample = section.optional("sample", None, |sample| share::read(sample).map(Some));
-    let parents = section.optional("parents", Parents::default(), |parents| parents.choice(PARENTS));
-    let service_name = section.optional("service_name", None, |name| name.text_as(service_name).map(Some));
-    let ca_file = section.optional("ca_file", None, |path| path.text().map(|path| Some(PathBuf::from(path))));
+pub(super) fn read(section: &Section<'_>) -> Option<TraceSettings> {
+    let endpoint = section.read_optional(&ENDPOINT);
+    let headers = section.read(&HEADERS);
+    let sample = section.read_optional(&SAMPLE);
+    let parents = section.read(&PARENTS);
+    let service_name = section.read_optional(&SERVICE_NAME);
+    let ca_file = section.read_optional(&CA_FILE);
     Some(TraceSettings {
         endpoint: endpoint?,
         headers: headers?,
@@ -66,8 +137,8 @@ pub(super) fn read(reader: &Reader<'_>) -> Option<TraceSettings> {
     })
 }
 
-/// Whether spans can be sent to this URL.
-pub(crate) fn check_endpoint(text: &str) -> Result<(), Wrong> {
+/// Checks the URL of a collector.
+pub(crate) fn check_endpoint(text: &str) -> Result<(), ValueError> {
     UpstreamUrl::parse(text).map(drop)
 }
 
@@ -75,7 +146,7 @@ fn read_endpoint(reader: &Reader<'_>) -> Option<String> {
     let text = reader.text()?;
     match check_endpoint(&text) {
         Ok(()) => Some(text),
-        // Of a URL with a user nothing is shown, although none is taken: there may be a password.
+        // A URL with a user is invalid, but it may contain a password, so the message does not show it.
         Err(wrong) => {
             if text.contains('@') {
                 reader.report_as(wrong, None);
@@ -91,7 +162,7 @@ fn read_headers(reader: &Reader<'_>) -> Option<HeaderMap> {
     let pairs = reader.pairs()?;
     if pairs.len() > HEADERS_MAX {
         let remedy = format!("use at most {HEADERS_MAX}");
-        return reader.refuse(Wrong::new(format!("{} header fields", pairs.len()), remedy));
+        return reader.refuse(ValueError::new(format!("{} header fields", pairs.len()), remedy));
     }
     let mut headers = HeaderMap::new();
     let mut is_good = true;
@@ -99,7 +170,8 @@ fn read_headers(reader: &Reader<'_>) -> Option<HeaderMap> {
         let (name, value) = (name_of(pair.name), read_value(&pair.value));
         if name.is_none() {
             let remedy = "use letters, digits, `-`, `_` and `.`, and no name of gRPC's own";
-            pair.value.report_as(Wrong::new("a header field that cannot be sent to a collector", remedy), None);
+            pair.value
+                .report_as(ValueError::new("a header field that cannot be sent to a collector", remedy), None);
         }
         match name.zip(value) {
             Some((name, value)) => _ = headers.insert(name, value),
@@ -109,7 +181,7 @@ fn read_headers(reader: &Reader<'_>) -> Option<HeaderMap> {
     is_good.then_some(headers)
 }
 
-/// gRPC keeps some names for itself, and values of others are no text.
+/// Rejects names that gRPC reserves, and `-bin` fields, which are not text.
 fn name_of(text: &str) -> Option<HeaderName> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     let name: HeaderName = text.bytes().all(is_plain).then(|| text.parse().ok())??;
@@ -122,20 +194,20 @@ fn read_value(reader: &Reader<'_>) -> Option<HeaderValue> {
     let text = reader.secret()?;
     let is_visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let Some(mut value) = HeaderValue::from_str(&text).ok().filter(|_| is_visible) else {
-        reader.report_as(Wrong::new("a value that cannot be sent to a collector", "use visible ASCII"), None);
+        reader.report_as(ValueError::new("a value that cannot be sent to a collector", "use visible ASCII"), None);
         return None;
     };
     value.set_sensitive(true);
     Some(value)
 }
 
-fn service_name(text: &str) -> Result<String, Wrong> {
+fn service_name(text: &str) -> Result<String, ValueError> {
     let is_name = !text.is_empty() && text.chars().count() <= SERVICE_NAME_MAX && !text.contains(char::is_control);
     match is_name {
         true => Ok(text.to_owned()),
         false => {
             let remedy = format!("use 1 to {SERVICE_NAME_MAX} characters, none of them a control character");
-            Err(Wrong::new("not a name of a service", remedy))
+            Err(ValueError::new("not a name of a service", remedy))
         }
     }
 }

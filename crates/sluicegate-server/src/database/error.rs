@@ -1,34 +1,34 @@
-//! Why a database did not do what it was asked for.
+//! Errors of database operations.
 
 use sqlx::migrate::MigrateError;
 
-use crate::content::change::Refusal;
+use crate::rule_documents::change::ChangeError;
 
-/// What went wrong.
+/// The kind of error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DatabaseError {
-    /// The change must not be made.
+    /// The change is invalid.
     #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// It took too long.
+    Refused(#[from] ChangeError),
+    /// The operation timed out.
     #[error("the database did not answer in time; see whether it is up and can be reached")]
     Slow,
-    /// It cannot be asked.
+    /// The database is unreachable.
     #[error("the database cannot be used: {0}; see whether it is up, can be reached and lets this user in")]
     Unusable(String),
-    /// It holds something that this server never writes.
+    /// The tables contain data that this server never writes.
     #[error("the database holds what no server wrote: {0}; restore it, or import a file into an empty one")]
     Foreign(String),
-    /// It was made by a newer server.
+    /// The tables are of a newer version.
     #[error("the tables of the database are of a newer version; use that version of the server")]
     Newer,
-    /// There is none.
+    /// No database is configured.
     #[error(
         "the rules are in the configuration file; change it there, or name a database with `database` in the file or \
          in SLUICEGATE_DATABASE, and start the server again"
     )]
     None,
-    /// The server is about to end.
+    /// The server is shutting down.
     #[error("the server is stopping")]
     Stopping,
 }
@@ -37,7 +37,7 @@ impl From<sqlx::Error> for DatabaseError {
     fn from(error: sqlx::Error) -> Self {
         match error {
             sqlx::Error::PoolTimedOut => Self::Slow,
-            // Errors of the driver name hosts, files and tables; passwords are not part of any.
+            // Errors of the driver contain hosts, files and tables, but no passwords.
             error => Self::Unusable(error.to_string()),
         }
     }

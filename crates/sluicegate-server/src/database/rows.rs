@@ -1,5 +1,5 @@
-//! The tables, row by row, within one transaction or on one connection. Both databases understand the same statements;
-//! only how a transaction begins and how news are told differs.
+//! The tables, row by row, within one transaction or on one connection. Both databases support the same statements;
+//! they differ only in how a transaction begins and how notifications work.
 
 use std::collections::HashMap;
 
@@ -7,30 +7,44 @@ use serde_json::Value;
 use sqlx::{Postgres, Sqlite, Transaction};
 
 use super::{CHANNEL, Database, DatabaseError};
-use crate::content::change::Changed;
-use crate::content::{Content, Entry, Kind};
+use crate::rule_documents::change::AppliedChange;
+use crate::rule_documents::{Entry, Kind, RuleDocuments};
 
-/// How many revisions the audit goes back: years of changes by people, weeks of changes by programs.
+/// The number of revisions in the audit: years of manual changes, weeks of automated ones.
 const AUDIT_REVISIONS_MAX: i64 = 100_000;
+
+/// The position of an entry in the audit, which is unique.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AuditPlace {
+    /// The revision after the change.
+    pub(crate) revision: i64,
+    /// The number of the entry within the revision.
+    pub(crate) number: i64,
+}
+
+impl AuditPlace {
+    /// After all entries.
+    pub(super) const END: Self = Self { revision: i64::MAX, number: i64::MAX };
+}
 
 /// One entry of the audit.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AuditEntry {
-    /// The revision that the change led to.
-    pub(crate) revision: i64,
-    /// When, in milliseconds since 1970.
+    /// Its position.
+    pub(crate) place: AuditPlace,
+    /// The time in milliseconds since 1970.
     pub(crate) at: i64,
-    /// Who.
+    /// The actor.
     pub(crate) actor: String,
-    /// In a word.
+    /// The action: create, update or delete.
     pub(crate) action: String,
-    /// What.
+    /// The kind of the object.
     pub(crate) kind: String,
     /// Its name.
     pub(crate) name: String,
-    /// What it was.
+    /// The body before the change.
     pub(crate) before: Option<Value>,
-    /// What it is.
+    /// The body after the change.
     pub(crate) after: Option<Value>,
 }
 
@@ -65,7 +79,7 @@ impl Rows {
         })
     }
 
-    /// For several statements that see one state.
+    /// For several statements on one snapshot.
     pub(super) async fn begin_to_read(database: &Database) -> Result<Self, DatabaseError> {
         Ok(match database {
             Database::Sqlite(pool) => Self::Sqlite(pool.begin().await?),
@@ -75,7 +89,7 @@ impl Rows {
         })
     }
 
-    /// For a change: all others wait until it ends.
+    /// For a change: other writers wait until it ends.
     pub(super) async fn begin_to_write(database: &Database) -> Result<Self, DatabaseError> {
         Ok(match database {
             Database::Sqlite(pool) => Self::Sqlite(pool.begin_with("BEGIN IMMEDIATE").await?),
@@ -94,7 +108,7 @@ impl Rows {
         Ok(on!(self, connection => sqlx::query_scalar(SELECT).fetch_one(connection).await?))
     }
 
-    pub(super) async fn content(&mut self) -> Result<Content, DatabaseError> {
+    pub(super) async fn content(&mut self) -> Result<RuleDocuments, DatabaseError> {
         const SELECT: &str = "SELECT kind, name, position, version, body FROM sluicegate_entries";
         let revision = self.revision().await?;
         let rows: Vec<(String, String, i64, i64, String)> =
@@ -107,11 +121,11 @@ impl Rows {
         entries.sort_by(|one, other| {
             (one.kind, one.position, &one.name).cmp(&(other.kind, other.position, &other.name))
         });
-        Ok(Content { revision, entries, silent_on: Vec::new() })
+        Ok(RuleDocuments { revision, entries, absent_kinds: Vec::new() })
     }
 
-    /// Writes what differs between the two.
-    pub(super) async fn write(&mut self, old: &Content, new: &Content) -> Result<(), DatabaseError> {
+    /// Writes the differences between the two.
+    pub(super) async fn write(&mut self, old: &RuleDocuments, new: &RuleDocuments) -> Result<(), DatabaseError> {
         const DELETE: &str = "DELETE FROM sluicegate_entries WHERE kind = $1 AND name = $2";
         const WRITE: &str = "INSERT INTO sluicegate_entries (kind, name, position, version, body) \
                              VALUES ($1, $2, $3, $4, $5) ON CONFLICT (kind, name) DO UPDATE \
@@ -138,10 +152,10 @@ impl Rows {
 
     pub(super) async fn write_audit(
         &mut self,
-        content: &Content,
+        content: &RuleDocuments,
         actor: &str,
         at: i64,
-        changed: &[Changed],
+        changed: &[AppliedChange],
     ) -> Result<(), DatabaseError> {
         const INSERT: &str = "INSERT INTO sluicegate_audit \
                               (revision, number, at, actor, action, kind, name, body_before, body_after) \
@@ -161,7 +175,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Makes it so, and tells everybody that there is a new revision.
+    /// Commits, and notifies the other servers of the new revision.
     pub(super) async fn commit(mut self, revision: i64) -> Result<(), DatabaseError> {
         const RAISE: &str = "UPDATE sluicegate_revision SET revision = $1 WHERE id = 1";
         on!(&mut self, connection => {
@@ -178,16 +192,24 @@ impl Rows {
         Ok(())
     }
 
-    pub(super) async fn audit(&mut self, count: i64, before: i64) -> Result<Vec<AuditEntry>, DatabaseError> {
-        const SELECT: &str = "SELECT revision, at, actor, action, kind, name, body_before, body_after \
-                              FROM sluicegate_audit WHERE revision < $1 ORDER BY revision DESC, number DESC LIMIT $2";
-        type Row = (i64, i64, String, String, String, String, Option<String>, Option<String>);
-        let rows: Vec<Row> =
-            on!(self, connection => sqlx::query_as(SELECT).bind(before).bind(count).fetch_all(connection).await?);
+    pub(super) async fn audit(
+        &mut self,
+        count: i64,
+        before: AuditPlace,
+    ) -> Result<Vec<AuditEntry>, DatabaseError> {
+        const SELECT: &str = "SELECT revision, number, at, actor, action, kind, name, body_before, body_after \
+                              FROM sluicegate_audit WHERE revision < $1 OR (revision = $1 AND number < $2) \
+                              ORDER BY revision DESC, number DESC LIMIT $3";
+        type Row = (i64, i64, i64, String, String, String, String, Option<String>, Option<String>);
+        let rows: Vec<Row> = on!(self, connection => {
+            let select = sqlx::query_as(SELECT).bind(before.revision).bind(before.number).bind(count);
+            select.fetch_all(connection).await?
+        });
         let body = |text: Option<String>| text.and_then(|text| serde_json::from_str(&text).ok());
-        let entry = |(revision, at, actor, action, kind, name, before, after): Row| {
+        let entry = |(revision, number, at, actor, action, kind, name, before, after): Row| {
             let (before, after) = (body(before), body(after));
-            AuditEntry { revision, at, actor, action, kind, name, before, after }
+            let place = AuditPlace { revision, number };
+            AuditEntry { place, at, actor, action, kind, name, before, after }
         };
         Ok(rows.into_iter().map(entry).collect())
     }

@@ -1,4 +1,4 @@
-//! Both databases keep what they are given, whole, in order, and changed by one at a time.
+//! Both databases store content completely and in order, and serialise changes.
 
 use serde_json::json;
 use sluicegate::rules::file::Environment;
@@ -6,9 +6,9 @@ use sluicegate_testkit::postgres_server::PostgresServer;
 
 use super::*;
 use crate::config::Config;
-use crate::content::{Keys, Kind};
+use crate::rule_documents::{Keys, Kind};
 
-/// A database, and what must live as long as it is used.
+/// A database with the resources that it needs.
 struct Owned {
     database: Database,
     url: DatabaseUrl,
@@ -28,7 +28,7 @@ async fn both() -> [Owned; 2] {
     [sqlite, Owned { database: postgres, url, _folder: None, _server: Some(server) }]
 }
 
-fn wanted() -> Content {
+fn wanted() -> RuleDocuments {
     let text = r#"{ tiers: [pro], tenants: [ { name: "'; DROP TABLE sluicegate_entries; --<b>\"" } ],
         rules: [ { name: b, limits: unlimited }, { name: a, limits: unlimited, tiers: { pro: unlimited } } ],
         overrides: [ { name: "Ω<script>", rule: a, identifier: "x'*", limits: unlimited } ],
@@ -41,30 +41,41 @@ fn rule(name: &str, cost: u32) -> serde_json::Value {
 }
 
 async fn set(database: &Database, name: &str, cost: u32) -> Result<Committed, DatabaseError> {
-    let edit =
-        |content: &mut Content| Ok(content.set(Kind::Rule, name, Some(&rule(name, cost))).into_iter().collect());
+    let edit = |content: &mut RuleDocuments| {
+        Ok(content.set(Kind::Rule, name, Some(&rule(name, cost))).into_iter().collect())
+    };
     database.change("test", 1_000, edit).await
 }
 
 #[tokio::test]
-async fn what_is_imported_is_there_in_order_for_whoever_opens_it_next() {
+async fn imported_content_is_stored_in_order() {
     for Owned { database, url, .. } in &both().await {
         assert_eq!(database.revision().await.expect("asked"), 0, "{url}");
-        let import = |content: &mut Content| Ok(content.take_over(&wanted(), |_| true));
+        let import = |content: &mut RuleDocuments| Ok(content.take_over(&wanted(), |_| true));
         let committed = database.change("somebody", 7, import).await.expect("good");
         assert_eq!((committed.content.revision, committed.changed.len()), (1, 6), "{url}");
         let other = Database::open(url).await.expect("it is there");
         let content = other.content().await.expect("readable");
         assert_eq!(content.file(Keys::Included), wanted().file(Keys::Included), "{url}");
         assert_eq!(content.revision, 1);
-        // The same again is no news.
+        // The same content again is not a change.
         let again = other.change("somebody", 8, |content| Ok(content.take_over(&wanted(), |_| true))).await;
         assert_eq!(again.expect("good").content.revision, 1);
         let audit = other.audit(100, None).await.expect("readable");
         assert_eq!(audit.len(), 6, "{url}");
         assert!(audit.iter().all(|entry| entry.actor == "somebody" && entry.at == 7 && entry.action == "create"));
         assert_eq!(other.audit(2, None).await.expect("readable").len(), 2);
-        assert!(other.audit(2, Some(1)).await.expect("readable").is_empty());
+        let before = |revision, number| Some(AuditPlace { revision, number });
+        assert!(other.audit(2, before(1, 0)).await.expect("readable").is_empty());
+        // The pages contain every entry once, also of a single change.
+        let (mut pages, mut place) = (Vec::new(), None);
+        while let page = other.audit(4, place).await.expect("readable")
+            && let Some(last) = page.last()
+        {
+            place = Some(last.place);
+            pages.extend(page);
+        }
+        assert_eq!(pages, audit, "{url}");
     }
 }
 
@@ -73,12 +84,12 @@ async fn a_change_that_cannot_be_used_changes_nothing() {
     for Owned { database, url, .. } in &both().await {
         set(database, "a", 1).await.expect("good");
         let bad = json!({ "name": "b", "limits": [{ "algorithm": "token_bucket" }] });
-        let edit = |content: &mut Content| {
+        let edit = |content: &mut RuleDocuments| {
             let good = content.set(Kind::Rule, "a", None);
             Ok(good.into_iter().chain(content.set(Kind::Rule, "b", Some(&bad))).collect())
         };
         let refused = database.change("test", 1, edit).await.expect_err("bad");
-        assert!(matches!(refused, DatabaseError::Refused(Refusal::Invalid(_))), "{url}: {refused}");
+        assert!(matches!(refused, DatabaseError::Refused(ChangeError::Invalid(_))), "{url}: {refused}");
         let content = database.content().await.expect("readable");
         assert_eq!((content.revision, content.entries.len()), (1, 1), "{url}");
         assert_eq!(database.audit(10, None).await.expect("readable").len(), 1);
@@ -90,7 +101,7 @@ async fn of_changes_at_once_none_is_lost() {
     for Owned { database, url, .. } in &both().await {
         set(database, "counter", 0).await.expect("good");
         let raise = |database: Database| async move {
-            let edit = |content: &mut Content| {
+            let edit = |content: &mut RuleDocuments| {
                 let entry = content.get(Kind::Rule, "counter").expect("it is there").value();
                 let cost = entry["cost"].as_u64().expect("a number") as u32;
                 Ok(content.set(Kind::Rule, "counter", Some(&rule("counter", cost + 1))).into_iter().collect())
@@ -109,7 +120,7 @@ async fn of_changes_at_once_none_is_lost() {
     }
 }
 
-/// Of servers that started together on a new file, one in eighty was told that it is locked and did not start.
+/// Without retries, one in eighty servers that started together on a new file failed because it was locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn servers_that_start_at_once_make_the_tables_once() {
     let server = PostgresServer::start();
@@ -159,10 +170,32 @@ async fn a_database_of_a_newer_server_is_refused() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_told_without_its_password() {
+async fn an_unreachable_database_is_reported_without_its_password() {
     for url in ["postgres://user:canary@127.0.0.1:1/d", "sqlite:///no/such/folder/rules.db"] {
         let refused = Database::open(&DatabaseUrl::parse(url).expect("a URL")).await.expect_err("nobody there");
         assert!(refused.to_string().contains("see whether it is up"), "{refused}");
         assert!(!format!("{refused:?}").contains("canary"));
     }
+}
+
+#[tokio::test]
+async fn the_files_of_a_database_are_private_for_any_umask() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rules.db");
+    let url = DatabaseUrl::parse(&format!("sqlite://{}", path.display())).expect("a URL");
+    let database = Database::open(&url).await.expect("a new file");
+    set(&database, "a", 1).await.expect("good");
+    let mode = |file: &Path| file.metadata().expect("it is there").permissions().mode() & 0o777;
+    let files =
+        || std::fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry").path());
+    assert_eq!(files().count(), 3, "the database and its journals");
+    for file in files() {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+    assert!(file::loose(&path).is_empty());
+    // The mode of an existing file is kept, and reported.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("changed");
+    file::prepare(&path);
+    assert_eq!(file::loose(&path), [(path.clone(), 0o640)]);
 }

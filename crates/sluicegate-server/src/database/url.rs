@@ -6,7 +6,7 @@ use std::str::FromStr as _;
 
 use sqlx::postgres::PgConnectOptions;
 
-/// Where rules and what belongs to them are kept.
+/// The location of the rule documents.
 #[derive(Clone)]
 pub(crate) enum DatabaseUrl {
     /// In a file.
@@ -18,13 +18,13 @@ pub(crate) enum DatabaseUrl {
 const REMEDY: &str = "write sqlite://PATH or postgres://USER:PASSWORD@HOST:5432/DATABASE";
 
 impl DatabaseUrl {
-    /// Reads a URL. The error says what to write, and shows nothing of a password.
+    /// Reads a URL. The error has a remedy, and never contains a password.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text.split_once("://") {
             Some(("sqlite", path)) => sqlite(path),
             Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => {
                 let options = PgConnectOptions::from_str(text);
-                // What the parser says may repeat the password.
+                // The parser's message may contain the password.
                 let options = options.map_err(|_| format!("not a URL of PostgreSQL; {REMEDY}"))?;
                 Ok(Self::Postgres(Box::new(options)))
             }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_shown_without_what_is_secret() {
+    fn a_url_is_shown_without_secrets() {
         let shown = |text: &str| DatabaseUrl::parse(text).expect(text).to_string();
         assert_eq!(shown("sqlite://rules.db"), "sqlite://rules.db");
         assert_eq!(shown("sqlite:///var/lib/rules.db"), "sqlite:///var/lib/rules.db");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_is_refused_with_what_to_write() {
+    fn an_invalid_url_is_an_error_with_a_remedy() {
         let refused = |text: &str| DatabaseUrl::parse(text).expect_err(text);
         for text in
             ["", "rules.db", "mysql://u:canary@h/d", "canary@h", "postgres://u:canary@h:port/d", "postgres://"]

@@ -1,6 +1,6 @@
 //! The directory: every `*.yaml` and `*.yml` directly in it, in the order of their names.
 //!
-//! It is read whole or not at all. Whoever follows it reads the texts, and compiles them only if they are new.
+//! It is read completely or not at all. The watcher reads the texts, and compiles them only if they have changed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use sluicegate::rules::{RuleSet, RuleSetError};
 
 use crate::config::load::{self, LoadError};
 
-/// The most files: a domain has one, and there are far fewer domains than limits.
+/// The most files: one per domain, and there are far fewer domains than limits.
 pub(crate) const FILES_MAX: usize = 1_000;
 
-/// The name of a file, as problems call it, and its text.
+/// A file's name for error messages, and its text.
 pub(crate) type FileText = (String, Vec<u8>);
 
 /// A directory of configuration files.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
-    /// Where it is.
+    /// Its path.
     pub(crate) path: PathBuf,
-    /// How its files are read.
+    /// The options for its files.
     pub(crate) options: EnvoyOptions,
 }
 
-/// A directory that cannot be used.
+/// An error of the directory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DirectoryError {
     /// It cannot be listed.
@@ -35,36 +35,36 @@ pub(crate) enum DirectoryError {
     Unreadable {
         /// The directory.
         path: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Nothing is in it.
+    /// It has no files.
     #[error("the directory {path} holds no configuration; put at least one *.yaml or *.yml file directly in it")]
     Empty {
         /// The directory.
         path: String,
     },
-    /// Too much is in it.
+    /// It has too many files.
     #[error("the directory {path} holds {count} files; use at most {FILES_MAX}")]
     TooMany {
         /// The directory.
         path: String,
-        /// How many.
+        /// The number of files.
         count: usize,
     },
     /// One of its files cannot be read.
     #[error("{0}")]
     File(#[from] LoadError),
-    /// Its files have mistakes.
+    /// Its files have errors.
     #[error("the configuration of envoyproxy/ratelimit has mistakes:\n{0}")]
     Mistakes(#[from] Mistakes),
-    /// Its limits do not go together with the rules that are there.
+    /// Its limits conflict with the other rules.
     #[error("the limits of envoyproxy/ratelimit do not go together with the other rules: {0}")]
     Rules(#[from] RuleSetError),
 }
 
 impl DirectoryError {
-    /// Each mistake as a line of its own.
+    /// Each error as a line of its own.
     pub(crate) fn lines(&self) -> Vec<String> {
         match self {
             Self::Mistakes(mistakes) => mistakes.to_string().lines().map(str::to_owned).collect(),
@@ -74,12 +74,12 @@ impl DirectoryError {
 }
 
 impl Directory {
-    /// `rules` and those of the directory as it is now.
+    /// `rules` plus those of the directory as it is now.
     pub(crate) fn load(&self, rules: RuleSet) -> Result<RuleSet, DirectoryError> {
         Ok(rules.with_envoy(self.compile(&self.texts()?)?)?)
     }
 
-    /// What the files say.
+    /// The parsed files.
     pub(crate) fn compile(&self, texts: &[FileText]) -> Result<EnvoyConfig, Mistakes> {
         EnvoyConfig::read(texts.iter().map(|(name, text)| (name, text)), &self.options)
     }
@@ -97,14 +97,14 @@ impl Directory {
     }
 }
 
-/// The paths of the files, in the order of their names. What is hidden is not meant: editors and ConfigMaps keep theirs so.
+/// The paths of the files, sorted by name. Hidden files are skipped: editors and ConfigMaps create them.
 fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-        // A link counts as what it leads to.
+        // A symbolic link counts as its target.
         if is_yaml && !is_hidden && !path.is_dir() {
             files.push(path);
         }

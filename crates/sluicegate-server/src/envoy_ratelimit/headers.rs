@@ -1,49 +1,29 @@
-//! The header fields that Envoy adds to its answers on our word. `envoyproxy/ratelimit` has none unless
-//! `LIMIT_RESPONSE_HEADERS_ENABLED` says so, and then three with names that can be chosen.
+//! The header fields that Envoy adds to responses at the service's request. `envoyproxy/ratelimit` sends none unless
+//! `LIMIT_RESPONSE_HEADERS_ENABLED` is set, and then three with configurable names.
 
 use axum::http::HeaderName;
 use sluicegate::LimitReport;
 use sluicegate::core::Outcome;
 use sluicegate::rules::file::Environment;
 
+use crate::config::envoy_headers::{EnvoyHeaders, HeaderNames};
+
 use super::variables::{VariableError, flag, text};
 
-/// Which fields Envoy is told to add.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum EnvoyHeaders {
-    /// Those that all other answers have.
-    #[default]
-    AsElsewhere,
-    /// None.
-    Nothing,
-    /// These three.
-    Named(HeaderNames),
-}
-
-/// What the three fields are called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HeaderNames {
-    limit: HeaderName,
-    remaining: HeaderName,
-    reset: HeaderName,
-}
-
-impl EnvoyHeaders {
-    /// What the variables say.
-    pub(super) fn read(environment: &Environment) -> Result<Self, VariableError> {
-        if !flag(environment, "LIMIT_RESPONSE_HEADERS_ENABLED")? {
-            return Ok(Self::Nothing);
-        }
-        Ok(Self::Named(HeaderNames {
-            limit: name(environment, "LIMIT_LIMIT_HEADER", "ratelimit-limit")?,
-            remaining: name(environment, "LIMIT_REMAINING_HEADER", "ratelimit-remaining")?,
-            reset: name(environment, "LIMIT_RESET_HEADER", "ratelimit-reset")?,
-        }))
+/// The settings of the variables.
+pub(super) fn read(environment: &Environment) -> Result<EnvoyHeaders, VariableError> {
+    if !flag(environment, "LIMIT_RESPONSE_HEADERS_ENABLED")? {
+        return Ok(EnvoyHeaders::Nothing);
     }
+    Ok(EnvoyHeaders::Named(HeaderNames {
+        limit: name(environment, "LIMIT_LIMIT_HEADER", "ratelimit-limit")?,
+        remaining: name(environment, "LIMIT_REMAINING_HEADER", "ratelimit-remaining")?,
+        reset: name(environment, "LIMIT_RESET_HEADER", "ratelimit-reset")?,
+    }))
 }
 
 impl HeaderNames {
-    /// The fields that speak for a limit: what it is, what is left, and in how many seconds that changes.
+    /// The fields for a limit: the limit, the remaining amount, and the seconds until the reset.
     pub(crate) fn fields(&self, report: &LimitReport<'_>) -> [(&str, u64); 3] {
         let verdict = &report.verdict;
         let reset = match verdict.outcome {

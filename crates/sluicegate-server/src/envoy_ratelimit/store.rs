@@ -1,4 +1,4 @@
-//! Where Redis is, as `envoyproxy/ratelimit` is told: several variables, of which one URL is made.
+//! The Redis URL, built from the variables of `envoyproxy/ratelimit`.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sluicegate::rules::file::Environment;
@@ -6,7 +6,7 @@ use sluicegate::rules::file::Environment;
 use super::variables::{VariableError, flag, text};
 use crate::settings::StoreUrl;
 
-/// What may stand for itself in a name or a password.
+/// The characters that need no escape in a user name or a password.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The URL of the store, if the variables name one.
@@ -26,7 +26,7 @@ pub(super) fn url(environment: &Environment) -> Result<Option<String>, VariableE
     Ok(Some(url))
 }
 
-/// State must not end up elsewhere than where somebody thinks it is.
+/// Contradictory variables are errors: state must not end up in an unexpected place.
 fn refuse_others(environment: &Environment) -> Result<(), VariableError> {
     match text(environment, "BACKEND_TYPE") {
         None | Some("redis") => Ok(()),
@@ -52,7 +52,7 @@ fn made(environment: &Environment, servers: &str) -> Result<String, VariableErro
     }
 }
 
-/// `REDIS_AUTH` is a password, or a name and a password.
+/// `REDIS_AUTH` is a password, or a user name and a password.
 fn credentials(environment: &Environment) -> String {
     let encoded = |text| utf8_percent_encode(text, PLAIN);
     match text(environment, "REDIS_AUTH").map(|auth| auth.split_once(':').unwrap_or(("", auth))) {
@@ -61,7 +61,7 @@ fn credentials(environment: &Environment) -> String {
     }
 }
 
-/// A URL that says who we are needs no other word for it.
+/// A URL with credentials excludes `REDIS_AUTH`.
 fn with_credentials(url: &str, credentials: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) if !rest.contains('@') => format!("{scheme}://{credentials}{rest}"),

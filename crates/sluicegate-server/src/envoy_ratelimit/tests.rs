@@ -1,4 +1,4 @@
-//! What the variables of `envoyproxy/ratelimit` come to, and which directories can be used.
+//! The effect of the variables of `envoyproxy/ratelimit`, and the directories that are valid.
 
 use std::fs;
 
@@ -6,8 +6,8 @@ use sluicegate::rules::RuleSet;
 use sluicegate::rules::envoy::EnvoyOptions;
 use tempfile::TempDir;
 
-use super::headers::EnvoyHeaders;
 use super::*;
+use crate::config::envoy_headers::EnvoyHeaders;
 use crate::settings::{self, FileSettings};
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
@@ -19,7 +19,7 @@ fn chosen(variables: &[(&str, &str)]) -> Result<EnvoyRatelimit, String> {
     Ok(chosen.map_err(|error| error.to_string())?.expect("a directory is given"))
 }
 
-/// What a configuration that says nothing becomes.
+/// The settings of an empty configuration with these variables.
 fn completed(variables: &[(&str, &str)]) -> Result<Config, String> {
     let mut config = Config::without_file().expect("part of the program");
     chosen(variables)?.complete(&mut config);
@@ -43,7 +43,7 @@ fn limit(domain: &str) -> String {
     format!("domain: {domain}\ndescriptors: [{{ key: k, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}]\n")
 }
 
-/// The message with the directory's own path taken out of it.
+/// The message without the directory's own path.
 fn refused(directory: &Directory) -> String {
     let error = directory.load(RuleSet::default()).expect_err("not usable").to_string();
     error.replace(&directory.path.display().to_string(), "DIR")
@@ -65,7 +65,7 @@ fn the_flag_wins_over_our_variable_over_theirs_and_without_any_nothing_is_theirs
         Some("/data/ratelimit/config")
     );
     assert_eq!(path(None, &[root, ("RUNTIME_APPDIRECTORY", "rules")]).as_deref(), Some("/data/rules"));
-    // Nobody asked for it, so what is wrong with it is nobody's business.
+    // Without a directory, errors in the variables are ignored.
     assert_eq!(path(None, &[("PORT", "x"), ("CONFIG_TYPE", "GRPC_XDS_SOTW"), (OWN_VARIABLE, "")]), None);
 }
 
@@ -92,7 +92,7 @@ fn ports_become_addresses_where_ours_are_not_given() {
 }
 
 #[test]
-fn what_the_file_says_stays() {
+fn the_file_wins_over_the_variables() {
     let mut config = Config::without_file().expect("part of the program");
     config.settings.api = Some("127.0.0.1:1".to_owned());
     config.settings.store = Some("memory".to_owned());
@@ -133,7 +133,7 @@ fn redis_is_where_the_variables_say() {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_refused_with_the_remedy_and_without_the_value() {
+fn unsupported_variables_are_errors_with_a_remedy_and_without_the_value() {
     let cases: [(&[(&str, &str)], &str); 12] = [
         (&[("PORT", "http")], "PORT of envoyproxy/ratelimit: use a port from 0 to 65535, for example 8080"),
         (
@@ -184,7 +184,7 @@ fn what_cannot_be_honoured_is_refused_with_the_remedy_and_without_the_value() {
     for (variables, expected) in cases {
         assert_eq!(chosen(variables).map(|_| ()), Err(expected.to_owned()), "{variables:?}");
     }
-    // What says no to it asks for nothing.
+    // A value of false disables the variable.
     assert!(
         chosen(&[("CONFIG_TYPE", "file"), ("GRPC_SERVER_USE_TLS", "false"), ("BACKEND_TYPE", "redis")]).is_ok()
     );
@@ -209,7 +209,7 @@ fn modes_are_taken_over_and_the_rest_is_named() {
 }
 
 #[test]
-fn header_fields_are_off_unless_they_are_asked_for_and_can_be_named() {
+fn header_fields_are_off_by_default_and_have_configurable_names() {
     let headers = |variables: &[(&str, &str)]| completed(variables).map(|config| config.envoy_headers);
     assert_eq!(headers(&[("LIMIT_LIMIT_HEADER", "x-limit")]), Ok(EnvoyHeaders::Nothing));
     let enabled = ("LIMIT_RESPONSE_HEADERS_ENABLED", "true");
@@ -244,7 +244,7 @@ fn every_yaml_file_directly_in_the_directory_counts() {
 }
 
 #[test]
-fn a_directory_that_says_nothing_is_refused_with_the_remedy() {
+fn an_empty_directory_is_an_error_with_a_remedy() {
     let (_folder, empty) = directory(&[("README.md", "")]);
     assert_eq!(
         refused(&empty),

@@ -1,5 +1,5 @@
-//! The environment variables of `envoyproxy/ratelimit`: what is honoured, what is refused because nothing here does what it
-//! asks for, and what is only named because it changes nothing that anybody could miss.
+//! The environment variables of `envoyproxy/ratelimit`: supported ones, unsupported ones that are errors because users would miss
+//! their effect, and ones without effect that are only reported.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,14 +7,15 @@ use std::path::PathBuf;
 use sluicegate::rules::envoy::EnvoyOptions;
 use sluicegate::rules::file::Environment;
 
-use super::headers::EnvoyHeaders;
+use super::headers;
 use super::store;
+use crate::config::envoy_headers::EnvoyHeaders;
 use crate::settings::Listen;
 
-/// The subdirectory of `RUNTIME_ROOT` unless `RUNTIME_APPDIRECTORY` names another.
+/// The default subdirectory of `RUNTIME_ROOT`, instead of `RUNTIME_APPDIRECTORY`.
 const APP_DIRECTORY: &str = "config";
 
-/// Variables that ask for something that is not done, and would be missed.
+/// Variables with an unsupported effect that users would miss.
 const REFUSED: &[(&str, Wanted, &str)] = &[
     ("CONFIG_TYPE", Wanted::OtherThan("FILE"), "configuration over xDS is not supported; use files, or unset it"),
     ("GRPC_UDS", Wanted::Anything, "a Unix socket is not supported; unset it, and set GRPC_PORT"),
@@ -26,7 +27,7 @@ const REFUSED: &[(&str, Wanted, &str)] = &[
     ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", Wanted::Yes, "certificates are always verified; unset it"),
 ];
 
-/// When a variable asks for something.
+/// When such a variable has its effect.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Anything,
@@ -34,7 +35,7 @@ enum Wanted {
     OtherThan(&'static str),
 }
 
-/// Variables that change nothing here: what they tune is done otherwise. The documentation says how.
+/// Variables without effect, because Sluicegate works differently. The documentation explains each.
 const UNUSED: &[&str] = &[
     "CACHE_KEY_PREFIX",
     "DISABLE_STATS",
@@ -66,7 +67,7 @@ const UNUSED: &[&str] = &[
     "USE_STATSD",
 ];
 
-/// What the names of whole families of such variables begin with.
+/// The prefixes of whole families of such variables.
 const UNUSED_STARTS: &[&str] = &[
     "CONFIG_GRPC_XDS_",
     "GRPC_CLIENT_TLS_",
@@ -78,30 +79,30 @@ const UNUSED_STARTS: &[&str] = &[
     "XDS_CLIENT_",
 ];
 
-/// What Go takes for yes and for no.
+/// The spellings of booleans in Go.
 const YES: &[&str] = &["1", "t", "T", "true", "TRUE", "True"];
 const NO: &[&str] = &["0", "f", "F", "false", "FALSE", "False"];
 
-/// What the variables say.
+/// The settings of the variables.
 #[derive(Clone)]
 pub(super) struct Variables {
     pub(super) api: Option<String>,
     pub(super) gateway: Option<String>,
     pub(super) admin: Option<String>,
-    /// May hold a password.
+    /// May contain a password.
     pub(super) store: Option<String>,
     pub(super) redis_files: RedisFiles,
     pub(super) options: EnvoyOptions,
     pub(super) headers: EnvoyHeaders,
-    /// Those that are set and mean nothing here.
+    /// Variables that are set and have no effect.
     pub(super) unused: Vec<String>,
 }
 
-/// What connections to Redis are verified by.
+/// The TLS settings of connections to Redis.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RedisFiles {
     pub(super) authorities: Option<PathBuf>,
-    /// Our certificate and its key.
+    /// The client certificate and its key.
     pub(super) client: Option<(PathBuf, PathBuf)>,
 }
 
@@ -112,7 +113,7 @@ impl fmt::Debug for Variables {
     }
 }
 
-/// A variable that cannot be honoured; says what to do, and shows no value, which may be a secret.
+/// An unsupported variable; the error has a remedy and no value, which may be a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} of envoyproxy/ratelimit: {problem}")]
 pub(crate) struct VariableError {
@@ -144,18 +145,18 @@ impl Variables {
         Ok(Self {
             api: address(environment, ("GRPC_HOST", "0.0.0.0"), ("GRPC_PORT", "8081"))?,
             gateway: address(environment, ("HOST", "0.0.0.0"), ("PORT", "8080"))?,
-            // Whoever reaches that listener may change things.
+            // The admin listener can change settings.
             admin: address(environment, ("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "6070"))?,
             store: store::url(environment)?,
             redis_files: redis_files(environment)?,
             options,
-            headers: EnvoyHeaders::read(environment)?,
+            headers: headers::read(environment)?,
             unused: environment.keys().filter(is_unused).cloned().collect(),
         })
     }
 }
 
-/// The directory that `RUNTIME_ROOT` and its companions name.
+/// The directory from `RUNTIME_ROOT` and the related variables.
 pub(super) fn directory(environment: &Environment) -> Option<PathBuf> {
     let root = PathBuf::from(text(environment, "RUNTIME_ROOT")?);
     let below = text(environment, "RUNTIME_SUBDIRECTORY").map_or(root.clone(), |below| root.join(below));
@@ -167,7 +168,7 @@ pub(super) fn text<'e>(environment: &'e Environment, name: &str) -> Option<&'e s
     environment.get(name).map(String::as_str).filter(|value| !value.is_empty())
 }
 
-/// Whether a variable says yes.
+/// Whether a variable is true.
 pub(super) fn flag(environment: &Environment, name: &'static str) -> Result<bool, VariableError> {
     match text(environment, name) {
         None => Ok(false),
@@ -194,7 +195,7 @@ fn refuse(environment: &Environment) -> Result<(), VariableError> {
 
 type Named = (&'static str, &'static str);
 
-/// Where to listen, if one of the two variables is set; each has a default.
+/// The address of a listener, if one of the two variables is set; each has a default.
 fn address(environment: &Environment, host: Named, port: Named) -> Result<Option<String>, VariableError> {
     let (given_host, given_port) = (text(environment, host.0), text(environment, port.0));
     if given_host.is_none() && given_port.is_none() {

@@ -1,11 +1,11 @@
-//! From a question to decisions: all its descriptors are one decision, charged together or not at all.
+//! CallDecisions for a request: all its descriptors are one decision, charged together or not at all.
 //!
-//! Looks come first, for one that finds no room keeps the others from being charged. Refunds come last, and only where
-//! the rest may pass: they change things for good.
+//! Descriptors with 0 hits are checked first, because one that is over its limit keeps the others from being charged. Refunds
+//! come last, and only if the rest is allowed, because they cannot be undone.
 //!
-//! Quotas deny only together. One alone is a limit like any other. Of several it is first seen which have room: if none
-//! has, the request is denied, otherwise the first that has must still have it when all are charged, and the others only
-//! watch. So nothing passes that finds no room in any of them, whatever happens between the two.
+//! Descriptors in `quota_mode` deny only if all of them are exhausted. A single one is an ordinary limit. With several, a peek
+//! comes first: if none has room, the request is denied; otherwise the first with room is enforced and the others run in shadow
+//! mode. A race between peek and charge can only deny.
 
 use std::sync::Arc;
 
@@ -13,86 +13,86 @@ use sluicegate::limiter::Decisions;
 use sluicegate::rules::RuleSet;
 use sluicegate::{CheckError, Decision, Request};
 
-use super::lines::{self, Line};
+use super::call_rules::CallRules;
+use super::descriptor::{self, ResolvedDescriptor};
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use super::question::{self, Hits, Malformed};
+use super::parsed_request::{self, Hits, InvalidRequest};
 use super::status;
-use super::terms::Terms;
-use crate::app::App;
+use crate::engine::Engine;
 
-/// Why a question got no answer.
+/// Why a request has no decision.
 #[derive(Debug)]
-pub(crate) enum Refused {
-    /// It makes no sense.
-    Malformed(Malformed),
-    /// It asks for a change, and who asks may not make any.
+pub(crate) enum RateLimitError {
+    /// It is invalid.
+    Invalid(InvalidRequest),
+    /// It contains a refund without the right to it.
     Forbidden,
-    /// The store could not decide, and a rule is closed then.
+    /// The store could not decide, and a rule is closed.
     Undecided,
 }
 
-impl From<Malformed> for Refused {
-    fn from(malformed: Malformed) -> Self {
-        Self::Malformed(malformed)
+impl From<InvalidRequest> for RateLimitError {
+    fn from(malformed: InvalidRequest) -> Self {
+        Self::Invalid(malformed)
     }
 }
 
-impl From<CheckError> for Refused {
+impl From<CheckError> for RateLimitError {
     fn from(error: CheckError) -> Self {
         match error.field() {
-            Some(_) => Self::Malformed(Malformed(error.to_string().replace("`cost`", "`hits_addend`"))),
+            Some(_) => Self::Invalid(InvalidRequest(error.to_string().replace("`cost`", "`hits_addend`"))),
             None => Self::Undecided,
         }
     }
 }
 
-/// The answer to `message` of somebody who may change things, or not.
-pub(crate) async fn answer(
-    app: &App,
+/// The response to `message`, with or without the right to refunds.
+pub(crate) async fn respond<F: Future<Output = bool>>(
+    engine: &Engine,
     message: &RateLimitRequest,
-    may_change: impl FnOnce() -> bool,
-) -> Result<RateLimitResponse, Refused> {
-    let asked = question::read(message)?;
-    if asked.iter().any(|each| matches!(each.hits, Hits::Refund(_))) && !may_change() {
-        return Err(Refused::Forbidden);
+    may_change: impl FnOnce() -> F,
+) -> Result<RateLimitResponse, RateLimitError> {
+    let asked = parsed_request::parse(message)?;
+    if asked.iter().any(|each| matches!(each.hits, Hits::Refund(_))) && !may_change().await {
+        return Err(RateLimitError::Forbidden);
     }
-    let rules = app.limiter().rules();
-    let lines = lines::lines(&rules, &message.domain, &asked);
-    let deciding = Deciding { app, rules: &rules, lines: &lines };
-    Ok(status::response(&deciding.decide().await?, &lines, app))
+    let rules = engine.limiter().rules();
+    let lines = descriptor::resolve(&rules, &message.domain, &asked);
+    let deciding = Deciding { engine, rules: &rules, lines: &lines };
+    Ok(status::response(&deciding.decide().await?, &lines, engine))
 }
 
-/// What was decided.
+/// The decisions of a request.
 #[derive(Debug)]
-pub(super) struct Decided {
-    /// Whether all may pass.
+pub(super) struct CallDecisions {
+    /// Whether all descriptors are allowed.
     pub(super) is_allowed: bool,
-    /// What each descriptor's limits said, in their order; nothing where none had to.
+    /// The decision of each descriptor, in order; `None` without limits.
     pub(super) each: Vec<Option<Decision>>,
-    /// Which descriptors only watched, because another quota has room; those beyond its end did not.
-    pub(super) watching: Vec<bool>,
-    /// What speaks for all of them.
+    /// The descriptors in shadow mode, because another in `quota_mode` has room; indexes beyond its end are enforced.
+    pub(super) in_shadow_mode: Vec<bool>,
+    /// The decision for the overall response.
     pub(super) joint: Option<Decision>,
 }
 
 struct Deciding<'a> {
-    app: &'a App,
+    engine: &'a Engine,
     rules: &'a Arc<RuleSet>,
-    lines: &'a [Line<'a>],
+    lines: &'a [ResolvedDescriptor<'a>],
 }
 
-/// What is done with the hits of some descriptors.
+/// An operation on the hits of some descriptors.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Act {
-    Look,
+enum Operation {
+    Check,
     Charge,
     Refund,
 }
 
-impl Act {
+impl Operation {
     fn of(hits: Hits) -> Self {
         match hits {
-            Hits::Look => Self::Look,
+            Hits::Check => Self::Check,
             Hits::Charge(_) => Self::Charge,
             Hits::Refund(_) => Self::Refund,
         }
@@ -100,73 +100,75 @@ impl Act {
 }
 
 impl Deciding<'_> {
-    async fn decide(&self) -> Result<Decided, Refused> {
+    async fn decide(&self) -> Result<CallDecisions, RateLimitError> {
         let quotas = self.quotas().await?;
-        let terms = Terms::new(self.rules, self.lines, &quotas.watching);
-        let Quotas { have_room: is_allowed, watching } = quotas;
-        let mut decided = Decided { is_allowed, each: vec![None; self.lines.len()], watching, joint: None };
-        for act in [Act::Look, Act::Charge, Act::Refund] {
+        let terms = CallRules::new(self.rules, self.lines, &quotas.in_shadow_mode);
+        let QuotaModes { have_room: is_allowed, in_shadow_mode } = quotas;
+        let mut decided =
+            CallDecisions { is_allowed, each: vec![None; self.lines.len()], in_shadow_mode, joint: None };
+        for act in [Operation::Check, Operation::Charge, Operation::Refund] {
             self.act(act, &terms, &mut decided).await?;
         }
         Ok(decided)
     }
 
-    /// Does what is to be done with the hits of those that want `act`, if all so far may pass.
-    async fn act(&self, act: Act, terms: &Terms, decided: &mut Decided) -> Result<(), CheckError> {
-        let wanting = self.lines.iter().enumerate().filter(|(_, line)| Act::of(line.hits()) == act);
+    /// Runs `act` on the descriptors that need it, if all so far are allowed.
+    async fn act(&self, act: Operation, terms: &CallRules, decided: &mut CallDecisions) -> Result<(), CheckError> {
+        let wanting = self.lines.iter().enumerate().filter(|(_, line)| Operation::of(line.hits()) == act);
         let (places, requests): (Vec<usize>, Vec<Request<'_>>) =
             wanting.filter_map(|(place, line)| Some((place, line.request(terms.place_of(place))?))).unzip();
         if places.is_empty() {
             return Ok(());
         }
-        let limiter = self.app.limiter();
+        let limiter = self.engine.limiter();
         let decisions = match act {
-            Act::Charge if decided.is_allowed => limiter.check_all(&terms.rules, &requests).await?,
-            Act::Refund if decided.is_allowed => limiter.refund_all(&terms.rules, &requests).await?,
+            Operation::Charge if decided.is_allowed => limiter.check_all(&terms.rules, &requests).await?,
+            Operation::Refund if decided.is_allowed => limiter.refund_all(&terms.rules, &requests).await?,
             _ => limiter.peek_all(&terms.rules, &requests).await?,
         };
-        // A refund asks for nothing that could be denied.
-        decided.is_allowed &= act == Act::Refund || decisions.is_allowed();
+        // A refund cannot be denied.
+        decided.is_allowed &= act == Operation::Refund || decisions.is_allowed();
         decided.take(&places, decisions);
         Ok(())
     }
 
-    /// How the quotas stand, if there are several.
-    async fn quotas(&self) -> Result<Quotas, CheckError> {
-        let is_quota = |line: &Line<'_>| line.is_quota && Act::of(line.hits()) != Act::Refund;
+    /// The state of the descriptors in `quota_mode`, if there are several.
+    async fn quotas(&self) -> Result<QuotaModes, CheckError> {
+        let is_quota =
+            |line: &ResolvedDescriptor<'_>| line.is_quota && Operation::of(line.hits()) != Operation::Refund;
         let places: Vec<usize> = (0..self.lines.len()).filter(|place| is_quota(&self.lines[*place])).collect();
         let requests: Vec<Request<'_>> =
             places.iter().filter_map(|place| self.lines[*place].request(None)).collect();
-        let nobody_watches = Vec::new();
+        let none_in_shadow_mode = Vec::new();
         if places.len() < 2 {
-            return Ok(Quotas { have_room: true, watching: nobody_watches });
+            return Ok(QuotaModes { have_room: true, in_shadow_mode: none_in_shadow_mode });
         }
         if requests.len() < places.len() {
             // One without a limit always has room.
-            return Ok(Quotas { have_room: true, watching: self.lines.iter().map(is_quota).collect() });
+            return Ok(QuotaModes { have_room: true, in_shadow_mode: self.lines.iter().map(is_quota).collect() });
         }
-        let peeked = self.app.limiter().peek_all(self.rules, &requests).await?;
+        let peeked = self.engine.limiter().peek_all(self.rules, &requests).await?;
         let first = places.iter().zip(peeked.each()).find(|(_, decision)| decision.is_allowed());
         let Some(first) = first.map(|(place, _)| &self.lines[*place]) else {
-            return Ok(Quotas { have_room: false, watching: nobody_watches });
+            return Ok(QuotaModes { have_room: false, in_shadow_mode: none_in_shadow_mode });
         };
-        let watches = |line: &Line<'_>| is_quota(line) && !line.is_same_state(first);
-        Ok(Quotas { have_room: true, watching: self.lines.iter().map(watches).collect() })
+        let watches = |line: &ResolvedDescriptor<'_>| is_quota(line) && !line.is_same_state(first);
+        Ok(QuotaModes { have_room: true, in_shadow_mode: self.lines.iter().map(watches).collect() })
     }
 }
 
-/// How several quotas stand.
-struct Quotas {
+/// The state of several descriptors in `quota_mode`.
+struct QuotaModes {
     /// Whether any of them has room.
     have_room: bool,
-    /// Which descriptors only watch; those beyond its end do not.
-    watching: Vec<bool>,
+    /// Those in shadow mode; indexes beyond its end are enforced.
+    in_shadow_mode: Vec<bool>,
 }
 
-impl Decided {
+impl CallDecisions {
     fn take(&mut self, places: &[usize], decisions: Decisions) {
         let (joint, each) = decisions.into_parts();
-        // The first that denies speaks, otherwise the first.
+        // The first denial decides, otherwise the first.
         if self.joint.as_ref().is_none_or(|before| before.is_allowed() && !joint.is_allowed()) {
             self.joint = Some(joint);
         }

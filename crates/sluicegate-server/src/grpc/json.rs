@@ -1,69 +1,69 @@
-//! The rate limit service as JSON: `POST /json`, in the form that protobuf has for its messages.
+//! The rate limit service as JSON: `POST /json`, in protobuf's JSON mapping.
 //!
-//! | what happened | answer |
+//! | result | response |
 //! |---|---|
-//! | allowed | 200 and the answer |
-//! | denied | 429 and the answer |
+//! | allowed | 200 with the message |
+//! | denied | 429 with the message |
 //! | malformed | 400, a problem |
 //! | a refund without the admin token | 403, a problem |
 //! | the store failed and a rule is closed | 503, a problem, `Retry-After` |
 //!
-//! Names are read in camel case and in snake case, and nothing that is zero is written.
+//! Names are accepted in camel case and in snake case; zero values are omitted.
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::http::header::{self, HeaderValue};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
+use futures_util::FutureExt as _;
 use serde_json::{Map, Value, json};
-use sluicegate::answer::{NO_STORE, STORE_FAILED_RETRY_AFTER_SECS};
+use sluicegate::response::{self, NO_STORE, ResponseClass};
 
-use super::decide::{self, Refused};
+use super::decide::{self, RateLimitError};
 use super::messages::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use crate::app::App;
+use crate::admin_tokens;
 use crate::body;
-use crate::http::admin_token;
+use crate::engine::Engine;
 use crate::problem::Problem;
 
 mod request;
 
 /// The router of the service as JSON.
-pub(super) fn router(app: App) -> Router {
-    Router::new().route("/json", post(answer)).with_state(app)
+pub(super) fn router(engine: Engine) -> Router {
+    Router::new().route("/json", post(respond)).with_state(engine)
 }
 
-async fn answer(State(app): State<App>, request: Request) -> Result<Response, Problem> {
+async fn respond(State(engine): State<Engine>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let bytes = body::read(body).await?;
     let message = request::read(&bytes).map_err(|error| {
-        Problem::new(StatusCode::BAD_REQUEST, format!("the body is no rate limit request: {error}"))
+        Problem::new(ResponseClass::Malformed.status(), format!("the body is no rate limit request: {error}"))
     })?;
-    let may_change = || admin_token::require(app.admin_token(), &head.headers).is_ok();
-    let answered = decide::answer(&app, &message, may_change).await?;
+    let peer = admin_tokens::peer(&head.extensions);
+    let may_change =
+        || admin_tokens::require(engine.admin_tokens(), &head.headers, peer).map(|required| required.is_ok());
+    let answered = decide::respond(&engine, &message, may_change).await?;
     let is_allowed = answered.overall_code() == Code::Ok;
-    let status = if is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+    let class = if is_allowed { ResponseClass::Allowed } else { ResponseClass::Denied };
     let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok((status, [json, NO_STORE], written(&answered).to_string()).into_response())
+    Ok((class.status(), [json, NO_STORE], written(&answered).to_string()).into_response())
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<RateLimitError> for Problem {
+    fn from(refused: RateLimitError) -> Self {
         match refused {
-            Refused::Malformed(malformed) => Self::new(StatusCode::BAD_REQUEST, malformed.to_string()),
-            Refused::Forbidden => Self::new(StatusCode::FORBIDDEN, super::REFUND_REMEDY),
-            Refused::Undecided => {
-                let detail = "Service temporarily unavailable (rate limiter backend error)";
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-                    .header(header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER_SECS.into())
+            RateLimitError::Invalid(malformed) => {
+                Self::new(ResponseClass::Malformed.status(), malformed.to_string())
             }
+            RateLimitError::Forbidden => Self::new(ResponseClass::Forbidden.status(), super::REFUND_REMEDY),
+            RateLimitError::Undecided => response::store_failed(),
         }
     }
 }
 
-/// A message as protobuf writes it: what is zero or empty is left out.
+/// A message in protobuf's JSON mapping, without zero and empty values.
 fn object(members: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Value {
     let present = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     Value::Object(present.collect::<Map<_, _>>())

@@ -1,4 +1,4 @@
-//! Values of configuration as protobuf's `Struct`, and as JSON again.
+//! Converts configuration values to protobuf's `Struct`, and back to JSON.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use prost_types::{ListValue, Struct, Value as Wrapped};
 use serde_json::{Value, json};
 use sluicegate::rules::envoy::{Metadata, Value as Configured};
 
-/// All of these in one, of which the later ones have the last word; nothing if there are none.
+/// All of these merged, later ones win; `None` if there are none.
 pub(super) fn merged<'m>(all: impl Iterator<Item = &'m Metadata>) -> Option<Struct> {
     let fields: BTreeMap<String, Wrapped> =
         all.flat_map(|each| each.iter().map(|(name, value)| (String::from(&**name), wrapped(value)))).collect();

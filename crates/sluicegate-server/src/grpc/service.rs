@@ -1,66 +1,69 @@
 //! The rate limit service over gRPC.
 //!
-//! Envoy knows two outcomes: an answer with a code, or an error, to which it does what it is configured to do. So what
-//! was not decided is always an error, and never an answer without a code.
+//! Envoy distinguishes two outcomes: a response with a code, or an error, for which it has its own policy. A request without a
+//! decision is therefore always an error, and never a response without a code.
 
-use axum::Router;
+use std::net::IpAddr;
+
 use axum::body::HttpBody;
-use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use axum::routing::post;
 use bytes::Bytes;
-use tonic::Status;
+use futures_util::FutureExt as _;
+use sluicegate::response::ResponseClass;
+use tonic::{Code, Status};
 
-use super::decide::{self, Refused};
+use super::decide::{self, RateLimitError};
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::unary;
-use crate::app::App;
-use crate::http::admin_token;
+use crate::admin_tokens;
+use crate::engine::Engine;
 
-/// Where the service is asked.
+/// The path of the service.
 pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Bytes of one message: sixty-four descriptors of ordinary size are a tenth of it.
+/// The bound of a message: sixty-four descriptors of ordinary size are a tenth of it.
 const MESSAGE_BYTES_MAX: usize = 65_536;
 
-/// The router of the service.
-pub(super) fn router(app: App) -> Router {
-    Router::new().route(PATH, post(serve)).with_state(app)
-}
-
-async fn serve(State(app): State<App>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    should_rate_limit(&app, &head.headers, body).await
-}
-
-/// Answers Envoy's question.
-pub(crate) async fn should_rate_limit<B>(app: &App, headers: &HeaderMap, body: B) -> Response
+/// Responds to `ShouldRateLimit`.
+pub(crate) async fn should_rate_limit<B>(engine: &Engine, headers: &HeaderMap, body: B, peer: IpAddr) -> Response
 where
     B: HttpBody<Data = Bytes, Error = axum::Error>,
 {
-    match answer(app, headers, body).await {
+    match answer(engine, headers, body, peer).await {
         Ok(message) => unary::answered(&message),
         Err(status) => status.into_http(),
     }
 }
 
-async fn answer<B>(app: &App, headers: &HeaderMap, body: B) -> Result<RateLimitResponse, Status>
+async fn answer<B>(
+    engine: &Engine,
+    headers: &HeaderMap,
+    body: B,
+    peer: IpAddr,
+) -> Result<RateLimitResponse, Status>
 where
     B: HttpBody<Data = Bytes, Error = axum::Error>,
 {
     let message: RateLimitRequest = unary::read(headers, body, MESSAGE_BYTES_MAX).await?;
-    let may_change = || admin_token::require(app.admin_token(), headers).is_ok();
-    Ok(decide::answer(app, &message, may_change).await?)
+    let may_change =
+        || admin_tokens::require(engine.admin_tokens(), headers, peer).map(|required| required.is_ok());
+    Ok(decide::respond(engine, &message, may_change).await?)
 }
 
-impl From<Refused> for Status {
-    fn from(refused: Refused) -> Self {
+impl From<RateLimitError> for Status {
+    fn from(refused: RateLimitError) -> Self {
         match refused {
-            Refused::Malformed(malformed) => Self::invalid_argument(malformed.to_string()),
-            Refused::Forbidden => Self::permission_denied(super::REFUND_REMEDY),
-            // Nothing of the reason is told: it may name hosts.
-            Refused::Undecided => Self::unavailable("the store could not decide; try again"),
+            RateLimitError::Invalid(malformed) => status_of(ResponseClass::Malformed, malformed.to_string()),
+            RateLimitError::Forbidden => status_of(ResponseClass::Forbidden, super::REFUND_REMEDY),
+            // The message omits the cause, which may name hosts.
+            RateLimitError::Undecided => {
+                status_of(ResponseClass::Unavailable, "the store could not decide; try again")
+            }
         }
     }
+}
+
+fn status_of(class: ResponseClass, message: impl Into<String>) -> Status {
+    Status::new(Code::from(i32::from(class.grpc_code())), message)
 }

@@ -1,12 +1,12 @@
-//! From decisions to what Envoy is told: statuses, header fields and the code for all.
+//! The response to Envoy: statuses, header fields and the overall code.
 //!
-//! Envoy knows limits as so many in a unit of time, and writes header fields of its own from that. So each status speaks
-//! for the tightest limit of its descriptor, in the words that the other front doors have for it:
-//! - `requests_per_unit` is the limit. The unit is its window (for a token bucket the time to fill it), or the shortest
-//!   unit that is not shorter, where no unit is: who keeps to as much in that longer time is never denied. Of a calendar
+//! Envoy's limits are requests per unit of time, and Envoy writes header fields of its own from them. Each status therefore
+//! describes the tightest limit of its descriptor, with the same numbers as the other front doors:
+//! - `requests_per_unit` is the limit. The unit is its window (for a token bucket the time to fill it), or the next longer
+//!   unit if there is none of that length: a client that keeps to the limit in the longer time is never denied. For a calendar
 //!   it is the unit of that name.
-//! - `duration_until_reset` is the wait of a denial, otherwise the time until the limit is whole again, in whole
-//!   seconds rounded up: Envoy shows no parts of a second.
+//! - `duration_until_reset` is the wait of a denial, otherwise the time until the limit is fully restored, in whole
+//!   seconds rounded up, because Envoy shows no fractions.
 
 use prost_types::Duration;
 use sluicegate::core::{Calendar, Outcome, Quota};
@@ -14,17 +14,17 @@ use sluicegate::headers::{HeaderOptions, write_headers};
 use sluicegate::rules::envoy::Unit as EnvoyUnit;
 use sluicegate::{Decision, LimitReport};
 
-use super::decide::Decided;
-use super::lines::Line;
+use super::decide::CallDecisions;
+use super::descriptor::ResolvedDescriptor;
 use super::messages::envoy::config::core::v3::HeaderValue;
 use super::messages::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::metadata;
-use crate::app::App;
-use crate::envoy_ratelimit::headers::EnvoyHeaders;
+use crate::config::envoy_headers::EnvoyHeaders;
+use crate::engine::Engine;
 
-/// Envoy's units and how many seconds they have, ascending. Its month has 30 days and its year 365.
+/// Envoy's units and their lengths in seconds, ascending. Its month has 30 days and its year 365.
 const UNITS: [(Unit, u64); 7] = [
     (Unit::Second, 1),
     (Unit::Minute, 60),
@@ -35,18 +35,22 @@ const UNITS: [(Unit, u64); 7] = [
     (Unit::Year, 31_536_000),
 ];
 
-/// What is left where nothing ends.
+/// The remaining amount of an unlimited entry.
 const UNLIMITED_REMAINING: u32 = u32::MAX;
 
-/// The answer of these decisions about these descriptors.
-pub(super) fn response(decided: &Decided, lines: &[Line<'_>], app: &App) -> RateLimitResponse {
-    let told = lines.iter().filter_map(Line::metadata);
-    let watching = decided.watching.iter().copied().chain(std::iter::repeat(false));
-    let each = lines.iter().zip(&decided.each).zip(watching);
+/// The response for these decisions about these descriptors.
+pub(super) fn response(
+    decided: &CallDecisions,
+    lines: &[ResolvedDescriptor<'_>],
+    engine: &Engine,
+) -> RateLimitResponse {
+    let told = lines.iter().filter_map(ResolvedDescriptor::metadata);
+    let in_shadow_mode = decided.in_shadow_mode.iter().copied().chain(std::iter::repeat(false));
+    let each = lines.iter().zip(&decided.each).zip(in_shadow_mode);
     RateLimitResponse {
         overall_code: code(decided.is_allowed).into(),
         statuses: each.map(|((line, decision), watches)| status(line, decision.as_ref(), watches)).collect(),
-        response_headers_to_add: decided.joint.as_ref().map_or_else(Vec::new, |joint| added(joint, app)),
+        response_headers_to_add: decided.joint.as_ref().map_or_else(Vec::new, |joint| added(joint, engine)),
         dynamic_metadata: if decided.is_allowed { metadata::merged(told) } else { None },
         ..RateLimitResponse::default()
     }
@@ -56,11 +60,11 @@ fn code(is_allowed: bool) -> Code {
     if is_allowed { Code::Ok } else { Code::OverLimit }
 }
 
-fn status(line: &Line<'_>, decision: Option<&Decision>, watches: bool) -> DescriptorStatus {
+fn status(line: &ResolvedDescriptor<'_>, decision: Option<&Decision>, watches: bool) -> DescriptorStatus {
     let limit_remaining = if line.is_unlimited() { UNLIMITED_REMAINING } else { 0 };
     let passes = DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..DescriptorStatus::default() };
     let Some(decision) = decision else { return passes };
-    // A quota that only watched here says how it stands all the same.
+    // A descriptor in shadow mode still reports its state.
     let watched =
         || decision.limits().min_by_key(|report| (report.verdict.outcome.is_allowed(), report.verdict.remaining));
     let speaks = if watches { watched() } else { decision.tightest() };
@@ -99,7 +103,7 @@ fn unit_from(window_secs: u64) -> Unit {
 }
 
 /// The months of a calendar are called months, although the unit is shorter than some of them. Its shortest window would
-/// tell nothing: where clocks were set a minute after midnight, an hour had but that minute.
+/// be misleading: a clock change one minute after midnight leaves an hour of one minute.
 fn calendar_unit(calendar: &Calendar) -> Unit {
     let longest = calendar.longest().ceil_secs();
     UNITS.iter().rfind(|(_, secs)| *secs <= longest).map_or(Unit::Second, |(unit, _)| *unit)
@@ -113,15 +117,15 @@ fn until_reset(report: &LimitReport<'_>) -> Duration {
     Duration { seconds: i64::try_from(secs).unwrap_or(i64::MAX), nanos: 0 }
 }
 
-/// What does not fit is shown as the most that does.
+/// A number that does not fit becomes the maximum.
 fn narrowed(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The header fields that Envoy is to add.
-fn added(decision: &Decision, app: &App) -> Vec<HeaderValue> {
-    match app.envoy_headers() {
-        EnvoyHeaders::AsElsewhere => headers(decision, app.headers()),
+/// The header fields that Envoy adds to the response.
+fn added(decision: &Decision, engine: &Engine) -> Vec<HeaderValue> {
+    match engine.envoy_headers() {
+        EnvoyHeaders::AsElsewhere => headers(decision, engine.headers()),
         EnvoyHeaders::Nothing => Vec::new(),
         EnvoyHeaders::Named(names) => {
             let fields = decision.tightest().map(|report| names.fields(&report));
@@ -154,7 +158,7 @@ mod tests {
     use sluicegate::core::FixedWindow;
 
     #[test]
-    fn a_window_is_told_as_its_unit_or_the_next_longer_one() {
+    fn a_window_is_reported_as_its_unit_or_the_next_longer_one() {
         let cases = [
             (1, Unit::Second),
             (2, Unit::Minute),
@@ -173,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_a_calendar_is_told_as_the_unit_of_its_name() {
+    fn a_window_of_a_calendar_is_reported_as_the_unit_of_its_name() {
         let cases = [
             (Cycle::Hour, Unit::Hour),
             (Cycle::Day, Unit::Day),
@@ -181,7 +185,7 @@ mod tests {
             (Cycle::Month(1), Unit::Month),
             (Cycle::Month(31), Unit::Month),
         ];
-        // In the others clocks were set by parts of an hour, a minute after midnight, and by a whole day.
+        // In the other zones clocks changed by parts of an hour, a minute after midnight, or by a whole day.
         for name in ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns", "Pacific/Apia"] {
             let zone = Zone::named(name).expect("a zone");
             for (cycle, unit) in cases {

@@ -1,8 +1,8 @@
-//! gRPC's calls of one message each way, over a body that is read whole and one that is written whole.
+//! Unary gRPC calls over a body that is read as a whole and one that is written as a whole.
 //!
-//! tonic does this for streams of messages, through boxed streams and futures: a third more work than a rate limit is.
-//! What is wrong with a call is told in tonic's terms all the same. Messages are neither compressed nor taken compressed:
-//! they are shorter than what compression adds.
+//! tonic uses boxed streams and futures of messages for this, which costs a third of a rate limit's work.
+//! Errors are still tonic's. Messages are not compressed, in either direction, because
+//! they are shorter than the overhead of compression.
 
 use std::convert::Infallible;
 
@@ -16,14 +16,14 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited, StreamBody};
 use prost::Message;
 use tonic::{Code, Status};
 
-/// The bytes before a message: whether it is compressed, and how long it is.
+/// The frame header: the compression flag and the length.
 const PREFIX_BYTES: usize = 5;
 
-/// How the caller says that it compresses.
+/// The header field with the client's compression.
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// The one message of a call, if it has at most `bytes_max`.
+/// The one message of a call, of at most `bytes_max`.
 pub(super) async fn read<In, B>(headers: &HeaderMap, body: B, bytes_max: usize) -> Result<In, Status>
 where
     In: Message + Default,
@@ -58,7 +58,7 @@ fn only_message(bytes: &[u8]) -> Result<&[u8], Status> {
     }
 }
 
-/// Who is told so looks for what would be taken.
+/// The client looks for the accepted encodings in this response.
 fn compressed() -> Status {
     let mut status = Status::unimplemented("compressed messages are not taken; send them as they are");
     status.metadata_mut().insert("grpc-accept-encoding", tonic::metadata::MetadataValue::from_static("identity"));
@@ -72,17 +72,17 @@ fn unread(error: &(dyn std::error::Error + 'static), bytes_max: usize) -> Status
     Status::cancelled("the call ended before its message")
 }
 
-/// The answer that is this message.
+/// The response with this message.
 pub(super) fn answered(message: &impl Message) -> Response {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
     bytes.put_u8(0);
-    // As long as a few hundred bytes for each of sixty-four descriptors.
+    // Room for a few hundred bytes for each of sixty-four descriptors.
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     message.encode_raw(&mut bytes);
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from(Code::Ok as i32));
-    // A body of unknown length: where the length is told, HTTP/1.1 has no room for trailers.
+    // A body of unknown length: with a known length, HTTP/1.1 has no room for trailers.
     let frames = [Frame::data(bytes.freeze()), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
     let mut response = Response::new(Body::new(StreamBody::new(stream::iter(frames))));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -93,7 +93,7 @@ pub(super) fn answered(message: &impl Message) -> Response {
 mod tests {
     use super::*;
 
-    /// The message of a body, where messages are text.
+    /// The message of a body, in tests with text messages.
     async fn read_text(encoding: Option<&'static str>, body: &'static [u8]) -> Result<String, (Code, String)> {
         let mut headers = HeaderMap::new();
         if let Some(encoding) = encoding {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_one_message_and_says_that_all_is_well() {
+    async fn a_response_is_one_message_with_status_ok() {
         let response = answered(&"ab".to_owned());
         assert_eq!(response.headers()[header::CONTENT_TYPE], "application/grpc");
         let body = response.into_body().collect().await.expect("a body");

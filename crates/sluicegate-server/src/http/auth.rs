@@ -1,18 +1,18 @@
-//! `/v1/auth`: the decision about a request that stands at another proxy's door.
+//! `/v1/auth`, forward-auth: decides on a request that another proxy has received.
 //!
-//! nginx, Traefik, Caddy and HAProxy ask here before they pass a request on, and tell of it in header fields
-//! ([`original`]). Only trusted proxies may ask: from anybody else these fields are worth nothing, and the answer would
-//! let strangers use up other people's quotas. The decision is the gateway's own.
+//! nginx, Traefik, Caddy and HAProxy send a subrequest here before they forward a request, and describe that request
+//! in header fields ([`original`]). Only trusted proxies may do so: from any other peer these fields are worthless,
+//! and the decisions would use up other clients' quotas. The decision is the gateway's own.
 //!
-//! | outcome | answer |
+//! | outcome | response |
 //! |---|---|
-//! | allowed | 204, the rate-limit headers, and who asks |
+//! | allowed | 204, the rate-limit headers, and the client's identity |
 //! | denied | 429, a problem; with `?deny_status` that status, and `X-Sluicegate-Status: 429` |
-//! | bad credentials, undecided | what the gateway answers |
-//! | the peer is no trusted proxy | 403, a problem with the remedy |
-//! | the question does not tell of one request | 400, a problem that names the field |
+//! | bad credentials, undecided | the gateway's response |
+//! | the peer is not a trusted proxy | 403, a problem with the remedy |
+//! | the fields do not describe one request | 400, a problem that names the field |
 //!
-//! Parameters of the query that are not known are passed over: some proxies send the client's query along.
+//! Unknown parameters of the query are ignored: some proxies send the client's query along.
 
 mod original;
 
@@ -27,54 +27,58 @@ use axum::routing::{MethodRouter, get};
 use sluicegate::gate::{Admission, Head};
 use sluicegate::identify::address::{TrustedProxies, normalised};
 
-use self::original::Original;
-use crate::app::App;
+use self::original::OriginalRequest;
+use crate::engine::Engine;
 use crate::problem::Problem;
-use crate::{admit, respond};
+use crate::{admit, api_response};
 
-/// The status that `deny_status` took the place of.
+/// The status that `deny_status` replaced.
 const STATUS: HeaderName = HeaderName::from_static("x-sluicegate-status");
 
 /// The only parameter of the query.
 const DENY_STATUS: &str = "deny_status";
 
+/// The path of forward-auth.
+pub(super) const PATH: &str = "/v1/auth";
+
 /// The route of forward-auth.
-pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 1] {
-    [("/v1/auth", get(auth).post(auth))]
+pub(super) fn routes() -> [(&'static str, MethodRouter<Engine>); 1] {
+    [(PATH, get(auth).post(auth))]
 }
 
 async fn auth(
-    State(app): State<App>,
+    State(engine): State<Engine>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (question, _unread) = request.into_parts();
-    let proxies = app.gate().identify().proxies();
+    let proxies = engine.gate().identify().proxies();
     require_trusted(proxies, peer.ip())?;
     let deny_status = deny_status(question.uri.query().unwrap_or_default())?;
-    let original = Original::read(question, proxies.trusted_header())?;
-    let path = admit::path(original.target.path())?;
-    // The proxy has said the host in the fields, and the authority of the question is our own.
+    let original = OriginalRequest::read(question, proxies.trusted_header())?;
+    let path = admit::path(original.target.path(), engine.slashes())?;
+    // The fields contain the client's host; the authority of the subrequest is this server's.
     let asked =
         Head { method: original.method.as_str(), path: &path, authority: None, headers: &original.headers };
-    admit::admit(&app, &asked, peer.ip())
+    engine
+        .admit(&asked, peer.ip())
         .await
-        .map(|admission| allowed(&app, admission.as_ref()))
+        .map(|admission| allowed(&engine, admission.as_ref()))
         .map_err(|problem| denied_as(deny_status, problem))
 }
 
-/// Nobody else's word about a client is worth anything.
+/// Other peers could describe any client.
 fn require_trusted(proxies: &TrustedProxies, peer: IpAddr) -> Result<(), Problem> {
     if proxies.contains(peer) {
         return Ok(());
     }
     let peer = normalised(peer);
     let detail =
-        format!("{peer} is no trusted proxy: if it is yours, add {peer} or its network to `trusted_proxies`");
+        format!("{peer} is not a trusted proxy: if it is yours, add {peer} or its network to `trusted_proxies`");
     Err(Problem::new(StatusCode::FORBIDDEN, detail))
 }
 
-/// The status that a denial shall have instead of its own.
+/// The status for denials, if the query sets one.
 fn deny_status(query: &str) -> Result<Option<StatusCode>, Problem> {
     let mut values = query.split('&').filter_map(|pair| match pair.split_once('=') {
         Some((DENY_STATUS, value)) => Some(value),
@@ -92,7 +96,7 @@ fn deny_status(query: &str) -> Result<Option<StatusCode>, Problem> {
     }
 }
 
-/// Only a denial changes its status: bad credentials and a failed store are told as they are.
+/// Only a denial changes its status; bad credentials and a failed store keep theirs.
 fn denied_as(status: Option<StatusCode>, problem: Problem) -> Problem {
     match status {
         Some(status) if problem.status() == StatusCode::TOO_MANY_REQUESTS => {
@@ -103,13 +107,13 @@ fn denied_as(status: Option<StatusCode>, problem: Problem) -> Problem {
     }
 }
 
-/// What is exempt has no decision, and nobody was asked who it is.
-fn allowed(app: &App, admission: Option<&Admission>) -> Response {
+/// An exempt request has no decision, and its client is not identified.
+fn allowed(engine: &Engine, admission: Option<&Admission>) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
-    response.headers_mut().extend(admit::told(admission.map(|admission| &admission.caller)));
+    response.headers_mut().extend(admit::identity_headers(admission.map(|admission| &admission.client)));
     match admission {
-        Some(admission) => respond::allowed(response, &admission.decision, app.headers()),
+        Some(admission) => api_response::allowed(response, &admission.decision, engine.headers()),
         None => response,
     }
 }

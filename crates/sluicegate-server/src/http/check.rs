@@ -1,9 +1,9 @@
 //! The decision API: check, batch, peek, refund and reset.
 //!
-//! Every handler goes the same way: may the caller do this, what does the body say, what does the limiter say,
-//! how is that answered. Who may not change things is told so before a byte of the body is read.
+//! Every handler has the same steps: authorisation, parsing, the call to the limiter, the response. A client without the
+//! right to make changes gets its response before a byte of the body is read.
 
-mod plain;
+mod work;
 
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
@@ -12,19 +12,19 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, post};
 use bytes::Bytes;
 
-use super::{admin_token, json_body};
-use crate::app::App;
+use super::json_body;
+use crate::admin_tokens;
+use crate::engine::Engine;
 use crate::problem::Problem;
-use crate::{respond, wire};
-pub(crate) use plain::Plain;
+use crate::{api_response, wire};
+use work::BatchYield;
 
-/// Where a check is asked for.
+/// The path of a check, which is a [hot endpoint](super::endpoint::HotEndpoint).
 pub(super) const PATH: &str = "/v1/check";
 
-/// The routes of the decision API, all of them POST.
-pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 5] {
+/// The other routes of the decision API, all of them POST.
+pub(super) fn routes() -> [(&'static str, MethodRouter<Engine>); 4] {
     [
-        (PATH, post(check)),
         ("/v1/check/batch", post(batch)),
         ("/v1/peek", post(peek)),
         ("/v1/refund", post(refund)),
@@ -32,56 +32,64 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 5] {
     ]
 }
 
-async fn check(State(app): State<App>, request: Request) -> Result<Response, Problem> {
-    let (head, body) = request.into_parts();
-    decide(&app, &head.headers, body).await
-}
-
-/// Answers a check.
-pub(super) async fn decide<B>(app: &App, headers: &HeaderMap, body: B) -> Result<Response, Problem>
+/// Responds to a check.
+pub(super) async fn decide<B>(engine: &Engine, headers: &HeaderMap, body: B) -> Result<Response, Problem>
 where
     B: HttpBody<Data = Bytes, Error = axum::Error> + Unpin,
 {
     let body = json_body::read_parts(headers, body).await?;
     let check = wire::request::check(&body)?;
-    respond::decided(app.limiter().check(&check.request()).await, app.headers())
+    api_response::decided(engine.limiter().check(&check.request()).await, engine.headers())
 }
 
-async fn batch(State(app): State<App>, request: Request) -> Result<Response, Problem> {
+async fn batch(State(engine): State<Engine>, request: Request) -> Result<Response, Problem> {
     let body = json_body::read(request).await?;
     let checks = wire::request::batch(&body)?;
-    // All of them first, and by the same rules: a batch is refused whole or not at all.
-    let rules = app.limiter().rules();
+    // All checks are validated first, by the same rules, so a batch is rejected as a whole or not at all.
+    let rules = engine.limiter().rules();
+    let batch_yield = BatchYield::of(&rules);
     for (index, check) in checks.iter().enumerate() {
-        app.limiter().validate(&rules, &check.request()).map_err(|error| respond::invalid_item(error, index))?;
+        engine
+            .limiter()
+            .validate(&rules, &check.request())
+            .map_err(|error| api_response::invalid_item(error, index))?;
     }
+    work::bound_answer(&engine, &rules, &checks, batch_yield).await?;
     let mut results = Vec::with_capacity(checks.len());
     for check in &checks {
-        results.push(respond::checked(app.limiter().check_by(&rules, &check.request()).await)?);
+        batch_yield.next().await;
+        results.push(api_response::checked(engine.limiter().check_by(&rules, &check.request()).await)?);
     }
-    Ok(respond::results(&results))
+    Ok(api_response::results(&results))
 }
 
-async fn peek(State(app): State<App>, request: Request) -> Result<Response, Problem> {
+async fn peek(State(engine): State<Engine>, request: Request) -> Result<Response, Problem> {
     let body = json_body::read(request).await?;
     let check = wire::request::check(&body)?;
-    respond::decided(app.limiter().peek(&check.request()).await, app.headers())
+    api_response::decided(engine.limiter().peek(&check.request()).await, engine.headers())
 }
 
-async fn refund(State(app): State<App>, request: Request) -> Result<Response, Problem> {
-    admin_token::require(app.admin_token(), request.headers())?;
+async fn refund(State(engine): State<Engine>, request: Request) -> Result<Response, Problem> {
+    may_change(&engine, &request).await?;
     let body = json_body::read(request).await?;
     let check = wire::request::check(&body)?;
-    let decision = app.limiter().refund(&check.request()).await?;
-    Ok(respond::standing(&decision, app.headers()))
+    let decision = engine.limiter().refund(&check.request()).await?;
+    Ok(api_response::changed(&decision, engine.headers()))
 }
 
-async fn reset(State(app): State<App>, request: Request) -> Result<Response, Problem> {
-    admin_token::require(app.admin_token(), request.headers())?;
+fn may_change<'e>(
+    engine: &'e Engine,
+    request: &Request,
+) -> impl Future<Output = Result<(), Problem>> + Send + use<'e> {
+    admin_tokens::require(engine.admin_tokens(), request.headers(), admin_tokens::peer(request.extensions()))
+}
+
+async fn reset(State(engine): State<Engine>, request: Request) -> Result<Response, Problem> {
+    may_change(&engine, &request).await?;
     let body = json_body::read(request).await?;
     let check = wire::request::check(&body)?;
-    let decision = app.limiter().reset(&check.request()).await?;
-    Ok(respond::standing(&decision, app.headers()))
+    let decision = engine.limiter().reset(&check.request()).await?;
+    Ok(api_response::changed(&decision, engine.headers()))
 }
 
 #[cfg(test)]

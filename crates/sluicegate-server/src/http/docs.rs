@@ -1,22 +1,27 @@
-//! `GET /openapi.json`, the API described, and `GET /docs`, a page that shows it and lets one try it.
+//! The API description: `GET /openapi.json`, and `GET /docs`, a page that shows it and sends requests.
 //!
-//! All of it is plain files, embedded: nothing is fetched from elsewhere, and the page's policy forbids it.
+//! All files are embedded. The page loads nothing from elsewhere, and its content security policy forbids that.
 
 use axum::http::header::{self, HeaderName, HeaderValue};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get};
 
-use crate::app::App;
+use crate::engine::Engine;
 
-/// The description, as it is served. Its tests send every example in it to the router.
+/// The description. Its tests send each of its examples to the router.
 pub(super) const OPENAPI: &str = include_str!("../../ui/openapi.json");
 
-/// Only our own files, only this origin, in nobody's frame.
+/// The content security policy: only embedded files of this origin, and no frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// The routes of the description and its page.
-pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 4] {
+/// Whether `path` is the description, its page or a file of the page.
+pub(super) fn is_page(path: &str) -> bool {
+    matches!(path, "/openapi.json" | "/docs") || path.starts_with("/docs/")
+}
+
+/// The routes of the description, its page and the page's files.
+pub(super) fn routes() -> [(&'static str, MethodRouter<Engine>); 4] {
     [
         ("/openapi.json", get(async || file("application/json", OPENAPI))),
         ("/docs", get(async || file("text/html; charset=utf-8", include_str!("../../ui/docs.html")))),
@@ -33,14 +38,14 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 4] {
     ]
 }
 
-/// A file of ours, as it is served.
+/// The response with an embedded file.
 pub(super) fn file(media_type: &'static str, text: &'static str) -> Response {
     let fields: [(HeaderName, &'static str); 5] = [
         (header::CONTENT_TYPE, media_type),
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
-        // The files change with the server, and asking again costs nothing.
+        // The files change with the server, and a revalidation is cheap.
         (header::CACHE_CONTROL, "no-cache"),
     ];
     (fields.map(|(name, value)| (name, HeaderValue::from_static(value))), text).into_response()

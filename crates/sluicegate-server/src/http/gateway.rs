@@ -1,87 +1,90 @@
-//! The gateway listener: who asks is established, the limits are decided, and the request goes on to an upstream.
+//! The gateway listener, a reverse proxy: it identifies the client, decides on the limits, and forwards the request
+//! to an upstream.
 //!
 //! ```text
 //! target.rs    host and normalised path, or 400
-//! admit.rs     who asks, and may they: 401, 429, 503
-//! routes.rs    which upstreams: 404
-//! names.rs, forwarded.rs, request_id.rs, loops.rs    what the upstream is told, and by whom
-//! route.rs ──> upstream.rs    whose turn it is, connections: 502, 503, 504
-//! download.rs, reader.rs, tunnel.rs    the way back, piece by piece
+//! admit.rs     identity and decision: 401, 429, 503
+//! routes.rs    route by host and path: 404
+//! hop_headers.rs, forwarded.rs, request_id.rs, loop_detection.rs    header fields for the upstream: 508
+//! upload.rs    beginning of the body: 400, 408, 413
+//! route.rs ──> upstream.rs    rotation, connections: 502, 503, 504
+//! download.rs, stalled_client.rs, tunnel.rs    the response, piece by piece
 //! ```
 //!
-//! Whatever has a host and a path is decided, also if no route is for it: looking for what is not there costs as much
-//! as finding something. Only paths that are exempt are not, and preflights if they are told to be.
-//! Without routes the listener serves a [`demo`] instead.
+//! Every request with a host and a path is decided, even if no route matches: a request for an unknown path costs as
+//! much as any other. Exempt paths are the exception, and preflights if the configuration exempts them. Without
+//! routes the listener serves a [`demo`] instead.
 
 mod cors;
 pub(super) mod demo;
 mod download;
 mod forwarded;
-pub(crate) mod host;
-mod loops;
-mod names;
+mod hop_headers;
+mod loop_detection;
 mod outgoing;
-mod reader;
 mod request_id;
 mod route;
 mod routes;
+mod stalled_client;
 mod target;
 mod tunnel;
+mod upload;
 mod upstream;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::http::header::{self, HeaderMap, HeaderValue};
 use axum::http::request::Parts;
 use axum::http::{Request, StatusCode, Version};
 use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
-use sluicegate::answer::remove_rate_limit_headers;
 use sluicegate::clock::Clock as _;
 use sluicegate::gate::{Admission, Head};
-use sluicegate::identify::Caller;
+use sluicegate::identify::Client;
 use sluicegate::path::Path;
 use sluicegate::problem::is_grpc;
+use sluicegate::response::remove_rate_limit_headers;
 
 use crate::admit;
-use crate::app::App;
-use crate::body::{self, RequestBody, RequestLimits};
-use crate::config::gateway::GatewaySettings;
-use crate::http::{Handover, OverTls};
+use crate::api_response;
+use crate::body::{self, BodyFault, BodyWatch, RequestBody, RequestLimits};
+use crate::config::gateway::{Cors, GatewaySettings};
+use crate::engine::Engine;
+use crate::net::{IsTls, UpgradePermission};
 use crate::problem::{Problem, echo};
-use crate::respond;
-pub(crate) use cors::{Cors, Origins};
 use forwarded::Hop;
-use loops::Mark;
-use names::{Sender, Wishes};
+use hop_headers::{ConnectionOptions, Sender};
+use loop_detection::LoopMarker;
 use outgoing::Outgoing;
 use request_id::REQUEST_ID;
 use route::{Failure, Route};
-use routes::RouteTable;
+use routes::{Ambiguous, RouteTable};
 use target::Target;
+use upload::Pace;
 pub(crate) use upstream::TlsFault;
 
-/// What a client is told to wait when all upstreams are busy: long enough to take the pressure off.
+/// The `Retry-After` of a response when all upstreams are busy: long enough to reduce the load.
 const BUSY_RETRY_AFTER_SECS: u64 = 1;
 
-/// A gateway with routes. Clones are the same gateway.
+/// A gateway with routes. Clones share its state.
 #[derive(Clone, Debug)]
-pub(crate) struct Gateway(Arc<Shared>);
+pub(crate) struct Gateway(Arc<GatewayState>);
 
 #[derive(Debug)]
-struct Shared {
-    app: App,
+struct GatewayState {
+    engine: Engine,
     routes: RouteTable<Route>,
     cors: Option<Cors>,
     identity_headers: bool,
-    mark: Mark,
+    mark: LoopMarker,
 }
 
 impl Gateway {
-    /// The gateway of these settings, if they have routes. Reads certificates, and opens no connection yet.
-    pub(crate) fn open(settings: &GatewaySettings, app: App) -> Result<Option<Self>, TlsFault> {
+    /// Builds the gateway if the settings have routes. It reads certificates and opens no connection yet.
+    pub(crate) fn open(settings: &GatewaySettings, engine: Engine) -> Result<Option<Self>, TlsFault> {
         if settings.routes.is_empty() {
             return Ok(None);
         }
@@ -89,12 +92,12 @@ impl Gateway {
             let (host, path) = (route.host.clone(), route.path.clone());
             Ok((host, path, Route::new(route)?))
         });
-        let shared = Shared {
-            app,
+        let shared = GatewayState {
+            engine,
             routes: RouteTable::new(routes.collect::<Result<Vec<_>, TlsFault>>()?),
             cors: settings.cors.clone(),
             identity_headers: settings.identity_headers,
-            mark: Mark::new(),
+            mark: LoopMarker::new(),
         };
         Ok(Some(Self(Arc::new(shared))))
     }
@@ -110,10 +113,10 @@ impl Gateway {
         let (mut head, body) = request.into_parts();
         let is_grpc = is_grpc(&head.headers);
         let origin = shared.cors.as_ref().and_then(|cors| cors.origin(&head.headers));
-        let is_trusted = shared.app.gate().identify().proxies().contains(peer.ip());
-        let sender = if is_trusted { Sender::TrustedProxy } else { Sender::Anybody };
+        let is_trusted = shared.engine.gate().identify().proxies().contains(peer.ip());
+        let sender = if is_trusted { Sender::TrustedProxy } else { Sender::Untrusted };
         let id = shared.request_id(&head.headers, sender);
-        let mut client = Client { peer, sender, id, caller: None };
+        let mut client = ClientRequest { peer, sender, id, identified: None };
         let mut response = match shared.pass(&mut head, body, &mut client, limits).await {
             Ok(response) => response,
             Err(problem) => {
@@ -129,150 +132,171 @@ impl Gateway {
     }
 }
 
-/// Who sent a request, and what it is called.
-struct Client {
+/// The client of one request, and the request's identifier.
+struct ClientRequest {
     peer: SocketAddr,
     sender: Sender,
     id: HeaderValue,
-    /// As whom the upstream is told of them, if it is.
-    caller: Option<Caller>,
+    /// The identity for the upstream, if the configuration forwards it.
+    identified: Option<Client>,
 }
 
-impl Shared {
-    /// The name of a request: what a trusted proxy calls it, or a new one.
+impl GatewayState {
+    /// The identifier of the request: the one of a trusted proxy, or a new one.
     fn request_id(&self, headers: &HeaderMap, sender: Sender) -> HeaderValue {
-        let now = self.app.limiter().clock().now();
+        let now = self.engine.limiter().clock().time_of_day();
         match sender {
             Sender::TrustedProxy => request_id::of(headers, now),
-            Sender::Anybody => request_id::of(&HeaderMap::new(), now),
+            Sender::Untrusted => request_id::of(&HeaderMap::new(), now),
         }
     }
 
-    /// Decides on a request and sends it on.
+    /// Decides on a request and forwards it.
     async fn pass<B: RequestBody>(
         &self,
         head: &mut Parts,
         body: B,
-        client: &mut Client,
+        client: &mut ClientRequest,
         limits: &RequestLimits,
     ) -> Result<Response, Problem> {
         self.mark.check(&head.headers)?;
         let target = Target::of(head)?;
-        let path = target.path()?;
+        let path = target.path(self.engine.slashes())?;
         let (method, authority) = (head.method.as_str(), target.host());
         let asked = Head { method, path: &path, authority, headers: &head.headers };
-        let admitted = admit::admit(&self.app, &asked, client.peer.ip()).await?;
-        let Some(Admission { caller, decision }) = admitted else {
+        let admitted = self.engine.admit(&asked, client.peer.ip()).await?;
+        let Some(Admission { client: identified, decision }) = admitted else {
             return self.forward(head, body, &target, &path, client, limits).await;
         };
-        client.caller = self.identity_headers.then_some(caller);
-        let options = self.app.headers();
+        client.identified = self.identity_headers.then_some(identified);
+        let options = self.engine.headers();
         match self.forward(head, body, &target, &path, client, limits).await {
             Ok(mut response) => {
                 remove_rate_limit_headers(response.headers_mut());
-                respond::rate_limit_headers(&decision, options, response.headers_mut());
+                api_response::rate_limit_headers(&decision, options, response.headers_mut());
                 Ok(response)
             }
             Err(problem) => {
                 let mut headers = HeaderMap::new();
-                respond::rate_limit_headers(&decision, options, &mut headers);
+                api_response::rate_limit_headers(&decision, options, &mut headers);
                 Err(problem.headers(headers))
             }
         }
     }
 
-    /// Sends a request on, and returns the upstream's answer as it may be passed on.
+    /// Forwards a request, and returns the upstream's response, ready to be sent to the client.
     async fn forward<B: RequestBody>(
         &self,
         head: &mut Parts,
         body: B,
         target: &Target,
         path: &Path<'_>,
-        client: &Client,
+        client: &ClientRequest,
         limits: &RequestLimits,
     ) -> Result<Response, Problem> {
-        let route = self.routes.find(target.host(), path.matched()).ok_or_else(|| not_found(path.sent()))?;
+        let route = self.routes.find_same(target.host(), path.readings())?;
+        let route = route.ok_or_else(|| not_found(path.sent()))?;
         let limits = limits_of(route, limits);
         body::check_length(&head.headers, &limits)?;
-        let wishes = names::clean_request(&mut head.headers, client.sender);
-        tell(&mut head.headers, target, client, head.extensions.get::<OverTls>().is_some());
+        let (body, watch) = body::watch_body(body, &limits);
+        if watch.is_some() && is_upgrade(hop_headers::connection_options(&head.headers), head.version) {
+            return Err(super::endpoint::closing(upgrade_with_body(), head.version));
+        }
+        let (body, pace) = match &watch {
+            // Boxed, because most requests have no body.
+            Some(watch) if limits.body_rate_min > 0 => Box::pin(read_ahead(body, watch, head.version)).await?,
+            _ => (body, Pace::Steady),
+        };
+        let options = hop_headers::clean_request(&mut head.headers, client.sender);
+        add_gateway_fields(&mut head.headers, target, client, head.extensions.get::<IsTls>().is_some());
         self.mark.put(&mut head.headers);
 
-        let clock = self.app.limiter().clock();
-        let proxying = self.app.traces().map(|traces| {
+        let clock = self.engine.limiter().clock();
+        let proxying = self.engine.traces().map(|traces| {
             traces.routed(&head.method, &route.path);
-            traces.proxying(&head.method, &route.path, &mut head.headers, clock.now())
+            traces.proxying(&head.method, &route.path, &mut head.headers, clock.time_of_day())
         });
 
-        let (body, watch) = body::watch_body(body, &limits);
-        let upgrade = head.extensions.remove::<OnUpgrade>().zip(head.extensions.remove::<Handover>());
+        let upgrade = head.extensions.remove::<OnUpgrade>().zip(head.extensions.remove::<UpgradePermission>());
         let outgoing = Outgoing {
             method: head.method.clone(),
             headers: std::mem::take(&mut head.headers),
             path_and_query: target.sent(path, route.strip_prefix.as_deref())?,
-            host: target.host.clone().filter(|_| route.preserve_host),
-            wants_trailers: wishes.trailers,
+            host: route.preserve_host.then(|| target.host.clone()),
+            wants_trailers: options.trailers,
             body,
+            pace,
             watch: watch.clone(),
         };
         let sent = match upgrade {
-            Some(client) if is_upgrade(wishes, head.version) && route.may_tunnel() => {
+            Some(client) if is_upgrade(options, head.version) && route.may_tunnel() => {
                 Box::pin(route.tunnel(outgoing, client)).await
             }
             _ => route.send(outgoing).await,
         };
         if let Some(proxying) = proxying {
             let outcome = sent.as_ref().map(Response::status).map_err(Failure::name);
-            proxying.end(outcome, clock.now());
+            proxying.end(outcome, clock.time_of_day());
         }
         if let Some(watch) = &watch {
             if let Some(fault) = watch.fault() {
-                return Err(super::closing(fault.into(), head.version));
+                return Err(super::endpoint::closing(fault.into(), head.version));
             }
             watch.answered();
         }
         let sent = sent.map_err(Problem::from)?;
         if head.version >= Version::HTTP_2 {
-            return Ok(returned(sent).map(|body| reader::watched(body, route.idle_timeout)));
+            return Ok(returned(sent).map(|body| stalled_client::abort_if_stalled(body, route.idle_timeout)));
         }
         Ok(returned(sent))
     }
 }
 
-/// What is asked of a request's body by this route.
+/// The bounds of this route for a request's body.
 fn limits_of(route: &Route, listener: &RequestLimits) -> RequestLimits {
     RequestLimits {
         body_bytes_max: route.max_body_bytes.unwrap_or(u64::MAX),
         body_idle: listener.body_idle,
         body_idle_answered: route.idle_timeout,
-        // A body that is passed on may take as long as it likes, as long as it moves.
+        body_rate_min: route.body_rate_min,
+        // A body that is forwarded has no total time limit, as long as it progresses.
         whole_request: Duration::MAX,
     }
 }
 
-/// Only HTTP/1.1 has this way to change the protocol.
-fn is_upgrade(wishes: Wishes, version: Version) -> bool {
-    wishes.websocket && version == Version::HTTP_11
+/// A body of which enough has been read to forward the request, and its pace.
+async fn read_ahead(body: Body, watch: &BodyWatch, version: Version) -> Result<(Body, Pace), Problem> {
+    upload::begin(body).await.map_err(|_| {
+        let fault = watch.fault().unwrap_or(BodyFault::Malformed);
+        super::endpoint::closing(fault.into(), version)
+    })
 }
 
-/// Adds what only the gateway says to the upstream. What the client sent under these names is gone already.
-fn tell(headers: &mut HeaderMap, target: &Target, client: &Client, is_tls: bool) {
+/// Only HTTP/1.1 can change the protocol this way.
+fn is_upgrade(options: ConnectionOptions, version: Version) -> bool {
+    options.websocket && version == Version::HTTP_11
+}
+
+/// Adds the fields that only the gateway may set. The client's own fields of these names are already removed.
+fn add_gateway_fields(headers: &mut HeaderMap, target: &Target, client: &ClientRequest, is_tls: bool) {
     let scheme = if is_tls { "https" } else { "http" };
-    forwarded::add(headers, Hop { peer: client.peer.ip(), host: target.host.as_ref(), scheme });
+    forwarded::add(headers, Hop { peer: client.peer.ip(), host: Some(&target.host), scheme });
     headers.insert(REQUEST_ID, client.id.clone());
-    if client.caller.is_some() {
-        headers.extend(admit::told(client.caller.as_ref()).into_iter().filter(|(_, value)| !value.is_empty()));
+    if client.identified.is_some() {
+        headers.extend(
+            admit::identity_headers(client.identified.as_ref()).into_iter().filter(|(_, value)| !value.is_empty()),
+        );
     }
 }
 
-/// An upstream's answer as it is passed on.
+/// The upstream's response in the form for the client.
 fn returned(response: Response) -> Response {
     let (head, body) = response.into_parts();
     let mut headers = head.headers;
-    names::clean_answer(&mut headers);
+    hop_headers::clean_response(&mut headers);
     let is_tunnel = head.status == StatusCode::SWITCHING_PROTOCOLS;
     if is_tunnel {
-        names::say_websocket(&mut headers);
+        hop_headers::set_websocket(&mut headers);
     }
     let mut response = Response::new(body);
     *response.status_mut() = head.status;
@@ -280,9 +304,23 @@ fn returned(response: Response) -> Response {
     response
 }
 
+/// An upstream that ignores the body of an upgrade request parses it as the next request on the connection (request
+/// smuggling), and `Connection: close` cannot be combined with `Connection: upgrade`.
+fn upgrade_with_body() -> Problem {
+    let detail = "a WebSocket upgrade request has a body; send it without Content-Length and Transfer-Encoding";
+    Problem::new(StatusCode::BAD_REQUEST, detail)
+}
+
 fn not_found(path: &str) -> Problem {
     let detail = format!("no route is for {} at this host; check both", echo(path));
     Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+impl From<Ambiguous> for Problem {
+    fn from(_: Ambiguous) -> Self {
+        let detail = "the path is for one route if %2F is a slash and for another if not; send a slash as it is";
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
 }
 
 impl From<Failure> for Problem {
@@ -293,16 +331,22 @@ impl From<Failure> for Problem {
             }
             Failure::Broken(error) => {
                 tracing::debug!(%error, "an upstream broke off");
-                let detail = "the upstream closed the connection or sent something that is no answer";
+                let detail = "the upstream closed the connection or sent an invalid response";
                 Self::new(StatusCode::BAD_GATEWAY, detail)
             }
             Failure::NotAsked => {
-                Self::new(StatusCode::BAD_GATEWAY, "the upstream agreed to an upgrade that nobody asked for")
+                Self::new(StatusCode::BAD_GATEWAY, "the upstream accepted an upgrade that was not requested")
             }
             Failure::TooEarly => {
                 let detail = "bytes of the new protocol came before it was agreed on; wait for the answer 101";
                 Self::new(StatusCode::BAD_REQUEST, detail)
                     .header(header::CONNECTION, HeaderValue::from_static("close"))
+            }
+            Failure::Displaced => {
+                let detail = "the request body came slowly and another request needed its place at the upstream; \
+                              send it faster, or try again later";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+                    .header(header::RETRY_AFTER, BUSY_RETRY_AFTER_SECS.into())
             }
             Failure::Late => Self::new(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
             Failure::Busy => {

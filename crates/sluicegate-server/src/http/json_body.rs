@@ -1,4 +1,4 @@
-//! The body of a request that must be JSON: its media type first, then its bytes.
+//! Reads JSON request bodies: checks the media type first, then reads the bytes.
 
 use axum::body::HttpBody;
 use axum::extract::Request;
@@ -9,16 +9,16 @@ use bytes::Bytes;
 use crate::body;
 use crate::problem::Problem;
 
-/// Characters of a caller's content type that the answer repeats.
+/// Characters of the content type that an error response repeats.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// The whole body, if the request says that it is JSON. Otherwise it is left unread.
+/// The whole body, if its media type is JSON. Otherwise the body stays unread.
 pub(crate) async fn read(request: Request) -> Result<Bytes, Problem> {
     let (head, body) = request.into_parts();
     read_parts(&head.headers, body).await
 }
 
-/// [`read`] for a body that is not in its request any more.
+/// [`read`] for a body that was split from its request.
 pub(crate) async fn read_parts<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error = axum::Error> + Unpin,
@@ -45,7 +45,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
 }
 
-/// Whether this content type is JSON, with any parameters.
+/// Whether this content type is `application/json`, with any parameters.
 pub(super) fn is_json(content_type: &[u8]) -> bool {
     let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
     essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn only_application_json_with_any_parameters_is_taken() {
+    fn only_application_json_with_any_parameters_is_accepted() {
         for good in [
             &b"application/json"[..],
             b"Application/JSON",

@@ -1,4 +1,4 @@
-//! `GET /metrics`: what was counted, for Prometheus.
+//! `GET /metrics`: all counters in the Prometheus text format.
 
 use axum::Router;
 use axum::extract::State;
@@ -7,21 +7,21 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 
-use super::admin_token;
-use crate::app::App;
+use crate::admin_tokens;
+use crate::engine::Engine;
 use crate::metrics::CONTENT_TYPE;
 use crate::problem::Problem;
 
-/// The route.
-pub(super) fn router(app: App) -> Router {
-    Router::new().route("/metrics", get(metrics)).with_state(app)
+/// The router of `GET /metrics`.
+pub(super) fn router(engine: Engine) -> Router {
+    Router::new().route("/metrics", get(metrics)).with_state(engine)
 }
 
-async fn metrics(State(app): State<App>, head: Parts) -> Result<Response, Problem> {
-    admin_token::require_to_read(app.admin_token(), &head)?;
+async fn metrics(State(engine): State<Engine>, head: Parts) -> Result<Response, Problem> {
+    admin_tokens::require_to_read(engine.admin_tokens(), &head).await?;
     let content_type = (header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
     let no_store = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(([content_type, no_store], app.metrics()).into_response())
+    Ok(([content_type, no_store], engine.metrics()).into_response())
 }
 
 #[cfg(test)]

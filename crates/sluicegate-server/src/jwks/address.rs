@@ -1,6 +1,6 @@
-//! Which addresses keys are fetched from: what a name leads to is checked before it is connected to, and what was checked
-//! is what is connected to. Link-local addresses are where clouds keep the credentials of their machines; a name of
-//! somebody else's that leads to this machine is a mistake or a trick.
+//! The addresses from which keys may be fetched. The result of a name lookup is checked before connecting, and
+//! exactly the checked address is used. Cloud providers serve the credentials of machines at link-local addresses. A
+//! foreign name that resolves to this machine is an error or an attack.
 
 use std::future::Future;
 use std::io;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use hyper_util::client::legacy::connect::dns::Name;
 use tower::Service;
 
-/// Whether keys are fetched from this address. `is_local` says that the URL itself names this machine.
+/// True if keys may be fetched from this address. `is_local` means that the URL itself names this machine.
 pub(super) fn is_fetched_from(address: IpAddr, is_local: bool) -> bool {
     let address = address.to_canonical();
     let is_link_local = match address {
@@ -22,7 +22,7 @@ pub(super) fn is_fetched_from(address: IpAddr, is_local: bool) -> bool {
     !is_nobody && address.is_loopback() == is_local
 }
 
-/// Looks names up, and leaves out what is not fetched from.
+/// Resolves names, and removes addresses that keys may not be fetched from.
 #[derive(Clone, Debug)]
 pub(super) struct Resolver {
     is_local: bool,
@@ -47,7 +47,7 @@ impl Service<Name> for Resolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let is_local = self.is_local;
         Box::pin(async move {
-            // The port is filled in by who connects.
+            // The connector fills in the port.
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let fitting: Vec<_> = found.filter(|address| is_fetched_from(address.ip(), is_local)).collect();
             if fitting.is_empty() {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_leads_to_this_machine_is_only_used_where_the_url_says_so() {
+    async fn names_that_resolve_to_this_machine_need_a_local_url() {
         let resolve = |is_local| Resolver::new(is_local).call("localhost".parse().expect("a name"));
         assert!(resolve(true).await.expect("this machine").all(|address| address.ip().is_loopback()));
         let error = resolve(false).await.expect_err("not this machine").to_string();

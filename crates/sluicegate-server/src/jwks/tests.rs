@@ -1,4 +1,4 @@
-//! Key sets over real connections: from a server of the test's own, with and without TLS, good and bad.
+//! Key sets over real connections, from a server of the test, with and without TLS, valid and invalid.
 
 mod issuer;
 
@@ -24,12 +24,12 @@ fn source(issuer: &Issuer) -> HttpKeySource {
     HttpKeySource::new(JwksUrl::parse(&issuer.url).expect("good"), None).expect("a source")
 }
 
-/// What a fetch says that fails.
+/// The error of a fetch.
 async fn failure(source: &HttpKeySource) -> String {
     source.fetch().await.expect_err("was fetched").to_string()
 }
 
-/// Tokens of an issuer whose keys a task keeps fresh until the test ends.
+/// Tokens of an issuer whose keys a task renews until the test ends.
 struct World {
     tokens: Arc<Tokens>,
     clock: Arc<SystemClock>,
@@ -45,7 +45,7 @@ impl World {
             let (tokens, clock) = (Arc::clone(&tokens), Arc::clone(&clock));
             async move { tokens.keep_keys_fresh(&*clock).await }
         });
-        // It has begun once it has been polled; from then on tokens wait for it.
+        // The task has begun once it has been polled; from then on tokens wait for it.
         tokio::task::yield_now().await;
         Self { tokens, clock, keeper }
     }
@@ -73,13 +73,13 @@ async fn keys_come_over_tls_from_a_server_that_the_given_authority_vouches_for()
     assert_eq!(world.verify(&signer.token("alice")).await.as_deref(), Ok("alice"));
     assert_eq!(issuer.requests(), 1);
 
-    // Neither the system's authorities nor another one vouch for it.
+    // Neither the system's authorities nor another one have signed its certificate.
     let other = fs::read(Certificates::new().authority()).expect("another authority");
     for authorities in [None, Some(&other[..])] {
         let source = HttpKeySource::new(url.clone(), authorities).expect("a source");
         assert!(failure(&source).await.contains("invalid peer certificate"), "{authorities:?}");
     }
-    assert_eq!(issuer.requests(), 1, "nothing was asked of a server that nobody vouches for");
+    assert_eq!(issuer.requests(), 1, "no request was sent to an untrusted server");
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn an_answer_that_breaks_off_is_none() {
     let source = HttpKeySource::new(JwksUrl::parse(&url).expect("good"), None).expect("a source");
     let serve = async {
         let (mut stream, _) = listener.accept().await.expect("a connection");
-        // It reads some of the request first: closing on unread bytes could take the answer back.
+        // The server reads some of the request first: closing with unread bytes could discard the response.
         stream.read_u8().await.expect("a request");
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n{\"keys\"").await.expect("written");
         stream.shutdown().await.expect("closed");
@@ -147,14 +147,14 @@ async fn an_answer_that_breaks_off_is_none() {
 }
 
 #[tokio::test]
-async fn the_largest_set_is_read_whole() {
+async fn the_largest_set_is_read_completely() {
     let text = " ".repeat(JWKS_BYTES_MAX);
     let issuer = Issuer::plain(Answer::text(StatusCode::OK, text.clone())).await;
     assert_eq!(source(&issuer).fetch().await, Ok(text));
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_with_its_reason() {
+async fn a_refused_connection_is_reported_with_its_reason() {
     let url = {
         let issuer = Issuer::plain(Answer::keys(&[])).await;
         issuer.stop().await
@@ -180,7 +180,7 @@ async fn a_rotation_is_followed_by_one_request_however_many_ask() {
     let verified = futures_util::future::join_all(tokens.iter().map(|token| world.verify(token))).await;
     assert!(verified.iter().all(Result::is_ok), "{verified:?}");
     assert_eq!(issuer.requests(), 2);
-    // The old key is gone, and its tokens with it; that they name it causes no further request so soon.
+    // The old key is gone, and its tokens with it; their unknown key causes no further request so soon.
     assert!(world.tokens.known(&old.token("alice"), world.clock.now()).is_none());
     for number in 0..100 {
         let verified = world.verify(&old.token(&format!("user {number}"))).await;
@@ -190,7 +190,7 @@ async fn a_rotation_is_followed_by_one_request_however_many_ask() {
 }
 
 #[tokio::test]
-async fn what_the_issuer_is_asked_says_who_asks_and_nothing_of_a_token() {
+async fn a_fetch_names_the_server_and_contains_nothing_of_a_token() {
     let issuer = Issuer::plain(Answer::keys(&[&Signer::new("one")])).await;
     let mut url = issuer.url.clone();
     url.push_str("?tenant=7");

@@ -1,6 +1,6 @@
-//! Where a key set may be: behind https, or behind http on this very machine.
+//! URLs of key sets: https anywhere, or http on this machine.
 //!
-//! Whoever can change a key set on its way can sign everything. On the same machine there is no way.
+//! An attacker who can change a key set in transit can sign any token. On one machine there is no transit.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use axum::http::uri::Scheme;
 
 use super::address::is_fetched_from;
 
-/// The hosts that may be spoken to without encryption: only what cannot be anything else than this machine.
+/// The hosts that may be used without encryption: names and addresses that can only be this machine.
 const LOCAL_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// The URL of a key set.
@@ -20,22 +20,22 @@ pub(crate) struct JwksUrl {
     is_local: bool,
 }
 
-/// What is wrong with a URL for a key set.
+/// Why a URL of a key set is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UrlProblem {
-    /// It is none.
+    /// It does not parse.
     #[error("not a URL")]
     NotAUrl,
     /// It has another scheme.
     #[error("neither https nor http")]
     Scheme,
-    /// It is http to another machine.
+    /// It uses http to another machine.
     #[error("not encrypted")]
     NotEncrypted,
-    /// It has a user or a password, which logs would show.
+    /// It contains a user or a password, which logs would show.
     #[error("a URL with a user name or password")]
     Credentials,
-    /// Its address is none that keys are fetched from.
+    /// Keys may not be fetched from its address.
     #[error("an address that no issuer has")]
     Address,
 }
@@ -72,18 +72,18 @@ impl JwksUrl {
         &self.uri
     }
 
-    /// Whether it leads to this machine.
+    /// True if it names this machine.
     pub(super) fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// Whether it is encrypted.
+    /// True if it is encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
         self.uri.scheme() == Some(&Scheme::HTTPS)
     }
 }
 
-/// Without the query: some put there what is not for logs.
+/// Without the query, which may contain a secret.
 impl fmt::Display for JwksUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = self.uri.scheme_str().unwrap_or_default();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_says_what_is_wrong() {
+    fn other_urls_are_rejected_with_the_reason() {
         for (url, problem) in [
             ("", UrlProblem::NotAUrl),
             ("keys.json", UrlProblem::NotAUrl),

@@ -1,65 +1,65 @@
-//! What is counted on the path of every decision, and nothing else of the metrics: no labels, no text. `cargo xtask bench`
-//! compiles this file, too, and measures what it costs.
+//! The counting path of the metrics, without labels and text. The benchmarks compile this file separately and measure its cost.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate::core::{Micros, Quota};
-use sluicegate::observe::{Decided, LimitOutcome, Observed, Operation, Undecided};
+use sluicegate::decision::{LimitEvent, LimitOutcome};
+use sluicegate::observe::{DecisionEvent, FailClosedEvent, Operation};
 use sluicegate::store::{ErrorClass, StoreError};
 
-use super::cells::{Cells, RuleTotals, Totals};
-use super::place;
+use super::thread_counters::{CounterTotals, RuleTotals, ThreadCounters};
+use super::thread_slot;
 
-/// The counts of all threads.
+/// The counters of all threads.
 #[derive(Debug)]
-pub(crate) struct Counters {
-    /// The cells of each place, made when a thread first counts there.
-    cells: [OnceLock<Box<Cells>>; place::PLACES],
-    /// Rare enough to share.
+pub(crate) struct DecisionCounters {
+    /// The counters of each thread slot, allocated when a thread first counts in it.
+    threads: [OnceLock<Box<ThreadCounters>>; thread_slot::SLOTS],
+    /// Errors are rare, so all threads share these counters.
     store_errors: [AtomicU64; ErrorClass::ALL.len()],
 }
 
-impl Default for Counters {
+impl Default for DecisionCounters {
     fn default() -> Self {
         Self {
-            cells: std::array::from_fn(|_| OnceLock::new()),
+            threads: std::array::from_fn(|_| OnceLock::new()),
             store_errors: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 }
 
-impl Counters {
+impl DecisionCounters {
     /// Counts a decision.
     #[inline]
-    pub(crate) fn decided(&self, decided: &Decided<'_>) {
-        let cells = self.cells();
-        cells.took(decided.took);
-        cells.answered(decided.decision.is_allowed());
-        let mut request = cells.request();
+    pub(crate) fn decided(&self, decided: &DecisionEvent<'_>) {
+        let counters = self.current();
+        counters.took(decided.took);
+        counters.decided(decided.decision.is_allowed());
+        let mut request = counters.request();
         decided.decision.for_each_outcome(|observed| request.limit(&observed));
         request.end();
     }
 
-    /// Counts a request that was refused undecided.
-    pub(super) fn undecided(&self, undecided: &Undecided<'_>) {
-        let cells = self.cells();
-        cells.took(undecided.took);
-        let mut request = cells.request();
+    /// Counts a request that was denied because the store could not decide (fail closed).
+    pub(super) fn undecided(&self, undecided: &FailClosedEvent<'_>) {
+        let counters = self.current();
+        counters.took(undecided.took);
+        let mut request = counters.request();
         undecided.outcomes().for_each(|observed| request.limit(&observed));
         request.end();
     }
 
-    /// Counts what came of a limit that a request brought itself.
-    pub(super) fn brought(&self, quota: &Quota, outcome: LimitOutcome) {
-        let cells = self.cells();
+    /// Counts the outcome of an inline limit.
+    pub(super) fn inline(&self, quota: &Quota, outcome: LimitOutcome) {
+        let counters = self.current();
         match outcome {
-            LimitOutcome::Allowed => cells.answered(true),
-            LimitOutcome::Denied => cells.answered(false),
+            LimitOutcome::Allowed | LimitOutcome::OverloadAllowed => counters.decided(true),
+            LimitOutcome::Denied | LimitOutcome::OverloadDenied => counters.decided(false),
             _ => {}
         }
-        let observed = Observed { rule: "", slot: None, quota, outcome, verdict: None };
-        let mut request = cells.request();
+        let observed = LimitEvent { rule: "", slot: None, quota, outcome, verdict: None };
+        let mut request = counters.request();
         request.limit(&observed);
         request.end();
     }
@@ -75,33 +75,33 @@ impl Counters {
     /// Counts a call to the store.
     #[inline]
     pub(crate) fn store_took(&self, operation: Operation, took: Micros) {
-        self.cells().store_took(operation, took);
+        self.current().store_took(operation, took);
     }
 
-    /// The failures of the store, by their class.
+    /// The failures of the store by error class.
     pub(super) fn store_errors(&self) -> impl Iterator<Item = (ErrorClass, u64)> {
         let counts = self.store_errors.iter().map(|count| count.load(Ordering::Relaxed));
         ErrorClass::ALL.into_iter().zip(counts)
     }
 
     /// The sums over all threads.
-    pub(super) fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        self.cells.iter().filter_map(OnceLock::get).for_each(|cells| totals.add(cells));
+    pub(super) fn totals(&self) -> CounterTotals {
+        let mut totals = CounterTotals::default();
+        self.threads.iter().filter_map(OnceLock::get).for_each(|counters| totals.add(counters));
         totals
     }
 
-    /// All that was ever counted in this slot.
+    /// All counts of this rule slot since the start of the process.
     pub(super) fn in_slot(&self, slot: u32) -> RuleTotals {
         let mut totals = RuleTotals::default();
-        self.cells.iter().filter_map(OnceLock::get).for_each(|cells| totals.add_slot(cells, slot));
+        self.threads.iter().filter_map(OnceLock::get).for_each(|counters| totals.add_slot(counters, slot));
         totals
     }
 
-    /// The cells of this thread.
+    /// The counters of this thread.
     #[inline]
-    fn cells(&self) -> &Cells {
-        let place = place::current();
-        self.cells[place].get_or_init(|| Box::new(Cells::new(place::is_shared(place))))
+    fn current(&self) -> &ThreadCounters {
+        let slot = thread_slot::current();
+        self.threads[slot].get_or_init(|| Box::new(ThreadCounters::new(thread_slot::is_shared(slot))))
     }
 }

@@ -1,19 +1,20 @@
-//! The counts of one moment, for those who look at them as a person does: the dashboard and its history.
+//! Snapshots of the counters for the dashboard and its history.
 
-use sluicegate::observe::{LimitOutcome, Operation};
+use sluicegate::decision::LimitOutcome;
+use sluicegate::observe::Operation;
 
-use super::cells::RuleTotals;
-use super::histogram::{Counted, DURATION_MICROS, RATIO_MILLIONTHS};
+use super::histogram::{DURATION_MICROS, HistogramSnapshot, RATIO_MILLIONTHS};
+use super::thread_counters::RuleTotals;
 use super::{Metrics, RuleLabels};
 
 /// The counts since the start.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    /// How long decisions took.
-    pub(crate) decisions: Counted<{ DURATION_MICROS.len() + 1 }>,
-    /// How long charges took in the store.
-    pub(crate) charges: Counted<{ DURATION_MICROS.len() + 1 }>,
-    /// Each rule, in the order of the set.
+    /// The durations of decisions.
+    pub(crate) decisions: HistogramSnapshot<{ DURATION_MICROS.len() + 1 }>,
+    /// The durations of charges in the store.
+    pub(crate) charges: HistogramSnapshot<{ DURATION_MICROS.len() + 1 }>,
+    /// The rules, in the order of their set.
     pub(crate) rules: Vec<RuleCounts>,
 }
 
@@ -22,68 +23,69 @@ pub(crate) struct Snapshot {
 pub(crate) struct RuleCounts {
     /// Its name.
     pub(crate) name: Box<str>,
-    /// What came of requests by all its limits together.
-    pub(crate) outcomes: Outcomes,
-    /// What was left of them, over the limit.
-    pub(crate) remaining: Counted<{ RATIO_MILLIONTHS.len() + 1 }>,
+    /// The combined outcomes of all its limits.
+    pub(crate) outcomes: RuleOutcomes,
+    /// The remaining quota as a share of the limit.
+    pub(crate) remaining: HistogramSnapshot<{ RATIO_MILLIONTHS.len() + 1 }>,
 }
 
-/// What came of requests by a rule, in the fewest words that matter to a person.
+/// The outcomes of requests under a rule, in the categories that the dashboard shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcomes {
-    /// All limits had room, or the rule is open without the store.
+pub(crate) struct RuleOutcomes {
+    /// All limits allowed the request, or the rule failed open.
     pub(crate) allowed: u64,
-    /// One had none, or the rule is closed without the store.
+    /// At least one limit denied the request, or the rule failed closed.
     pub(crate) denied: u64,
-    /// One would have had none, but the rule only watches.
+    /// A limit of a rule in shadow mode would have denied the request.
     pub(crate) shadow_denied: u64,
-    /// Of all these, how many without the store.
+    /// Of all these, the requests decided without the store.
     pub(crate) degraded: u64,
 }
 
 impl Metrics {
-    /// The counts of this moment.
+    /// A snapshot of all counters.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let totals = self.counters.totals();
         let rules = self.rules.read();
-        let brought = self.brought.iter().map(|rule| counts(rule, &totals.brought));
+        let inline = self.inline.iter().map(|rule| counts(rule, &totals.inline));
         Snapshot {
             decisions: totals.decisions,
             charges: totals.store[Operation::Charge as usize],
-            rules: rules.iter().map(|rule| counts(rule, &self.of_rule(rule))).chain(brought).collect(),
+            rules: rules.iter().map(|rule| counts(rule, &self.of_rule(rule))).chain(inline).collect(),
         }
     }
 }
 
 fn counts(rule: &RuleLabels, totals: &RuleTotals) -> RuleCounts {
-    let mut outcomes = Outcomes::default();
-    for (outcome, count) in LimitOutcome::ALL.into_iter().zip(totals.said) {
+    let mut outcomes = RuleOutcomes::default();
+    for (outcome, count) in LimitOutcome::ALL.into_iter().zip(totals.combined) {
         outcomes.add(outcome, count);
     }
     RuleCounts { name: rule.name.clone(), outcomes, remaining: totals.remaining }
 }
 
-impl Outcomes {
+impl RuleOutcomes {
     fn add(&mut self, outcome: LimitOutcome, count: u64) {
         use LimitOutcome::{
-            Allowed, Denied, FailedClosed, FailedOpen, FallbackAllowed, FallbackDenied, ShadowDenied,
+            Allowed, Denied, FailedClosed, FailedOpen, FallbackAllowed, FallbackDenied, OverloadAllowed,
+            OverloadDenied, ShadowDenied,
         };
         match outcome {
-            Allowed | FallbackAllowed | FailedOpen => self.allowed += count,
-            Denied | FallbackDenied | FailedClosed => self.denied += count,
+            Allowed | FallbackAllowed | OverloadAllowed | FailedOpen => self.allowed += count,
+            Denied | FallbackDenied | OverloadDenied | FailedClosed => self.denied += count,
             ShadowDenied => self.shadow_denied += count,
         }
-        if matches!(outcome, FallbackAllowed | FallbackDenied | FailedOpen | FailedClosed) {
+        if !matches!(outcome, Allowed | Denied | ShadowDenied) {
             self.degraded += count;
         }
     }
 
-    /// All of them.
+    /// The sum of all outcomes except `degraded`, which overlaps with them.
     pub(crate) fn all(&self) -> u64 {
         self.allowed + self.denied + self.shadow_denied
     }
 
-    /// What came after there were `before`. Whoever began anew in between has none less than none.
+    /// The outcomes since `before`. Counts that were reset in between give zero.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             allowed: self.allowed.saturating_sub(before.allowed),

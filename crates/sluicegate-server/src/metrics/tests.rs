@@ -1,21 +1,20 @@
-//! Every request is counted once, under the right labels, whatever comes of it.
+//! Every request is counted once and under the right labels, for all outcomes.
 
 use std::sync::Arc;
 
 use sluicegate::clock::ManualClock;
 use sluicegate::core::{Cost, FixedWindow, Timestamp};
-use sluicegate::rules::pattern::Pattern;
+use sluicegate::pattern::Pattern;
 use sluicegate::rules::{LeaseBounds, Limits, Mode, OnStoreFailure, Unmatched};
 use sluicegate::store::{ErrorClass, Savings};
 use sluicegate::{Limiter, MemoryStore, Request};
 use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
 
 use super::*;
-use crate::reload::status::Status;
-use crate::telemetry::watch::Watch;
+use crate::telemetry::observer::ServerObserver;
 use crate::testing::hourly;
 
-type TestLimiter = Limiter<FaultyStore, ManualClock, Arc<Watch>>;
+type TestLimiter = Limiter<FaultyStore, ManualClock, Arc<ServerObserver>>;
 
 const GAUGES: Gauges = Gauges {
     is_store_up: true,
@@ -25,11 +24,12 @@ const GAUGES: Gauges = Gauges {
     spans: None,
     left_out: 3,
     lost_lines: 4,
-    reload: Status { successful: true, succeeded_at: 7_999, problems: Vec::new(), needs_restart: Vec::new() },
+    is_config_current: true,
+    config_loaded_at_ms: 7_999,
     unauthorized: Vec::new(),
 };
 
-/// A limiter by these rules, each for the resource of its name.
+/// A limiter with these rules. Each rule matches the resource of its name.
 fn limiter(rules: Vec<Rule>) -> (TestLimiter, FaultyStore) {
     let for_its_name = |mut rule: Rule| {
         rule.selector.resource = Some(Pattern::new(rule.space.name()));
@@ -38,22 +38,23 @@ fn limiter(rules: Vec<Rule>) -> (TestLimiter, FaultyStore) {
     let rules = rules.into_iter().map(for_its_name).collect();
     let rules = RuleSet::new(rules, Vec::new(), Unmatched::Allow).expect("valid rules");
     let now = Timestamp::now(1_705_312_800_000_000);
-    let (store, watch) = (FaultyStore::new(MemoryStore::default()), Arc::new(Watch::new(&rules, None, now)));
-    (Limiter::new(rules, store.clone(), ManualClock::at(now)).observed(watch), store)
+    let store = FaultyStore::new(MemoryStore::default());
+    let observer = Arc::new(ServerObserver::new(&rules, None, now));
+    (Limiter::new(rules, store.clone(), ManualClock::at(now)).observed(observer), store)
 }
 
 fn text(limiter: &TestLimiter) -> String {
     limiter.observer().metrics().text(&GAUGES)
 }
 
-/// The value of a series, as it is written.
+/// The value of a series as text.
 #[track_caller]
 fn value(text: &str, series: &str) -> String {
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {series} in\n{text}")).to_owned()
 }
 
-/// All decisions of a rule that are not none, by their outcome.
+/// The decision counts of a rule above zero, by outcome.
 fn decisions(text: &str, rule: &str) -> Vec<String> {
     let label = format!("rule=\"{rule}\"}} ");
     let lines = text.lines().filter(|line| line.starts_with("sluicegate_decisions_total{"));
@@ -62,9 +63,9 @@ fn decisions(text: &str, rule: &str) -> Vec<String> {
     of_rule.map(|(labels, count)| format!("{} {count}", outcome(labels))).collect()
 }
 
-async fn ask(limiter: &TestLimiter, resource: &str, times: usize) {
+async fn check(limiter: &TestLimiter, resource: &str, times: usize) {
     for _ in 0..times {
-        // What comes of it is what is counted.
+        // The metrics count the outcome, so the result is not needed here.
         let _ = limiter.check(&Request::new(resource, "alice")).await;
     }
 }
@@ -74,17 +75,17 @@ fn policy(name: &str, on_store_failure: OnStoreFailure) -> Rule {
 }
 
 #[tokio::test]
-async fn every_outcome_has_its_count() {
+async fn every_outcome_is_counted_separately() {
     use OnStoreFailure::{Closed, Local, Open};
     let shadow = Rule { mode: Mode::Shadow, ..hourly("shadow", 2) };
     let (limiter, store) =
         limiter(vec![policy("open", Open), policy("closed", Closed), policy("local", Local), shadow]);
     for resource in ["open", "closed", "shadow"] {
-        ask(&limiter, resource, 5).await;
+        check(&limiter, resource, 5).await;
     }
     store.set(Some(Trouble::Fails(ErrorClass::Busy)));
     for resource in ["open", "closed", "local"] {
-        ask(&limiter, resource, 3).await;
+        check(&limiter, resource, 3).await;
     }
     let text = text(&limiter);
     assert_eq!(decisions(&text, "open"), ["allowed 2", "denied 3", "failed_open 3"]);
@@ -97,7 +98,7 @@ async fn every_outcome_has_its_count() {
 }
 
 #[tokio::test]
-async fn peeks_count_nothing_but_their_call_to_the_store() {
+async fn peeks_refunds_and_resets_count_only_their_store_calls() {
     let (limiter, _) = limiter(vec![hourly("api", 2)]);
     let before = text(&limiter);
     let request = Request::new("api", "alice");
@@ -111,38 +112,38 @@ async fn peeks_count_nothing_but_their_call_to_the_store() {
 }
 
 #[tokio::test]
-async fn what_is_left_is_observed_once_per_limit() {
+async fn the_remaining_ratio_is_observed_once_per_limit() {
     let window =
         |limit| Quota::from(FixedWindow::new(limit, Micros::from_secs(3_600), Default::default()).expect("valid"));
     let limits = Limits::all("api", [(None, window(4)), (None, window(100)), (None, window(0))]);
     let (limiter, _) = limiter(vec![Rule::new("api", limits)]);
-    ask(&limiter, "api", 1).await;
+    check(&limiter, "api", 1).await;
     let text = text(&limiter);
     let below =
         |bound: &str| value(&text, &format!("sluicegate_remaining_ratio_bucket{{rule=\"api\",le=\"{bound}\"}}"));
-    // Denied by the last, so that nothing is charged: 4 of 4, 100 of 100, and nothing of nothing.
+    // The last limit denies, so no limit is charged: 4 of 4, 100 of 100, and 0 of 0 remain.
     assert_eq!([below("0"), below("0.75"), below("1"), below("+Inf")], ["1", "1", "3", "3"]);
     assert_eq!(value(&text, "sluicegate_remaining_ratio_sum{rule=\"api\"}"), "2");
 }
 
 #[tokio::test]
-async fn a_rule_with_several_limits_is_counted_once_per_request_where_a_person_looks() {
+async fn the_snapshot_counts_a_rule_with_several_limits_once_per_request() {
     let window =
         |limit| Quota::from(FixedWindow::new(limit, Micros::from_secs(3_600), Default::default()).expect("valid"));
     let limits = |name: &str| Limits::all(name, [(None, window(4)), (None, window(2))]);
     let shadow = Rule { mode: Mode::Shadow, ..Rule::new("soft", limits("soft")) };
     let (limiter, _) = limiter(vec![Rule::new("hard", limits("hard")), shadow]);
-    ask(&limiter, "hard", 5).await;
-    ask(&limiter, "soft", 5).await;
+    check(&limiter, "hard", 5).await;
+    check(&limiter, "soft", 5).await;
     let rules = limiter.observer().metrics().snapshot().rules;
     let of = |name: &str| rules.iter().find(|rule| &*rule.name == name).expect("counted").outcomes;
-    assert_eq!(of("hard"), Outcomes { allowed: 2, denied: 3, shadow_denied: 0, degraded: 0 });
-    assert_eq!(of("soft"), Outcomes { allowed: 2, denied: 0, shadow_denied: 3, degraded: 0 });
+    assert_eq!(of("hard"), RuleOutcomes { allowed: 2, denied: 3, shadow_denied: 0, degraded: 0 });
+    assert_eq!(of("soft"), RuleOutcomes { allowed: 2, denied: 0, shadow_denied: 3, degraded: 0 });
     assert_eq!(decisions(&text(&limiter), "hard"), ["allowed 7", "denied 3"]);
 }
 
 #[test]
-fn every_series_is_there_from_the_start() {
+fn every_series_exists_from_the_start() {
     let window = Quota::from(FixedWindow::new(1, Micros::from_secs(1), Default::default()).expect("valid"));
     let mut rule = hourly("a", 1);
     rule.overrides = vec![sluicegate::rules::Override {
@@ -151,9 +152,9 @@ fn every_series_is_there_from_the_start() {
         until: None,
     }];
     let rules = RuleSet::new(vec![rule, hourly("b", 1)], Vec::new(), Unmatched::Allow).expect("valid rules");
-    let text = Metrics::new(&rules, Some("brought")).text(&GAUGES);
+    let text = Metrics::new(&rules, Some("inline")).text(&GAUGES);
     for (rule, algorithm) in
-        [("a", "token_bucket"), ("a", "fixed_window"), ("b", "token_bucket"), ("brought", "token_bucket")]
+        [("a", "token_bucket"), ("a", "fixed_window"), ("b", "token_bucket"), ("inline", "token_bucket")]
     {
         for outcome in LimitOutcome::ALL {
             let labels = format!("algorithm=\"{algorithm}\",outcome=\"{}\",rule=\"{rule}\"", outcome.name());
@@ -161,7 +162,7 @@ fn every_series_is_there_from_the_start() {
         }
         assert_eq!(value(&text, &format!("sluicegate_remaining_ratio_count{{rule=\"{rule}\"}}")), "0");
     }
-    assert_eq!(text.lines().filter(|line| line.starts_with("sluicegate_decisions_total{")).count(), 28);
+    assert_eq!(text.lines().filter(|line| line.starts_with("sluicegate_decisions_total{")).count(), 36);
     for class in ErrorClass::ALL {
         assert_eq!(value(&text, &format!("sluicegate_store_errors_total{{class=\"{}\"}}", class.name())), "0");
     }
@@ -176,9 +177,9 @@ fn every_series_is_there_from_the_start() {
     assert_eq!(value(&text, &format!("sluicegate_build_info{{version=\"{version}\"}}")), "1");
 }
 
-/// A store that does not coalesce has no count of it, and one that does has it from the start.
+/// A store that does not coalesce has no such series. A store that coalesces has it from the start.
 #[test]
-fn what_a_store_saves_is_there_if_it_counts_it() {
+fn saved_calls_have_series_only_if_the_store_counts_them() {
     let metrics = Metrics::new(&RuleSet::default(), None);
     let plain = metrics.text(&GAUGES);
     assert!(!["coalesced", "from_cache", "lease"].iter().any(|word| plain.contains(word)), "{plain}");
@@ -218,20 +219,20 @@ fn durations_are_written_in_seconds() {
     assert_eq!(value(&text, "sluicegate_store_duration_seconds_sum{operation=\"charge\"}"), "20.015004");
 }
 
-/// A configuration has no such names, but the library takes any.
+/// A configuration file cannot contain such names, but the library accepts them.
 #[tokio::test]
-async fn odd_names_of_rules_are_escaped() {
+async fn rule_names_are_escaped_in_labels() {
     let name = "a\"b\\c\nd é🚦";
     let (limiter, _) = limiter(vec![hourly("x", 1)]);
     let rules = RuleSet::new(vec![hourly(name, 1)], Vec::new(), Unmatched::Allow).expect("valid rules");
     let text = Metrics::new(&rules, None).text(&GAUGES);
     assert_eq!(value(&text, "sluicegate_remaining_ratio_count{rule=\"a\\\"b\\\\c\\nd é🚦\"}"), "0");
-    assert_eq!(text.lines().count(), self::text(&limiter).lines().count(), "a name makes no line");
+    assert_eq!(text.lines().count(), self::text(&limiter).lines().count(), "a name adds no line");
 }
 
 /// Row 68: a label for every identity makes more series than any server can keep.
 #[tokio::test]
-async fn identities_add_no_line_and_appear_in_none() {
+async fn identities_appear_in_no_series() {
     let (limiter, _) = limiter(vec![hourly("api", 1)]);
     let before = text(&limiter);
     for number in 0..1_000 {
@@ -246,13 +247,13 @@ async fn identities_add_no_line_and_appear_in_none() {
 }
 
 #[test]
-fn no_thread_loses_a_count() {
+fn concurrent_threads_lose_no_counts() {
     let (limiter, _) = limiter(vec![hourly("api", 1_000)]);
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-                runtime.block_on(ask(&limiter, "api", 500));
+                runtime.block_on(check(&limiter, "api", 500));
             });
         }
     });
@@ -262,7 +263,7 @@ fn no_thread_loses_a_count() {
     assert_eq!(value(&text, "sluicegate_remaining_ratio_count{rule=\"api\"}"), "4000");
 }
 
-/// The rules of these names, each for the resource of its name.
+/// Rules with these names. Each matches the resource of its name.
 fn named(names: &[&str]) -> RuleSet {
     let rule = |name: &&str| {
         let mut rule = hourly(name, 2);
@@ -273,26 +274,30 @@ fn named(names: &[&str]) -> RuleSet {
 }
 
 #[tokio::test]
-async fn a_rule_that_stays_goes_on_counting_and_one_that_goes_takes_its_series_along() {
+async fn a_kept_rule_keeps_its_counts_and_a_removed_rule_loses_its_series() {
     let (limiter, _) = limiter(vec![hourly("stays", 2), hourly("goes", 2)]);
-    ask(&limiter, "stays", 3).await;
-    ask(&limiter, "goes", 3).await;
+    check(&limiter, "stays", 3).await;
+    check(&limiter, "goes", 3).await;
     limiter.replace_rules(named(&["comes", "stays"]));
-    ask(&limiter, "stays", 1).await;
+    check(&limiter, "stays", 1).await;
     let after = text(&limiter);
     assert_eq!(decisions(&after, "stays"), ["allowed 2", "denied 2"]);
     assert!(!after.contains("\"goes\""), "{after}");
-    assert_eq!(value(&after, "sluicegate_remaining_ratio_count{rule=\"comes\"}"), "0", "declared from the start");
+    assert_eq!(
+        value(&after, "sluicegate_remaining_ratio_count{rule=\"comes\"}"),
+        "0",
+        "the series exists from the start"
+    );
 }
 
 #[tokio::test]
-async fn a_rule_does_not_inherit_the_counts_of_the_one_whose_slot_it_gets() {
+async fn a_rule_in_a_reused_slot_starts_from_zero() {
     let (limiter, _) = limiter(vec![hourly("first", 2)]);
-    ask(&limiter, "first", 3).await;
+    check(&limiter, "first", 3).await;
     limiter.replace_rules(named(&["second"]));
     limiter.replace_rules(named(&["third"]));
-    assert_eq!(limiter.rules().slots(), [0], "nobody decides by the first rules any more");
-    ask(&limiter, "third", 1).await;
+    assert_eq!(limiter.rules().slots(), [0], "the slot of the first rules is free again");
+    check(&limiter, "third", 1).await;
     let after = text(&limiter);
     assert_eq!(decisions(&after, "third"), ["allowed 1"]);
     assert_eq!(value(&after, "sluicegate_remaining_ratio_count{rule=\"third\"}"), "1");

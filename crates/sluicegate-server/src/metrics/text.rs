@@ -1,88 +1,94 @@
-//! The counts in Prometheus' text format, written by the library of its users.
+//! Renders the metrics in Prometheus' text format with the `prometheus` crate.
 
 use std::time::Duration;
 
 use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use sluicegate::core::Quota;
-use sluicegate::observe::{LimitOutcome, Operation};
+use sluicegate::decision::LimitOutcome;
+use sluicegate::observe::Operation;
 use sluicegate::rules::LeaseBounds;
 use sluicegate::store::Savings;
 
-use super::cells::RuleTotals;
-use super::histogram::{Counted, DURATION_MICROS, RATIO_MILLIONTHS};
+use super::histogram::{DURATION_MICROS, HistogramSnapshot, RATIO_MILLIONTHS};
+use super::thread_counters::RuleTotals;
 use super::{Metrics, RuleLabels};
-use crate::reload::status::Status;
 
 /// The media type of the format.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What is not counted but stands as it is.
+/// Values from outside the counters.
 #[derive(Debug)]
 pub(crate) struct Gauges {
-    /// Whether all of the store can be used.
+    /// Whether all nodes of the store are usable.
     pub(crate) is_store_up: bool,
-    /// How many keys have their state in this process.
+    /// The number of keys with state in this process.
     pub(crate) tracked_keys: u64,
-    /// What the store did without asking a server, as far as it counts that.
+    /// Calls that the store saved, for stores that count them.
     pub(crate) savings: Savings,
-    /// What charging ahead may cost, by the name of each rule that does.
+    /// The bounds of leases, by rule.
     pub(crate) leases: Vec<(Box<str>, LeaseBounds)>,
-    /// How the last reload of the configuration went.
-    pub(crate) reload: Status,
-    /// Spans by what became of them, if there are any.
+    /// Whether the active configuration is the last one that was read.
+    pub(crate) is_config_current: bool,
+    /// The time when the active configuration took effect, in milliseconds since 1970.
+    pub(crate) config_loaded_at_ms: u64,
+    /// Spans by outcome, if traces are on.
     pub(crate) spans: Option<[(&'static str, u64); 3]>,
-    /// Decisions that were left out of the decision log.
+    /// Decisions that exceeded the line rate of the decision log.
     pub(crate) left_out: u64,
-    /// Lines of the log that were lost because nobody read it.
+    /// Log lines that were lost because the reader of the log did not keep up.
     pub(crate) lost_lines: u64,
-    /// Requests whose sender is not known, by the reason.
+    /// Requests without a valid identity, by reason.
     pub(crate) unauthorized: Vec<(&'static str, u64)>,
 }
 
-type Labels<'a> = &'a [(&'static str, &'a str)];
+type MetricLabels<'a> = &'a [(&'static str, &'a str)];
 
-/// Everything, family by family.
+/// Renders all families.
 pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
     let mut families = counts(metrics);
     families.extend([
-        one_gauge("sluicegate_store_up", "Whether all of the store can be used.", u64::from(gauges.is_store_up)),
+        one_gauge(
+            "sluicegate_store_up",
+            "Whether all nodes of the store are usable.",
+            u64::from(gauges.is_store_up),
+        ),
         one_gauge(
             "sluicegate_tracked_keys",
-            "Keys whose state this process holds, and entries of sliding windows.",
+            "Keys with state in this process, and entries of sliding windows.",
             gauges.tracked_keys,
         ),
         one_gauge(
             "sluicegate_config_last_reload_successful",
-            "Whether the configuration in force is the last that was read.",
-            u64::from(gauges.reload.successful),
+            "Whether the active configuration is the last one that was read.",
+            u64::from(gauges.is_config_current),
         ),
         one_gauge(
             "sluicegate_config_last_reload_success_timestamp_seconds",
-            "When a configuration last took effect, in seconds since 1970.",
-            gauges.reload.succeeded_at / 1_000,
+            "Time when the active configuration took effect, in seconds since 1970.",
+            gauges.config_loaded_at_ms / 1_000,
         ),
         family(
             "sluicegate_unauthorized_total",
-            "Requests that were refused because their sender is not known, by the reason.",
+            "Requests rejected without a valid identity, by reason.",
             MetricType::COUNTER,
             gauges.unauthorized.iter().map(|(reason, count)| counter(&[("reason", reason)], *count)).collect(),
         ),
         family(
             "sluicegate_decision_log_left_out_total",
-            "Decisions that the decision log left out because there were too many.",
+            "Decisions omitted from the decision log because of its line rate limit.",
             MetricType::COUNTER,
             vec![counter(&[], gauges.left_out)],
         ),
         family(
             "sluicegate_log_lines_lost_total",
-            "Lines of the log that were lost because nobody read it.",
+            "Log lines lost because the reader of the log did not keep up.",
             MetricType::COUNTER,
             vec![counter(&[], gauges.lost_lines)],
         ),
         family(
             "sluicegate_trace_spans_total",
-            "Spans by what became of them: exported to the collector, failed, or dropped because too many waited.",
+            "Spans by outcome: exported to the collector, failed, or dropped because the queue was full.",
             MetricType::COUNTER,
             gauges
                 .spans
@@ -100,7 +106,7 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
     ]);
     families.extend(savings(&gauges.savings));
     families.extend(leases(&gauges.leases, &gauges.savings.leased_tokens));
-    // A family without metrics is the only thing that it refuses; a set of no rules has such families.
+    // The encoder rejects families without metrics. An empty rule set leads to such families.
     families.retain(|family| !family.get_metric().is_empty());
     TextEncoder::new().encode_to_string(&families).unwrap_or_default()
 }
@@ -108,40 +114,40 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
 fn counts(metrics: &Metrics) -> Vec<MetricFamily> {
     let totals = metrics.counters.totals();
     let rules = metrics.rules.read();
-    let brought = metrics.brought.iter().map(|rule| (rule, totals.brought.clone()));
+    let inline = metrics.inline.iter().map(|rule| (rule, totals.inline.clone()));
     let rules: Vec<(&RuleLabels, RuleTotals)> =
-        rules.iter().map(|rule| (rule, metrics.of_rule(rule))).chain(brought).collect();
+        rules.iter().map(|rule| (rule, metrics.of_rule(rule))).chain(inline).collect();
     let store = Operation::ALL.iter().zip(&totals.store);
     let errors = metrics.counters.store_errors();
     let remaining = rules.iter().filter(|(rule, _)| !rule.algorithms.is_empty());
     vec![
         family(
             "sluicegate_decisions_total",
-            "Decisions of every limit, by what came of it.",
+            "Decisions of every limit, by outcome.",
             MetricType::COUNTER,
             decisions(&rules),
         ),
         family(
             "sluicegate_decision_duration_seconds",
-            "The time that decisions take, the store included.",
+            "Duration of decisions, including the store.",
             MetricType::HISTOGRAM,
             vec![durations(&[], &totals.decisions)],
         ),
         family(
             "sluicegate_store_duration_seconds",
-            "The time that calls to the store take, failed ones included.",
+            "Duration of calls to the store, including failed calls.",
             MetricType::HISTOGRAM,
             store.map(|(operation, counted)| durations(&[("operation", operation.name())], counted)).collect(),
         ),
         family(
             "sluicegate_store_errors_total",
-            "Calls that the store could not answer.",
+            "Failed calls to the store, by error class.",
             MetricType::COUNTER,
             errors.map(|(class, count)| counter(&[("class", class.name())], count)).collect(),
         ),
         family(
             "sluicegate_remaining_ratio",
-            "What is left of a limit after each decision, over the limit.",
+            "Remaining quota after each decision, as a share of the limit.",
             MetricType::HISTOGRAM,
             remaining.map(|(rule, totals)| ratios(&[("rule", &rule.name)], &totals.remaining)).collect(),
         ),
@@ -162,7 +168,7 @@ fn decisions(rules: &[(&RuleLabels, RuleTotals)]) -> Vec<Metric> {
     decisions
 }
 
-/// Only what has a source: a store that saves nothing has no such series.
+/// Families of saved calls. A store that does not count them has no such series.
 fn savings(savings: &Savings) -> Vec<MetricFamily> {
     let one = |name, help, count: Option<u64>| {
         let metrics = count.map(|count| counter(&[], count)).into_iter().collect();
@@ -171,18 +177,18 @@ fn savings(savings: &Savings) -> Vec<MetricFamily> {
     vec![
         one(
             "sluicegate_coalesced_requests_total",
-            "Requests that were decided together with another one, in one call to the store.",
+            "Requests that shared a call to the store with other requests (coalesced).",
             savings.coalesced_requests,
         ),
         one(
             "sluicegate_denied_from_cache_total",
-            "Requests that were denied without a call to the store, because it was known that they would be.",
+            "Requests denied from the denial cache, without a call to the store.",
             savings.denied_from_cache,
         ),
     ]
 }
 
-/// Every rule with a lease has its series from the start, whether or not anything is held for it.
+/// Families of leases. Every rule with a lease has its series from the start, even without held permits.
 fn leases(leases: &[(Box<str>, LeaseBounds)], held: &[(Box<str>, u64)]) -> Vec<MetricFamily> {
     let held = |rule: &str| held.iter().find(|(name, _)| **name == *rule).map_or(0, |(_, tokens)| *tokens);
     let each = |value: fn(&LeaseBounds) -> u64| {
@@ -191,19 +197,19 @@ fn leases(leases: &[(Box<str>, LeaseBounds)], held: &[(Box<str>, u64)]) -> Vec<M
     vec![
         family(
             "sluicegate_leased_tokens",
-            "Tokens that this server holds for requests to come.",
+            "Tokens charged in advance that this server holds for future requests.",
             MetricType::GAUGE,
             leases.iter().map(|(rule, _)| gauge(&[("rule", rule)], held(rule))).collect(),
         ),
         family(
             "sluicegate_lease_extra_tokens",
-            "Tokens that charging ahead may let pass beyond capacity and rate, in any interval, with the servers known now.",
+            "Most tokens that leases may admit beyond capacity and rate in any interval, with the servers known now.",
             MetricType::GAUGE,
             each(|bounds| bounds.extra),
         ),
         family(
             "sluicegate_lease_stranded_tokens_max",
-            "The most tokens that sit unused with other servers when this one denies a request.",
+            "Most tokens that other servers may hold unused when this server denies a request.",
             MetricType::GAUGE,
             each(|bounds| bounds.stranded),
         ),
@@ -223,7 +229,7 @@ fn one_gauge(name: &str, help: &str, value: u64) -> MetricFamily {
     family(name, help, MetricType::GAUGE, vec![gauge(&[], value)])
 }
 
-fn labelled(labels: Labels<'_>) -> Metric {
+fn labelled(labels: MetricLabels<'_>) -> Metric {
     let pair = |(name, value): &(&str, &str)| {
         let mut pair = LabelPair::default();
         pair.set_name((*name).to_owned());
@@ -233,30 +239,34 @@ fn labelled(labels: Labels<'_>) -> Metric {
     Metric::from_label(labels.iter().map(pair).collect())
 }
 
-fn counter(labels: Labels<'_>, value: u64) -> Metric {
+fn counter(labels: MetricLabels<'_>, value: u64) -> Metric {
     let (mut metric, mut counter) = (labelled(labels), Counter::default());
     counter.set_value(value as f64);
     metric.set_counter(counter);
     metric
 }
 
-fn gauge(labels: Labels<'_>, value: u64) -> Metric {
+fn gauge(labels: MetricLabels<'_>, value: u64) -> Metric {
     let (mut metric, mut gauge) = (labelled(labels), Gauge::default());
     gauge.set_value(value as f64);
     metric.set_gauge(gauge);
     metric
 }
 
-fn durations<const BUCKETS: usize>(labels: Labels<'_>, counted: &Counted<BUCKETS>) -> Metric {
+fn durations<const BUCKETS: usize>(labels: MetricLabels<'_>, counted: &HistogramSnapshot<BUCKETS>) -> Metric {
     histogram(labels, counted, &DURATION_MICROS)
 }
 
-fn ratios<const BUCKETS: usize>(labels: Labels<'_>, counted: &Counted<BUCKETS>) -> Metric {
+fn ratios<const BUCKETS: usize>(labels: MetricLabels<'_>, counted: &HistogramSnapshot<BUCKETS>) -> Metric {
     histogram(labels, counted, &RATIO_MILLIONTHS)
 }
 
-/// A histogram of values in millionths, be they of seconds or of the whole.
-fn histogram<const BUCKETS: usize>(labels: Labels<'_>, counted: &Counted<BUCKETS>, bounds: &[u64]) -> Metric {
+/// A histogram of values in millionths of a second or of the limit.
+fn histogram<const BUCKETS: usize>(
+    labels: MetricLabels<'_>,
+    counted: &HistogramSnapshot<BUCKETS>,
+    bounds: &[u64],
+) -> Metric {
     let millionths = |value| Duration::from_micros(value).as_secs_f64();
     let (mut metric, mut histogram, mut below) = (labelled(labels), Histogram::default(), 0);
     let mut buckets = Vec::with_capacity(bounds.len());

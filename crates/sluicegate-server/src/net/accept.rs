@@ -1,9 +1,8 @@
 //! The accept loop of one listener.
 //!
-//! A slot is taken before a connection is accepted, so at the cap connections wait in the kernel's
-//! backlog and cost us nothing. An error of one connection is forgotten; an error of the machine
-//! (no file descriptors, no memory) makes the loop wait longer each time, because it would return
-//! at once for as long as the shortage lasts.
+//! The loop takes a permit before it accepts a connection, so at the cap connections wait in the kernel's backlog at no
+//! cost to the server. The error of one connection is ignored. An error of the machine (no file descriptors, no memory)
+//! makes the loop back off, because accept would return the same error at once for as long as the shortage lasts.
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -17,29 +16,29 @@ use tokio::time::sleep;
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
-use super::door::{Door, Entered, Refused};
-use super::notice::Notice;
-use super::{Listener, Protocol, Slot};
+use super::admission::{AdmissionError, AdmittedConnection, ConnectionAdmission};
+use super::drain::DrainSignal;
+use super::{ConnectionGuard, Listener, Protocol};
 
-/// Accepts for one listener.
+/// The accept loop of one listener.
 pub(super) struct Acceptor {
     tcp: TcpListener,
-    slots: Arc<Semaphore>,
-    reception: Reception,
+    permits: Arc<Semaphore>,
+    starter: ConnectionStarter,
 }
 
-/// Sees accepted connections through the door.
-struct Reception {
+/// Admits and serves accepted connections.
+struct ConnectionStarter {
     name: &'static str,
-    door: Arc<Door>,
-    cut: Notice,
+    admission: Arc<ConnectionAdmission>,
+    cut: DrainSignal,
 }
 
 impl Acceptor {
-    /// Accepts from `listener` as long as there are `slots`; who is at the door when `cut` is given stays outside.
-    pub(super) fn new(listener: Listener, slots: Arc<Semaphore>, cut: Notice) -> Self {
-        let Listener { name, tcp, door, .. } = listener;
-        Self { tcp, slots, reception: Reception { name, door: Arc::new(door), cut } }
+    /// Accepts from `listener` while there are `permits`. Raising `cut` closes connections whose admission is in progress.
+    pub(super) fn new(listener: Listener, permits: Arc<Semaphore>, cut: DrainSignal) -> Self {
+        let Listener { name, tcp, admission, .. } = listener;
+        Self { tcp, permits, starter: ConnectionStarter { name, admission: Arc::new(admission), cut } }
     }
 
     /// Accepts until `drain` is cancelled, then closes the listening socket.
@@ -56,25 +55,24 @@ impl Acceptor {
     async fn accept_forever(&self, protocol: &impl Protocol) -> std::convert::Infallible {
         let mut backoff = Backoff::default();
         loop {
-            let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else {
-                // Nobody closes this semaphore; were it closed, there would be nothing to accept
-                // for.
+            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
+                // Unreachable: the semaphore is never closed.
                 std::future::pending::<()>().await;
                 continue;
             };
             match self.tcp.accept().await {
                 Ok((stream, peer)) => {
                     backoff = Backoff::default();
-                    self.reception.start(protocol, stream, peer, slot);
+                    self.starter.start(protocol, stream, peer, permit);
                 }
                 Err(error) if concerns_one_connection(error.kind()) => {
-                    tracing::debug!(listener = self.reception.name, %error, "a connection was gone already");
+                    tracing::debug!(listener = self.starter.name, %error, "a connection was closed before it was accepted");
                 }
                 Err(error) => {
-                    // Said once per shortage, not once per attempt.
+                    // One line per shortage, not one per attempt.
                     if backoff.failures == 0 {
                         tracing::warn!(
-                            listener = self.reception.name,
+                            listener = self.starter.name,
                             %error,
                             "cannot accept connections; raise the limit on open files (ulimit -n)",
                         );
@@ -86,44 +84,44 @@ impl Acceptor {
         }
     }
 
-    /// Takes what the kernel has accepted on our behalf; its clients believe they are connected.
+    /// Serves the connections that the kernel has accepted already: their clients are connected.
     fn accept_backlog(self, protocol: &impl Protocol) {
         let Ok(listener) = self.tcp.into_std() else {
             return;
         };
-        while let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned()
+        while let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()
             // The socket is non-blocking, so an empty backlog is an error and ends the loop.
             && let Ok((stream, peer)) = listener.accept()
             && stream.set_nonblocking(true).is_ok()
             && let Ok(stream) = TcpStream::from_std(stream)
         {
-            self.reception.start(protocol, stream, peer, slot);
+            self.starter.start(protocol, stream, peer, permit);
         }
     }
 }
 
-impl Reception {
-    /// Serves a connection on a task of its own, once it is through the door.
+impl ConnectionStarter {
+    /// Admits a connection and serves it in its own task.
     fn start<P: Protocol>(&self, protocol: &P, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
         protocol.prepare(&stream);
         let protocol = protocol.clone();
-        match self.door.pass_at_once(stream, peer) {
-            Either::Left(Ok(entered)) => {
-                tokio::spawn(serve(protocol, entered, permit));
+        match self.admission.try_admit(stream, peer) {
+            Either::Left(Ok(admitted)) => {
+                tokio::spawn(serve(protocol, admitted, permit));
             }
-            Either::Left(Err(refused)) => log_refusal(self.name, peer, &refused),
+            Either::Left(Err(error)) => log_rejection(self.name, peer, &error),
             Either::Right(stream) => {
-                let (name, door, cut) = (self.name, Arc::clone(&self.door), self.cut.given());
+                let (name, admission, cut) = (self.name, Arc::clone(&self.admission), self.cut.raised());
                 tokio::spawn(async move {
-                    let entered = tokio::select! {
+                    let admitted = tokio::select! {
                         biased;
                         () = cut => return,
-                        // Boxed: what a handshake needs is large, and of no use to the connection after it.
-                        entered = Box::pin(door.pass(stream, peer)) => entered,
+                        // Boxed: a handshake needs much memory, which the connection does not need afterwards.
+                        admitted = Box::pin(admission.admit(stream, peer)) => admitted,
                     };
-                    match entered {
-                        Ok(entered) => serve(protocol, entered, permit).await,
-                        Err(refused) => log_refusal(name, peer, &refused),
+                    match admitted {
+                        Ok(admitted) => serve(protocol, admitted, permit).await,
+                        Err(error) => log_rejection(name, peer, &error),
                     }
                 });
             }
@@ -133,18 +131,18 @@ impl Reception {
 
 fn serve<P: Protocol>(
     protocol: P,
-    entered: Entered,
+    admitted: AdmittedConnection,
     permit: OwnedSemaphorePermit,
 ) -> impl Future<Output = ()> + Send {
-    let Entered { io, client, place } = entered;
-    protocol.serve(io, client, Slot { _permit: permit, _place: place })
+    let AdmittedConnection { io, client, address_permit } = admitted;
+    protocol.serve(io, client, ConnectionGuard { _permit: permit, address: address_permit })
 }
 
-fn log_refusal(listener: &'static str, peer: SocketAddr, refused: &Refused) {
-    tracing::debug!(listener, %peer, %refused, "a connection was not let in");
+fn log_rejection(listener: &'static str, peer: SocketAddr, error: &AdmissionError) {
+    tracing::debug!(listener, %peer, %error, "a connection was not admitted");
 }
 
-/// Errors that belong to the connection that was about to be accepted.
+/// Whether the error belongs to the connection that was about to be accepted, and not to the listener.
 fn concerns_one_connection(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -174,14 +172,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_second_and_stay_there() {
+    fn pauses_double_up_to_one_second() {
         let mut backoff = Backoff::default();
         let pauses: Vec<_> = (0..10).map(|_| backoff.next_pause().as_millis()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]);
     }
 
     #[test]
-    fn running_out_of_file_descriptors_is_not_one_connections_fault() {
+    fn a_shortage_of_file_descriptors_is_an_error_of_the_listener() {
         let emfile = std::io::Error::from_raw_os_error(24);
         assert!(!concerns_one_connection(emfile.kind()));
         assert!(concerns_one_connection(ErrorKind::ConnectionAborted));

@@ -1,12 +1,11 @@
 //! One connection from its first byte to its end.
 //!
-//! hyper speaks the protocol; this decides how long it may. hyper's own header timeout is not used:
-//! it starts with the wait for the next request, so it cannot tell a client that is merely idle
-//! from one that never finishes a head, and it does not exist before the first bytes at all.
-//! [`Activity`] can tell. Before hyper there is the [express lane](super::express), where there is one.
+//! hyper implements the protocol; this module enforces the deadlines. hyper's own header timeout is not used: it starts
+//! with the wait for the next request, so it cannot distinguish an idle client from one that never finishes a head, and it
+//! does not exist before the first bytes. [`Activity`] can. A handler's fast path, if it has one, comes before hyper.
 //!
-//! The task keeps one timer, which is moved only when it would be late or when it fires, so that a
-//! busy connection does not touch the timer wheel for every request.
+//! The task keeps one timer. It resets the timer only when the timer fires or would fire too late, so a busy connection
+//! does not touch the timer wheel for every request.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -14,6 +13,7 @@ use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use futures_util::FutureExt as _;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -22,79 +22,99 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::either::Either;
 
-use super::activity::{Activity, Due};
-use super::express::{Express, Left};
+use super::bodies::{BodyBudgets, ListenerBudget};
+use super::deadlines::{Activity, Due};
+use super::drain::DrainSignalFuture;
 use super::io::WatchedIo;
-use super::notice::Given;
 use super::options::ListenerOptions;
-use super::service::Served;
-use super::{Notices, Protocol, Slot, Transport};
+use super::service::ConnectionService;
+use super::{ClientStream, ConnectionGuard, DrainSignals, FastPathEnd, HttpHandler, Protocol};
 use crate::body::MAX_HEADERS;
-use crate::http::Site;
 
-/// What all connections of one listener share.
-#[derive(Clone)]
-pub(super) struct Connections {
-    site: Arc<Site>,
+/// The state that all connections of one listener share.
+pub(super) struct Connections<H> {
+    handler: Arc<H>,
     options: Arc<ListenerOptions>,
     protocol: Arc<auto::Builder<TokioExecutor>>,
-    notices: Notices,
+    signals: DrainSignals,
+    bodies: Arc<ListenerBudget>,
     /// Whether the bytes come out of TLS.
-    is_over_tls: bool,
-    /// Whether plain checks may be answered without hyper.
-    has_express: bool,
+    is_tls: bool,
+    /// Whether the peer is a trusted proxy.
+    is_trusted_proxy: bool,
+    /// Whether connections begin in the handler's fast path.
+    has_fast_path: bool,
 }
 
-impl Connections {
-    /// Connections that are served `site` until they are told otherwise.
-    pub(super) fn new(site: impl Into<Site>, options: ListenerOptions, notices: Notices) -> Self {
+impl<H> Clone for Connections<H> {
+    fn clone(&self) -> Self {
+        let Self { handler, options, protocol, signals, bodies, is_tls, is_trusted_proxy, has_fast_path } = self;
+        Self {
+            handler: Arc::clone(handler),
+            options: Arc::clone(options),
+            protocol: Arc::clone(protocol),
+            signals: signals.clone(),
+            bodies: Arc::clone(bodies),
+            is_tls: *is_tls,
+            is_trusted_proxy: *is_trusted_proxy,
+            has_fast_path: *has_fast_path,
+        }
+    }
+}
+
+impl<H: HttpHandler> Connections<H> {
+    /// Connections whose requests go to `handler` until `signals` end them.
+    pub(super) fn new(handler: H, options: ListenerOptions, signals: DrainSignals) -> Self {
         let protocol = Arc::new(protocol(&options));
-        let (site, options) = (Arc::new(site.into()), Arc::new(options));
-        Self { site, options, protocol, notices, is_over_tls: false, has_express: true }
+        let bodies = ListenerBudget::new(options.body_bytes_max);
+        let (handler, options) = (Arc::new(handler), Arc::new(options));
+        let (is_tls, is_trusted_proxy, has_fast_path) = (false, false, true);
+        Self { handler, options, protocol, signals, bodies, is_tls, is_trusted_proxy, has_fast_path }
     }
 
-    /// The same, all of whose requests hyper has.
+    /// Connections that send every request through hyper.
     #[cfg(test)]
-    pub(super) fn without_express(self) -> Self {
-        Self { has_express: false, ..self }
+    pub(super) fn without_fast_path(self) -> Self {
+        Self { has_fast_path: false, ..self }
     }
 
-    /// Serves one connection until it is closed. `slot` is dropped together with `io`.
-    pub(super) async fn serve_io<I, S>(self, io: I, peer: SocketAddr, slot: S)
+    /// Serves one connection until it is closed. `guard` is dropped together with `io`.
+    pub(super) async fn serve_io<I, S>(self, io: I, peer: SocketAddr, guard: S)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Send + Unpin + 'static,
     {
-        let Self { site, options, protocol, notices, is_over_tls, has_express } = self;
+        let Self { handler, options, protocol, signals, bodies, is_tls, is_trusted_proxy, has_fast_path } = self;
         let activity = Activity::new(Arc::clone(&options));
-        let mut io = WatchedIo::new(io, Arc::clone(&activity), &options, slot);
-        let mut watch = Watch {
+        let mut io = WatchedIo::new(io, Arc::clone(&activity), &options, guard);
+        let mut watch = DeadlineWatch {
             peer,
             activity: &activity,
             timer: pin!(sleep_until(Instant::now() + options.first_byte)),
-            drained: notices.drain.given(),
-            cut: notices.cut.given(),
+            drained: signals.drain.raised(),
+            cut: signals.cut.raised(),
             is_draining: false,
         };
-        if let Some(app) = site.express().filter(|_| has_express) {
-            let left = {
-                let lane = pin!(Express::new(app, &activity).serve(&mut io));
-                // Whoever is told to finish is waiting for a request.
-                watch.over(lane, |_| ControlFlow::Break(())).await
-            };
-            match left {
-                Some(Ok(Left::Rest(rest))) => io.put_back(rest),
-                Some(Ok(Left::Closed)) | None => {
-                    // Whoever is still there is told, as far as that takes no time.
-                    let _ = io.shutdown().now_or_never();
-                    return;
-                }
-                Some(Err(error)) => return log_end(peer, &error),
+        let end = match handler.fast_path(&activity, &mut io).filter(|_| has_fast_path) {
+            None => Some(Ok(FastPathEnd::Unread(BytesMut::new()))),
+            // During a drain the fast path is cut, because it only waits for a request then.
+            Some(fast_path) => watch.over(pin!(fast_path), |_| ControlFlow::Break(())).await,
+        };
+        match end {
+            Some(Ok(FastPathEnd::Unread(unread))) if unread.is_empty() => {}
+            Some(Ok(FastPathEnd::Unread(unread))) => io.put_back(unread),
+            Some(Ok(FastPathEnd::Closed)) | None => {
+                // Sends the end of the stream, if that needs no wait.
+                let _ = io.shutdown().now_or_never();
+                return;
             }
+            Some(Err(error)) => return log_end(peer, &error),
         }
-        let served = Arc::new(Served { site, peer, activity: Arc::clone(&activity), is_over_tls });
-        // Boxed, because on HTTP/2 every request becomes a task, and what it holds is moved nine times until then.
-        let service = service_fn(|request| Box::pin(Arc::clone(&served).answer(request)));
+        let bodies = BodyBudgets::new(options.body_bytes_per_connection_max, bodies, peer.ip(), is_trusted_proxy);
+        let service = ConnectionService { handler, peer, activity: Arc::clone(&activity), bodies, is_tls };
+        let service = Arc::new(service);
+        // Boxed, because on HTTP/2 every request becomes a task, and its state is moved nine times until then.
+        let service = service_fn(|request| Box::pin(Arc::clone(&service).answer(request)));
         let connection = pin!(protocol.serve_connection_with_upgrades(TokioIo::new(io), service));
         let finish = |connection: Pin<&mut _>| {
             auto::UpgradeableConnection::graceful_shutdown(connection);
@@ -110,19 +130,19 @@ fn log_end(peer: SocketAddr, error: &(dyn std::error::Error + 'static)) {
     tracing::debug!(%peer, error, "a connection ended early");
 }
 
-/// Sees to it that nobody serves a connection for longer than it may be served.
-struct Watch<'c> {
+/// Ends a connection at its deadlines and on its listener's signals.
+struct DeadlineWatch<'c> {
     peer: SocketAddr,
     activity: &'c Activity,
     timer: Pin<&'c mut Sleep>,
-    drained: Given,
-    cut: Given,
+    drained: DrainSignalFuture,
+    cut: DrainSignalFuture,
     is_draining: bool,
 }
 
-impl Watch<'_> {
-    /// Waits for whoever serves the connection, or else says that it is to be dropped. `finish` tells it to answer what it
-    /// has begun to and end; it breaks if there is nothing to wait for then.
+impl DeadlineWatch<'_> {
+    /// Polls `serving` to its end; `None` if it must be dropped before. `finish` makes it end after the requests in flight,
+    /// and breaks if there is nothing to wait for.
     async fn over<F: Future>(
         &mut self,
         mut serving: Pin<&mut F>,
@@ -138,15 +158,15 @@ impl Watch<'_> {
                 () = &mut *drained, if !*is_draining => {
                     *is_draining = true;
                     activity.drain();
-                    // On HTTP/2 the peer can be told at once without losing a request; on HTTP/1 it
-                    // is told by the next answer, or by closing after a quiet moment.
+                    // On HTTP/2 the GOAWAY frame can be sent at once without losing a request. On HTTP/1 the next
+                    // response closes the connection, or a quiet period does.
                     if !activity.is_http2() {
                         continue;
                     }
                     activity.closing();
                     finish(serving.as_mut())
                 }
-                // The connection has just been polled: what it does now may be due earlier.
+                // The connection has just been polled, and its new phase may have an earlier deadline.
                 deadline = poll_fn(|_| activity.due_before(armed)) => {
                     timer.as_mut().reset(deadline);
                     continue;
@@ -173,10 +193,11 @@ impl Watch<'_> {
     }
 }
 
-impl Protocol for Connections {
-    async fn serve(self, io: Transport, peer: SocketAddr, slot: Slot) {
-        let is_over_tls = matches!(io, Either::Right(_));
-        Self { is_over_tls, ..self }.serve_io(io, peer, slot).await;
+impl<H: HttpHandler> Protocol for Connections<H> {
+    async fn serve(self, io: ClientStream, peer: SocketAddr, guard: ConnectionGuard) {
+        let is_tls = matches!(io, Either::Right(_));
+        let is_trusted_proxy = guard.is_trusted_proxy();
+        Self { is_tls, is_trusted_proxy, ..self }.serve_io(io, peer, guard).await;
     }
 }
 
@@ -198,7 +219,8 @@ fn protocol(options: &ListenerOptions) -> auto::Builder<TokioExecutor> {
         .initial_stream_window_size(options.http2_window_bytes / 2)
         .keep_alive_interval(options.http2_ping_interval)
         .keep_alive_timeout(options.http2_ping_timeout)
-        // The two answers to rapid reset: streams reset before we saw them, and by us.
+        // The bounds against rapid reset: streams that the peer resets before they are accepted, and streams that the
+        // server resets.
         .max_pending_accept_reset_streams(20)
         .max_local_error_reset_streams(1_024);
     builder

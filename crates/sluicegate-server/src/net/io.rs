@@ -1,9 +1,12 @@
-//! The socket of one connection, watched.
+//! The watched stream of one connection.
 //!
-//! It tells [`Activity`] when bytes arrive and whether they are HTTP/2, has [`Framing`] look at those that are not and
-//! [`Frames`] at those that are, gives up on a peer that does not read, lingers where closing at once would lose an answer,
-//! and takes bytes back that the [express lane](super::express) has no use for. It holds the connection's slot: the slot
-//! is free again exactly when the socket is closed, also after an upgrade has taken it away from hyper.
+//! - It reports to [`Activity`] when bytes arrive and whether they are HTTP/2.
+//! - [`FramingGuard`] checks HTTP/1 bytes, and [`ReceivedFrames`] counts HTTP/2 frames.
+//! - It ends the connection of a peer that does not read, or reads too slowly.
+//! - It lingers where an immediate close would lose a response.
+//! - It takes back bytes that the handler's fast path has not consumed.
+//! - It owns the connection's guard, so the guard is released exactly when the socket is closed, also after an upgrade has
+//!   taken the socket from hyper.
 
 use std::future::Future as _;
 use std::io;
@@ -14,14 +17,15 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
-use super::activity::Activity;
-use super::frames::{Arrived, Frames};
-use super::framing::Framing;
+use super::deadlines::Activity;
+use super::http1_framing::FramingGuard;
+use super::http2_abuse::{ReceivedFrames, SentFrames};
 use super::options::ListenerOptions;
+use crate::body::response_credit;
 
-/// What an HTTP/2 client with prior knowledge sends first (RFC 9113 §3.4).
+/// The connection preface of HTTP/2 (RFC 9113 §3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// An I/O stream that reports to an [`Activity`].
@@ -29,15 +33,25 @@ pub(super) struct WatchedIo<T, S> {
     io: T,
     activity: Arc<Activity>,
     preface: Preface,
-    framing: Framing,
-    frames: Frames,
+    framing: FramingGuard,
+    frames: ReceivedFrames,
+    sent: SentFrames,
+    /// The peer floods the connection. Nothing more is read, and [`Activity`] ends the connection.
+    is_flooded: bool,
     write_stall: Duration,
-    write_timer: Option<Pin<Box<Sleep>>>,
+    /// How long the peer may still be waited for; every byte that it takes gives a part of it back, up to `write_stall`.
+    write_credit: Duration,
+    /// Since when the peer is waited for, and the end of its credit.
+    write_timer: Option<(Instant, Pin<Box<Sleep>>)>,
     linger: Duration,
     linger_timer: Option<Pin<Box<Sleep>>>,
-    /// Bytes that somebody read who had no use for them.
+    /// Bytes that the fast path has read and not consumed.
     put_back: BytesMut,
-    _slot: S,
+    /// Bytes that have arrived and wait for the next turn, neither checked nor returned.
+    later: BytesMut,
+    /// Whether that turn has come.
+    is_later: bool,
+    _guard: S,
 }
 
 /// How much of the HTTP/2 preface has been seen.
@@ -48,52 +62,60 @@ enum Preface {
 }
 
 impl<T, S> WatchedIo<T, S> {
-    /// Watches `io`, and holds `slot` as long as it is open.
-    pub(super) fn new(io: T, activity: Arc<Activity>, options: &ListenerOptions, slot: S) -> Self {
+    /// Watches `io`, and holds `guard` as long as it is open.
+    pub(super) fn new(io: T, activity: Arc<Activity>, options: &ListenerOptions, guard: S) -> Self {
         Self {
             io,
             activity,
             preface: Preface::Matched(0),
-            framing: Framing::new(),
-            frames: Frames::default(),
+            framing: FramingGuard::new(),
+            frames: ReceivedFrames::default(),
+            sent: SentFrames::default(),
+            is_flooded: false,
             write_stall: options.write_stall,
+            write_credit: options.write_stall,
             write_timer: None,
             linger: options.linger,
             linger_timer: None,
             put_back: BytesMut::new(),
-            _slot: slot,
+            later: BytesMut::new(),
+            is_later: false,
+            _guard: guard,
         }
     }
 
-    /// Takes back what was read last: it is read again before anything else. The time for a head counts from here.
+    /// Takes back the bytes of the last read: the next reads return them first. The deadline of a head starts here.
     pub(super) fn put_back(&mut self, bytes: BytesMut) {
         self.activity.bytes_arrived();
         self.put_back = bytes;
     }
 
-    fn arrived(&mut self, bytes: &mut [u8]) {
-        let standing = self.activity.bytes_arrived();
+    /// Checks arrived bytes. Returns how many of them the read may return now.
+    fn arrived(&mut self, bytes: &mut [u8]) -> usize {
+        let progress = self.activity.bytes_arrived();
         let preface_bytes = self.look_for_preface(bytes);
         match self.preface {
             Preface::Seen => {
-                let Arrived { idle_frames, head } = self.frames.pass(&bytes[preface_bytes..]);
-                if idle_frames > 0 {
-                    self.activity.idle_frames_arrived(idle_frames);
+                let arrived = self.frames.pass(&bytes[preface_bytes..]);
+                if arrived.has_counted_frames() {
+                    self.is_flooded = self.activity.frames_arrived(arrived);
                 }
-                if let Some(head) = head {
+                if let Some(head) = arrived.head {
                     self.activity.http2_head(head);
                 }
+                preface_bytes + arrived.bytes
             }
-            // Harmless to look at while it may still be the preface: there is nothing in it to spoil.
+            // The guard also runs while the bytes may still be the preface, which has nothing to poison.
             Preface::Matched(_) | Preface::Absent => {
-                if self.framing.pass(bytes, standing) {
+                if self.framing.pass(bytes, progress) {
                     self.activity.bytes_spoiled();
                 }
+                bytes.len()
             }
         }
     }
 
-    /// How many of these bytes belong to the preface, if that is what they are.
+    /// The number of these bytes that belong to the preface; zero if the connection has none.
     fn look_for_preface(&mut self, bytes: &[u8]) -> usize {
         let Preface::Matched(matched) = self.preface else {
             return 0;
@@ -111,22 +133,72 @@ impl<T, S> WatchedIo<T, S> {
         compared
     }
 
-    /// Passes a write's outcome on; one that stays pending for too long becomes an error.
-    fn bound_write<R>(&mut self, outcome: Poll<io::Result<R>>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
+    /// Reports written bytes to [`Activity`] on HTTP/2, where the peer may reply to them.
+    fn written<'b>(
+        &mut self,
+        outcome: Poll<io::Result<usize>>,
+        slices: impl Iterator<Item = &'b [u8]>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = &outcome
+            && matches!(self.preface, Preface::Seen)
+        {
+            let (mut left, mut body_bytes) = (*count, 0);
+            for slice in slices {
+                let written = left.min(slice.len());
+                body_bytes += self.sent.pass(&slice[..written]);
+                left -= written;
+            }
+            self.activity.bytes_sent(*count, body_bytes);
+        }
+        let bytes = if let Poll::Ready(Ok(count)) = &outcome { *count } else { 0 };
+        self.bound_write(outcome, bytes, cx)
+    }
+
+    /// Passes on the outcome of a write of this many bytes. A write that stays pending beyond the peer's credit becomes an
+    /// error.
+    fn bound_write<R>(
+        &mut self,
+        outcome: Poll<io::Result<R>>,
+        bytes: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<R>> {
         if outcome.is_ready() {
-            self.write_timer = None;
+            let waited = self.write_timer.take().map(|(since, _)| since.elapsed());
+            // Peers that read fast always have all of it.
+            if waited.is_some() || self.write_credit < self.write_stall {
+                let left = self.write_credit.saturating_sub(waited.unwrap_or_default());
+                self.write_credit = left.saturating_add(response_credit(bytes as u64)).min(self.write_stall);
+            }
             return outcome;
         }
-        let write_stall = self.write_stall;
-        let timer = self.write_timer.get_or_insert_with(|| Box::pin(sleep(write_stall)));
+        let credit = self.write_credit;
+        let (_, timer) = self.write_timer.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(credit))));
         ready!(timer.as_mut().poll(cx));
-        let reason = "the peer does not read what it asked for";
+        let reason = "the peer does not read what it asked for, or too slowly";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 }
 
 impl<T: AsyncRead + Unpin, S: Unpin> WatchedIo<T, S> {
-    /// Reads and throws away what the peer still sends, until it closes or the time is up.
+    /// Returns more of the waiting bytes, after other tasks had a turn.
+    fn poll_later(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<()> {
+        if !std::mem::replace(&mut self.is_later, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.is_later = false;
+        let mut later = std::mem::take(&mut self.later);
+        let count = later.len().min(buffer.remaining());
+        let handed_over = self.arrived(&mut later[..count]);
+        buffer.put_slice(&later.split_to(handed_over));
+        if !later.is_empty() {
+            self.later = later;
+        }
+        Poll::Ready(())
+    }
+
+    /// Discards the bytes that the peer still sends, until it closes or the deadline passes.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let linger = self.linger;
         let timer = self.linger_timer.get_or_insert_with(|| Box::pin(sleep(linger)));
@@ -152,16 +224,27 @@ impl<T: AsyncRead + Unpin, S: Unpin> AsyncRead for WatchedIo<T, S> {
             let count = self.put_back.len().min(buffer.remaining());
             buffer.put_slice(&self.put_back.split_to(count));
             if self.put_back.is_empty() {
-                // What is empty still holds its memory.
+                // An empty buffer still holds its memory.
                 self.put_back = BytesMut::new();
             }
             return Poll::Ready(Ok(()));
+        }
+        if self.is_flooded {
+            // The timer wakes the connection's task.
+            return Poll::Pending;
+        }
+        if !self.later.is_empty() {
+            return self.poll_later(cx, buffer).map(Ok);
         }
         let filled_before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let bytes = &mut buffer.filled_mut()[filled_before..];
         if !bytes.is_empty() {
-            self.arrived(bytes);
+            let handed_over = self.arrived(bytes);
+            if handed_over < bytes.len() {
+                self.later.extend_from_slice(&bytes[handed_over..]);
+                buffer.set_filled(filled_before + handed_over);
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -170,7 +253,7 @@ impl<T: AsyncRead + Unpin, S: Unpin> AsyncRead for WatchedIo<T, S> {
 impl<T: AsyncRead + AsyncWrite + Unpin, S: Unpin> AsyncWrite for WatchedIo<T, S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.bound_write(outcome, cx)
+        self.written(outcome, std::iter::once(bytes), cx)
     }
 
     fn poll_write_vectored(
@@ -179,7 +262,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, S: Unpin> AsyncWrite for WatchedIo<T, S>
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
-        self.bound_write(outcome, cx)
+        self.written(outcome, slices.iter().map(|slice| &**slice), cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -188,7 +271,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, S: Unpin> AsyncWrite for WatchedIo<T, S>
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.io).poll_flush(cx);
-        self.bound_write(outcome, cx)
+        self.bound_write(outcome, 0, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,40 +1,39 @@
-//! How many connections the process can afford.
+//! The connection limit of each listener, from the process's limit on open files.
 //!
-//! A connection is an open file, and the usual limit of 1,024 is kept for programs that would break
-//! on more; we do not, so at start it is raised as far as the system lets us. What remains is
-//! shared between the listeners, so that a flood on one leaves the others, above all health and the
-//! store, able to work.
+//! A connection is an open file. The usual soft limit of 1,024 exists for programs that break with more, so the server
+//! raises it to the hard limit at the start. The listeners share the files, so a flood on one of them leaves files for the
+//! others and for the store.
 
 use std::num::NonZeroU32;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The most one listener serves. A slow-connection attack with 10,000 of them still leaves room for
-/// others, and 32 KiB of buffer for each stay under a gigabyte.
+/// The most connections of one listener. A slow-connection attack with 10,000 of them still leaves room for others, and
+/// 32 KiB of buffer for each stay under a gigabyte.
 pub(crate) const CONNECTIONS_MAX: NonZeroU32 = match NonZeroU32::new(16_384) {
     Some(count) => count,
     None => NonZeroU32::MIN,
 };
 
-/// The fewest one listener serves, however low the limit is.
+/// The fewest connections of one listener, however low the limit is.
 const CONNECTIONS_MIN: u32 = 16;
 
-/// Files for everything but clients: the runtime, the log, the configuration, the store.
+/// Files of the runtime, the log, the configuration and the store.
 const FILES_RESERVED: u64 = 128;
 
 /// Four listeners, and the gateway's connections to its upstreams.
 const SHARES: u64 = 5;
 
-/// Raises the limit on open files to the most that is allowed, and returns what holds then.
+/// Raises the soft limit on open files to the hard limit. Returns the limit in force afterwards.
 pub(crate) fn raise_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
     let holds = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,
-        // Some systems allow less than they say; what was there before is still there.
+        // Some systems allow less than the hard limit; the old limit stays in force.
         Err(_) => limit.current,
     };
-    // `None` means that there is no limit.
+    // `None` is no limit.
     holds.unwrap_or(u64::MAX)
 }
 
@@ -50,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_share_what_is_left() {
+    fn listeners_share_the_files_beyond_the_reserve() {
         for (open_files, expected) in
             [(0, 16), (128, 16), (1_024, 179), (65_536, 13_081), (524_288, 16_384), (u64::MAX, 16_384)]
         {

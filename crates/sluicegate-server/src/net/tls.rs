@@ -1,10 +1,10 @@
-//! TLS on a listener: certificates from files, and new ones when the files change.
+//! TLS of a listener, with certificates from files that are reloaded when they change.
 //!
-//! TLS 1.2 and 1.3 by rustls. The files are looked at every [`LOOK_EVERY`]; when their contents have changed and are
-//! good, connections that begin from then on see the new certificate, and those that are open live on with the old.
-//! Contents that are no good, as when only one of two files has been replaced yet, change nothing and are logged once.
+//! rustls provides TLS 1.2 and 1.3. The files are read every [`LOOK_EVERY`]. If their contents have changed and are valid,
+//! new connections get the new certificate, and open connections keep the old one. Invalid contents change nothing and are
+//! logged once; this happens while only one of two files has been replaced.
 //!
-//! No message shows anything of a key.
+//! No message contains any part of a key.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,31 +18,24 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-/// How often the files are looked at. Certificates live for weeks; a look is two small reads.
+use crate::config::listeners::TlsFiles;
+
+/// The interval between two looks at the files. Certificates live for weeks, and a look is two small reads.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Bytes of one file. A chain of a dozen large certificates is a tenth of it.
+/// The maximum length of a file. A chain of a dozen large certificates is a tenth of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where the certificate of a listener is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    /// The chain in PEM, the listener's own certificate first.
-    pub(crate) certificate: PathBuf,
-    /// Its private key in PEM.
-    pub(crate) key: PathBuf,
-}
-
-/// What is spoken under TLS.
+/// The protocol negotiation (ALPN) of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Speaks {
+pub(crate) enum Alpn {
     /// HTTP/2 or HTTP/1.1, as the client prefers.
     Http,
-    /// Something that is not negotiated.
-    Other,
+    /// No negotiation.
+    Off,
 }
 
-/// Files that hold no usable certificate.
+/// Files without a usable certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
     #[error("{key} {}: {source}; name a file that the server may read", path.display())]
@@ -62,30 +55,25 @@ pub(crate) enum TlsError {
 
 /// The certificate in use.
 #[derive(Debug)]
-pub(crate) struct Tls(watch::Receiver<Arc<ServerConfig>>);
+pub(crate) struct ListenerTls(watch::Receiver<Arc<ServerConfig>>);
 
-impl Tls {
-    /// Reads the files, and goes on looking at them for as long as the result lives. Must be called on a runtime.
-    pub(crate) fn open(files: TlsFiles, speaks: Speaks) -> Result<Self, TlsError> {
-        let loaded = Loaded::read(&files, speaks)?;
+impl ListenerTls {
+    /// Reads the files, and reloads them for as long as the result lives. Must be called on a runtime.
+    pub(crate) fn open(files: TlsFiles, alpn: Alpn) -> Result<Self, TlsError> {
+        let loaded = Loaded::read(&files, alpn)?;
         let (sender, receiver) = watch::channel(loaded.config);
-        tokio::spawn(keep_fresh(files, speaks, loaded.digest, sender));
+        tokio::spawn(keep_fresh(files, alpn, loaded.digest, sender));
         Ok(Self(receiver))
     }
 
-    /// What a connection that begins now is shown.
+    /// The configuration for a new connection.
     pub(super) fn current(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.borrow())
     }
 }
 
-/// Looks at the files until nobody wants to know any more.
-async fn keep_fresh(
-    files: TlsFiles,
-    speaks: Speaks,
-    mut seen: [u8; 32],
-    sender: watch::Sender<Arc<ServerConfig>>,
-) {
+/// Reloads the files until all receivers are dropped.
+async fn keep_fresh(files: TlsFiles, alpn: Alpn, mut seen: [u8; 32], sender: watch::Sender<Arc<ServerConfig>>) {
     let mut is_bad = false;
     loop {
         tokio::select! {
@@ -93,8 +81,8 @@ async fn keep_fresh(
             () = sleep(LOOK_EVERY) => {}
         }
         let look = files.clone();
-        let Ok(outcome) = spawn_blocking(move || Loaded::changed(&look, speaks, seen)).await else {
-            // The look panicked, or the runtime is going away; the next look tells.
+        let Ok(outcome) = spawn_blocking(move || Loaded::changed(&look, alpn, seen)).await else {
+            // The look panicked, or the runtime is shutting down. The next look shows which.
             continue;
         };
         match outcome {
@@ -106,9 +94,9 @@ async fn keep_fresh(
                 is_bad = false;
             }
             Err(error) => {
-                // Said once for as long as they are bad.
+                // Logged once for as long as the files are invalid.
                 if !is_bad {
-                    tracing::warn!(%error, "the new certificate is no good; the one in use stays");
+                    tracing::warn!(%error, "the new certificate is unusable; the current one stays in use");
                 }
                 is_bad = true;
             }
@@ -116,28 +104,28 @@ async fn keep_fresh(
     }
 }
 
-/// The contents of the files, made into something usable.
+/// A usable configuration and the digest of its files.
 struct Loaded {
     digest: [u8; 32],
     config: Arc<ServerConfig>,
 }
 
 impl Loaded {
-    fn read(files: &TlsFiles, speaks: Speaks) -> Result<Self, TlsError> {
-        Contents::read(files)?.usable(files, speaks)
+    fn read(files: &TlsFiles, alpn: Alpn) -> Result<Self, TlsError> {
+        Contents::read(files)?.usable(files, alpn)
     }
 
-    /// The same if there is anything else in the files than what was `seen`.
-    fn changed(files: &TlsFiles, speaks: Speaks, seen: [u8; 32]) -> Result<Option<Self>, TlsError> {
+    /// Reads the files again; `None` if their digest is `seen`.
+    fn changed(files: &TlsFiles, alpn: Alpn, seen: [u8; 32]) -> Result<Option<Self>, TlsError> {
         let contents = Contents::read(files)?;
         if contents.digest == seen {
             return Ok(None);
         }
-        contents.usable(files, speaks).map(Some)
+        contents.usable(files, alpn).map(Some)
     }
 }
 
-/// What is in both files, and a digest of it: a key is not kept to compare with.
+/// The contents of both files and their digest. The digest is kept for comparison instead of the key.
 struct Contents {
     certificate: Vec<u8>,
     key: Vec<u8>,
@@ -152,8 +140,8 @@ impl Contents {
         Ok(Self { certificate, key, digest: digest.finalize().into() })
     }
 
-    fn usable(&self, files: &TlsFiles, speaks: Speaks) -> Result<Loaded, TlsError> {
-        let config = configuration(files, &self.certificate, &self.key, speaks)?;
+    fn usable(&self, files: &TlsFiles, alpn: Alpn) -> Result<Loaded, TlsError> {
+        let config = configuration(files, &self.certificate, &self.key, alpn)?;
         Ok(Loaded { digest: self.digest, config: Arc::new(config) })
     }
 }
@@ -166,7 +154,7 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(unreadable)
 }
 
-fn configuration(files: &TlsFiles, chain: &[u8], key: &[u8], speaks: Speaks) -> Result<ServerConfig, TlsError> {
+fn configuration(files: &TlsFiles, chain: &[u8], key: &[u8], alpn: Alpn) -> Result<ServerConfig, TlsError> {
     let unusable = |source| TlsError::Unusable { files: files.clone(), source };
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().unwrap_or_default();
     if chain.is_empty() {
@@ -179,7 +167,7 @@ fn configuration(files: &TlsFiles, chain: &[u8], key: &[u8], speaks: Speaks) -> 
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .map_err(unusable)?;
-    if speaks == Speaks::Http {
+    if alpn == Alpn::Http {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     }
     Ok(config)

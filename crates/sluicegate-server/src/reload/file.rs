@@ -1,5 +1,5 @@
-//! One look at the configuration: what its file says now, and the directory of `envoyproxy/ratelimit` if the server runs by
-//! one; whether any of it is new, and whether the server could run by it.
+//! One check of the configuration: the content of the file and, if configured, of the directory of `envoyproxy/ratelimit`;
+//! whether it has changed, and whether it is valid for this server.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ use crate::envoy_ratelimit::directory::FileText;
 use crate::envoy_ratelimit::{DirectoryError, EnvoyRatelimit};
 use crate::settings::{self, Env, Flags, SettingsError};
 
-/// The file, and all that decides together with it.
+/// The file, and all other inputs of the configuration.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
-    /// The file; there may be none where there is a directory.
+    /// The file; optional if there is a directory.
     pub(crate) path: Option<PathBuf>,
     /// The directory of `envoyproxy/ratelimit`.
     pub(crate) envoy: Option<EnvoyRatelimit>,
@@ -23,45 +23,45 @@ pub(crate) struct ConfigFile {
     pub(crate) env: Env,
 }
 
-/// What was in the file, or why it could not be read.
+/// The content of the file, or its error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen(Result<[u8; 32], String>);
 
-/// A file that the server can run by.
+/// A valid configuration.
 #[derive(Debug)]
 pub(super) struct Loaded {
-    /// What it says.
+    /// The parsed file.
     pub(super) config: Config,
     pub(super) seen: Seen,
     pub(super) outline: Outline,
 }
 
-/// What a look at the file came to.
+/// The result of a check.
 #[derive(Debug)]
 pub(super) enum Look {
-    /// Nobody touched it since the last look.
+    /// Unchanged since the last check.
     Same,
-    /// It is new, and good.
+    /// New and valid.
     Good(Box<Loaded>),
-    /// It is new, and of no use.
+    /// New and invalid.
     Bad(Seen, BadFile),
 }
 
-/// Why a file is of no use.
+/// Why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadFile {
-    /// It cannot be read, or has mistakes.
+    /// The file is unreadable, or has errors.
     #[error("{0}")]
     Load(#[from] LoadError),
-    /// The directory beside it is of no use.
+    /// The directory has errors.
     #[error("{0}")]
     Directory(#[from] DirectoryError),
-    /// It does not go together with the command line and the environment.
+    /// It conflicts with the command line or the environment.
     #[error("{0}")]
     Settings(#[from] SettingsError),
 }
 
-/// All texts that make a configuration.
+/// All texts of a configuration.
 #[derive(Debug)]
 struct Texts {
     file: Vec<u8>,
@@ -69,7 +69,7 @@ struct Texts {
 }
 
 impl BadFile {
-    /// Each mistake as a line of its own.
+    /// Each error as a line of its own.
     pub(super) fn lines(&self) -> Vec<String> {
         match self {
             Self::Load(LoadError::Mistakes(problems)) => problems.to_string().lines().map(str::to_owned).collect(),
@@ -80,13 +80,13 @@ impl BadFile {
 }
 
 impl ConfigFile {
-    /// The configuration as it is now.
+    /// The current configuration.
     pub(super) fn load(&self) -> Result<Loaded, BadFile> {
         let texts = self.texts()?;
         self.read(&texts, Seen::of(&texts))
     }
 
-    /// Looks whether the configuration is another than at the last look; if `is_asked_for`, it is read all the same.
+    /// Checks whether the configuration has changed since the last check; with `is_asked_for`, it is always read.
     pub(super) fn look(&self, last: &Seen, is_asked_for: bool) -> Look {
         let (seen, texts) = match self.texts() {
             Ok(texts) => (Seen::of(&texts), Ok(texts)),
@@ -101,9 +101,9 @@ impl ConfigFile {
         }
     }
 
-    /// Everything in whose directory changes may happen.
+    /// All paths whose directories are to be watched.
     pub(super) fn watched(&self) -> impl Iterator<Item = PathBuf> {
-        // Whatever is in the directory stands for all of it.
+        // One path inside the directory stands for all of it.
         let inside = self.envoy.as_ref().map(|envoy| envoy.directory.path.join("any"));
         self.path.clone().into_iter().chain(inside)
     }
@@ -124,7 +124,7 @@ impl ConfigFile {
             config.rules = config.rules.with_envoy(limits).map_err(DirectoryError::from)?;
             envoy.complete(&mut config);
         }
-        // What needs a restart must not be what a restart fails by.
+        // A reload must not accept keys with which the next start would fail.
         settings::merge(&self.flags, &self.env, &config.settings)?;
         Ok(Loaded { config, seen, outline })
     }
@@ -134,7 +134,7 @@ impl Seen {
     fn of(texts: &Texts) -> Self {
         let mut digest = Sha256::new();
         let mut add = |text: &[u8]| {
-            // Where one ends and the next begins must be told apart, too.
+            // The boundaries of the texts are part of the digest, too.
             digest.update((text.len() as u64).to_be_bytes());
             digest.update(text);
         };
@@ -148,7 +148,7 @@ impl Seen {
 }
 
 impl Loaded {
-    /// What is different from `before`.
+    /// The differences from `before`.
     pub(super) fn changes(&self, before: &Outline) -> Changes {
         before.changes(&self.outline)
     }

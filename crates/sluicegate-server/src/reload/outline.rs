@@ -1,9 +1,8 @@
-//! What a configuration file says, reduced to what tells two versions of it apart: a digest for each key, and one for
+//! The outline of a configuration file, to compare two versions of it: a digest for each key, and one for
 //! each rule.
 //!
-//! It knows the form of a file and nothing of its meaning: a comment, the order of keys or another way to write a list
-//! makes no difference, and values are compared as they stand in the file, before variables are put in. No value can be
-//! read from it.
+//! It depends on the form of a file and not on its meaning: comments, the order of keys and the notation of lists
+//! make no difference, and values are compared before variables are replaced. It contains no values.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +11,10 @@ use sha2::{Digest as _, Sha256};
 use sluicegate::rules::file::tree::{Entry, Kind, Node};
 use sluicegate::rules::file::{Document, Environment};
 
-/// The key whose items have names of their own.
+/// The key whose items are compared by name.
 const RULES: &str = "rules";
 
-/// The keys whose changes take effect while the server runs. Everything else is settled at the start.
+/// The keys whose changes take effect while the server runs. All other keys are fixed at start-up.
 const LIVE: &[&str] = &[RULES, "tiers", "unmatched", "tenants", "overrides", "keys"];
 
 type Digest = [u8; 32];
@@ -23,25 +22,25 @@ type Digest = [u8; 32];
 /// One version of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outline {
-    /// By the path of each key, such as `listen.api`.
+    /// Digests by the path of each key, such as `listen.api`.
     keys: BTreeMap<String, Digest>,
-    /// By the name of each rule.
+    /// Digests by the name of each rule.
     rules: BTreeMap<String, Digest>,
 }
 
-/// What is different between two versions.
+/// The differences between two versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Changes {
-    /// The names of rules.
+    /// The changed rules.
     pub(crate) rules: RuleChanges,
-    /// The other keys that took effect.
+    /// Other keys that took effect.
     pub(crate) keys: Vec<String>,
-    /// The keys that take effect when the server is started again.
+    /// Keys that take effect at the next start.
     pub(crate) needs_restart: Vec<String>,
 }
 
-/// What is different between the rules of two versions, by their names.
+/// The differences between the rules of two versions, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct RuleChanges {
     pub(crate) added: Vec<String>,
@@ -50,7 +49,7 @@ pub(crate) struct RuleChanges {
 }
 
 impl Outline {
-    /// The outline of a text that can be read; of any other it is empty.
+    /// The outline of a valid text; of any other it is empty.
     pub(crate) fn of(text: &[u8]) -> Self {
         let environment = Environment::new();
         let document = Document::parse(text, "", &environment);
@@ -61,7 +60,7 @@ impl Outline {
         outline
     }
 
-    /// Adds rules that stand elsewhere, each with all that it is made of.
+    /// Adds rules from other sources, each with an opaque text of all its settings.
     pub(crate) fn add_rules<'r>(&mut self, rules: impl Iterator<Item = (&'r str, String)>) {
         self.rules.extend(rules.map(|(name, text)| (name.to_owned(), Sha256::digest(text).into())));
     }
@@ -74,7 +73,7 @@ impl Outline {
                     let named = |item| Some((text(member(item, "name")?)?.to_owned(), digest(item)));
                     self.rules.extend(items.iter().filter_map(named));
                 }
-                // One key of a section can need a restart where another does not, and `listen` alone says little.
+                // One key of a section may need a restart where another does not, and `listen` alone is too vague.
                 Kind::Mapping(members) => {
                     let path = |key| Some(format!("{name}.{}", text(key)?));
                     let paths = members.iter().filter_map(|each| Some((path(&each.key)?, digest(&each.value))));
@@ -85,7 +84,7 @@ impl Outline {
         }
     }
 
-    /// What is different in `newer`.
+    /// The differences from `self` to `newer`.
     pub(crate) fn changes(&self, newer: &Self) -> Changes {
         let differing = differing(&self.keys, &newer.keys);
         let is_live = |path: &String| LIVE.contains(&path.split('.').next().unwrap_or(path));
@@ -99,7 +98,7 @@ impl Outline {
     }
 }
 
-/// The keys that are in one of the two only, or not the same in both; in order.
+/// The keys that only one of the two has, or that differ; in order.
 fn differing(older: &BTreeMap<String, Digest>, newer: &BTreeMap<String, Digest>) -> impl Iterator<Item = String> {
     let mut all: Vec<&String> = older.keys().chain(newer.keys()).collect();
     all.sort_unstable();
@@ -138,7 +137,7 @@ fn digest(node: &Node) -> Digest {
     hash.finalize().into()
 }
 
-/// Writes a node so that no two different ones are the same bytes. The tree is no deeper than its reader allows.
+/// Writes a node injectively: different nodes give different bytes. The reader bounds the depth of the tree.
 fn write(node: &Node, hash: &mut Sha256) {
     let mut begin = |kind: u8, length: usize| {
         hash.update([kind]);
@@ -183,7 +182,7 @@ rules:
     }
 
     #[test]
-    fn what_says_the_same_is_no_change() {
+    fn equivalent_files_have_the_same_outline() {
         let other = "
 # A comment, another order and another style.
 rules:
@@ -199,7 +198,7 @@ listen: { admin: 127.0.0.1:2, api: 127.0.0.1:1 }
     }
 
     #[test]
-    fn rules_are_told_by_their_names() {
+    fn changed_rules_are_listed_by_name() {
         let rules = changes(&FILE.replace("name: one", "name: uno").replace("limit: 2", "limit: 3")).rules;
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let expected = RuleChanges { added: names(&["uno"]), changed: names(&["two"]), removed: names(&["one"]) };
@@ -207,7 +206,7 @@ listen: { admin: 127.0.0.1:2, api: 127.0.0.1:1 }
     }
 
     #[test]
-    fn what_takes_effect_is_told_from_what_needs_a_restart() {
+    fn live_keys_are_separated_from_keys_that_need_a_restart() {
         let newer = FILE.replace("[free]", "[free, pro]").replace("127.0.0.1:1", "127.0.0.1:9");
         let told = changes(&format!("{newer}\nunmatched: deny\nstore: memory\n"));
         assert_eq!(told.keys, ["tiers", "unmatched"]);

@@ -1,4 +1,4 @@
-//! The reloader with a real file and a real app, asked and unasked; and the watch on the directory by itself.
+//! The reloader with a real file and a real engine, with and without requests, and the directory watch by itself.
 
 mod directory;
 
@@ -10,18 +10,18 @@ use std::sync::mpsc;
 use tempfile::TempDir;
 
 use super::*;
-use crate::app::AppOptions;
+use crate::engine::{Engine, EngineOptions};
 use crate::settings::{Env, Flags};
 use crate::testing::embedded;
 
-/// How long anything may take before a test gives up; nothing that passes comes near it.
+/// The timeout of a test, far above any passing time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn file(rule: &str) -> String {
     format!("rules: [{{ name: {rule}, limits: [{{ algorithm: fixed_window, limit: 1, window: 1h }}] }}]\n")
 }
 
-/// A file in a directory of its own, looked at by nobody but the test.
+/// A file in its own directory, without a watcher.
 struct Alone {
     path: PathBuf,
     work: Work,
@@ -33,12 +33,13 @@ impl Alone {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("sluicegate.yaml");
         fs::write(&path, text).expect("a file");
-        let (app, Followed { file, seen, outline, .. }) = opened(&path);
-        let work = Work { file, app, at_start: outline.clone(), in_force: outline, last: seen };
+        let (engine, Followed { file, seen, outline, .. }) = opened(&path);
+        let (reload, gate, source) = (engine.reload().clone(), Arc::clone(engine.gate()), engine.source().clone());
+        let work = Work { file, reload, gate, source, at_start: outline.clone(), in_force: outline, last: seen };
         Self { path, work, _directory: directory }
     }
 
-    /// Looks once, after this was written.
+    /// Checks once, after this was written.
     fn look(&mut self, text: &str) -> Option<Outcome> {
         fs::write(&self.path, text).expect("a file");
         self.work.look(false)
@@ -59,24 +60,24 @@ impl Alone {
     }
 
     fn status(&self) -> Status {
-        self.work.app.reload().status()
+        self.work.reload.status()
     }
 }
 
-/// An app by this file.
-fn opened(path: &Path) -> (App, Followed) {
+/// An engine with this file.
+fn opened(path: &Path) -> (Engine, Followed) {
     let file =
         ConfigFile { path: Some(path.to_owned()), envoy: None, flags: Flags::default(), env: Env::default() };
     let (config, reload, followed) = open(file).expect("a good file");
-    (embedded(AppOptions { rules: config.rules, reload, ..AppOptions::default() }), followed)
+    (embedded(EngineOptions { rules: config.rules, reload, ..EngineOptions::default() }), followed)
 }
 
-fn rules(app: &App) -> Vec<String> {
-    app.limiter().rules().rules().iter().map(|rule| rule.space.name().to_owned()).collect()
+fn rules(gate: &ServerGate) -> Vec<String> {
+    gate.limiter().rules().rules().iter().map(|rule| rule.space.name().to_owned()).collect()
 }
 
 #[test]
-fn a_good_file_takes_effect_and_says_what_is_different() {
+fn a_valid_file_takes_effect_and_its_differences_are_reported() {
     let mut alone = Alone::new(&file("old"));
     let text = format!("unmatched: deny\nlisten: {{ api: 127.0.0.1:9 }}\n{}", file("new"));
     let changes = alone.applied(&text);
@@ -86,9 +87,9 @@ fn a_good_file_takes_effect_and_says_what_is_different() {
     );
     assert_eq!(changes.keys, ["unmatched"]);
     assert_eq!(changes.needs_restart, ["listen.api"]);
-    assert_eq!(rules(&alone.work.app), ["new"]);
+    assert_eq!(rules(&alone.work.gate), ["new"]);
     assert!(alone.status().successful && alone.status().problems.is_empty());
-    // What needs a restart needs it until there was one.
+    // A key that needs a restart is reported until the restart.
     let changes = alone.applied(&format!("{text}# A comment.\n"));
     assert!(changes.rules == outline::RuleChanges::default() && changes.keys.is_empty());
     assert_eq!(changes.needs_restart, ["listen.api"]);
@@ -96,7 +97,7 @@ fn a_good_file_takes_effect_and_says_what_is_different() {
 }
 
 #[test]
-fn what_was_looked_at_is_looked_at_again_only_for_whoever_asks() {
+fn unchanged_content_is_checked_again_only_on_request() {
     let mut alone = Alone::new(&file("old"));
     assert_eq!(alone.look(&file("old")), None);
     assert!(alone.look("").is_some());
@@ -107,7 +108,7 @@ fn what_was_looked_at_is_looked_at_again_only_for_whoever_asks() {
 }
 
 #[test]
-fn a_bad_file_changes_nothing_and_every_mistake_is_told() {
+fn an_invalid_file_changes_nothing_and_every_error_is_reported() {
     let mut alone = Alone::new(&file("old"));
     let started = alone.status();
     for (text, problems) in [
@@ -115,11 +116,11 @@ fn a_bad_file_changes_nothing_and_every_mistake_is_told() {
         ("", 1),
         ("rules: [", 1),
         ("\u{0}\u{1}", 1),
-        // What a restart would fail by is no good either.
+        // A version with which a restart would fail is invalid as well.
         ("listen: { gateway: 'off', api: 'off', admin: 'off', resp: 'off' }\nrules: []\n", 1),
     ] {
         assert_eq!(alone.refused(text).problems.len(), problems, "{text:?}");
-        assert_eq!(rules(&alone.work.app), ["old"]);
+        assert_eq!(rules(&alone.work.gate), ["old"]);
         let status = alone.status();
         assert!(!status.successful);
         assert_eq!((status.problems.len(), status.succeeded_at), (problems, started.succeeded_at));
@@ -131,11 +132,11 @@ fn a_bad_file_changes_nothing_and_every_mistake_is_told() {
     assert!(problems[0].starts_with("cannot read the configuration file"), "{problems:?}");
     assert_eq!(alone.applied(&file("new")).rules.added, ["new"]);
     assert!(alone.status().successful);
-    assert_eq!(rules(&alone.work.app), ["new"]);
+    assert_eq!(rules(&alone.work.gate), ["new"]);
 }
 
 #[test]
-fn no_more_mistakes_are_told_than_anybody_reads() {
+fn the_number_of_reported_errors_is_bounded() {
     let many: String = (0..150).map(|index| format!("wrong{index}: 1\n")).collect();
     let mut alone = Alone::new(&file("old"));
     let refused = alone.refused(&format!("{many}rules: []\n"));
@@ -143,10 +144,10 @@ fn no_more_mistakes_are_told_than_anybody_reads() {
     assert_eq!(alone.status().problems.len(), 101);
 }
 
-/// A file that a reloader follows.
+/// A file with a running reloader.
 struct Fixture {
     path: PathBuf,
-    app: App,
+    engine: Engine,
     reloader: Reloader,
     _directory: TempDir,
 }
@@ -160,15 +161,17 @@ impl Fixture {
     }
 
     fn following(directory: TempDir, path: PathBuf) -> Self {
-        let (app, followed) = opened(&path);
-        let reloader = Reloader::start(followed, app.clone()).expect("a thread");
-        Self { path, app, reloader, _directory: directory }
+        let (engine, followed) = opened(&path);
+        let reloader =
+            Reloader::start(followed, engine.reload().clone(), Arc::clone(engine.gate()), engine.source().clone())
+                .expect("a thread");
+        Self { path, engine, reloader, _directory: directory }
     }
 
-    /// Waits until the rules are these although nobody asked.
+    /// Waits until these rules are in force, without a request.
     async fn until_rules_are(&self, names: &[&str]) {
         let reached = async {
-            while rules(&self.app) != names {
+            while rules(self.engine.gate()) != names {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -177,7 +180,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn nobody_has_to_ask() {
+async fn changes_take_effect_without_a_request() {
     let fixture = Fixture::new(&file("one"));
     fs::write(&fixture.path, file("two")).expect("a file");
     fixture.until_rules_are(&["two"]).await;
@@ -200,9 +203,9 @@ async fn a_link_into_a_directory_that_is_not_watched_is_followed() {
 }
 
 #[tokio::test]
-async fn one_look_answers_all_who_wait_and_without_a_file_nobody_waits() {
+async fn one_reload_answers_all_waiting_requests() {
     let fixture = Fixture::new(&file("one"));
-    let all = futures_util::future::join_all((0..WAITING_MAX).map(|_| fixture.app.reload().now())).await;
+    let all = futures_util::future::join_all((0..WAITING_MAX).map(|_| fixture.engine.reload().now())).await;
     assert!(
         all.iter().all(|each| matches!(each, Ok(Outcome::Applied(changes)) if *changes == Changes::default()))
     );
@@ -210,11 +213,11 @@ async fn one_look_answers_all_who_wait_and_without_a_file_nobody_waits() {
 }
 
 #[test]
-fn dropping_it_ends_the_thread_and_then_nobody_waits_for_it() {
-    let Fixture { app, reloader, .. } = Fixture::new(&file("one"));
+fn dropping_the_reloader_ends_its_thread() {
+    let Fixture { engine, reloader, .. } = Fixture::new(&file("one"));
     drop(reloader);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    assert_eq!(runtime.block_on(app.reload().now()), Err(NoReload::NotNow));
+    assert_eq!(runtime.block_on(engine.reload().now()), Err(NoReload::NotNow));
 }
 
 #[test]
@@ -225,7 +228,7 @@ fn an_edit_a_rename_and_a_swapped_link_wake() {
         fs::create_dir(at(version)).expect("a directory");
         fs::write(at(version).join("sluicegate.yaml"), version).expect("a file");
     }
-    // As the kubelet lays a ConfigMap out.
+    // The layout in which the kubelet mounts a ConfigMap.
     symlink("v1", at("..data")).expect("a link");
     symlink("..data/sluicegate.yaml", at("sluicegate.yaml")).expect("a link");
     fs::write(at("plain.yaml"), "1").expect("a file");

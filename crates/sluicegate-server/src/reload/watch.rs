@@ -1,8 +1,8 @@
-//! Wakes the reloader when something happens where the configuration file is.
+//! Wakes the reloader on events in the directory of the configuration file.
 //!
-//! The directory is watched and not the file: an atomic rename and the swap of a symbolic link, as ConfigMaps do it, put
-//! another file in its place, and a watch on the old one would see nothing more. Whether anything that matters happened is
-//! not decided here. Where nothing can be watched, nobody is woken, and the reloader's own rounds find changes a little
+//! It watches the directory and not the file: an atomic rename and the swap of a symbolic link, as for ConfigMaps, put
+//! another file in its place, and a watch on the old one would miss later changes. Whether an event matters is
+//! decided elsewhere. If nothing can be watched, the reloader's periodic checks find changes a little
 //! later.
 
 use std::path::Path;
@@ -10,14 +10,14 @@ use std::path::Path;
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 
-/// Watches while it lives.
+/// Watches until it is dropped.
 #[derive(Debug)]
 pub(super) struct DirectoryWatch {
     _watcher: RecommendedWatcher,
 }
 
 impl DirectoryWatch {
-    /// Calls `wake` after every event that may mean another content of `file`. `None` if it cannot be watched, which is
+    /// Calls `wake` after every event that may change the content of `file`. `None` if it cannot be watched, which is
     /// logged.
     pub(super) fn start(file: &Path, wake: impl Fn() + Send + 'static) -> Option<Self> {
         let directory = match file.parent() {
@@ -25,7 +25,7 @@ impl DirectoryWatch {
             _ => Path::new("."),
         };
         let handler = move |event: notify::Result<notify::Event>| {
-            // After an error events may be missing, so it is a reason to look, too.
+            // After an error events may be missing, so it is a reason to check, too.
             if event.is_ok_and(|event| !is_change(event.kind)) {
                 return;
             }
@@ -50,7 +50,7 @@ impl DirectoryWatch {
     }
 }
 
-/// Reading the file is an event as well, and must not lead to reading it.
+/// Reading the file is an event as well, and must not cause another read.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_reads_does_not_wake() {
+    fn reading_the_file_does_not_wake_the_reloader() {
         use AccessKind::{Any, Close, Open, Read};
         for access in [Any, Read, Open(AccessMode::Any), Open(AccessMode::Read), Close(AccessMode::Read)] {
             assert!(!is_change(EventKind::Access(access)), "{access:?}");

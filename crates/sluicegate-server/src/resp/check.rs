@@ -1,7 +1,7 @@
 //! `SG.CHECK resource identifier [COST n] [TENANT t] [TIER x] [PEEK]`: the configured rules over RESP.
 //!
-//! The answer is `[allowed, limit, remaining, retry_after_ms, reset_after_ms, rule]`, for the tightest limit as in
-//! the HTTP API. What does not apply is null.
+//! The reply is `[allowed, limit, remaining, retry_after_ms, reset_after_ms, rule]`, for the tightest limit as in
+//! the HTTP API. Values that do not apply are null.
 
 use sluicegate::core::Cost;
 use sluicegate::{Decision, Request, Retry};
@@ -10,14 +10,14 @@ use super::parse::Words;
 use super::reply::Replies;
 use super::throttle::Shown;
 
-/// One command, checked for its form. Whether names are names is the library's to say.
+/// A syntactically valid command. The library validates the names.
 #[derive(Debug)]
 pub(super) struct Check<'w> {
     request: Request<'w>,
     is_peek: bool,
 }
 
-/// Why a command cannot be one.
+/// A syntax error.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Invalid {
     /// Too few words.
@@ -26,22 +26,22 @@ pub(super) enum Invalid {
     /// A word that is not text.
     #[error("{field} is not valid UTF-8")]
     NotText {
-        /// Which.
+        /// The name of the word.
         field: &'static str,
     },
-    /// A word that is no option, or one without its value.
+    /// An unknown option, or one without its value.
     #[error("syntax error at '{word}'; {USAGE}")]
     Option {
         /// As sent, shortened.
         word: String,
     },
-    /// An option that stands twice.
+    /// A repeated option.
     #[error("syntax error: {option} stands twice")]
     Twice {
-        /// Which.
+        /// Its name.
         option: &'static str,
     },
-    /// A cost that is none.
+    /// An invalid cost.
     #[error("value is not an integer or out of range: COST is '{value}'; use a whole number from 0 to 4294967295")]
     Cost {
         /// As sent, shortened.
@@ -84,18 +84,18 @@ impl<'w> Check<'w> {
         Ok(check)
     }
 
-    /// What the limiter is asked.
+    /// The request for the limiter.
     pub(super) fn request(&self) -> &Request<'w> {
         &self.request
     }
 
-    /// Whether nothing is to be charged.
+    /// Whether it charges nothing.
     pub(super) fn is_peek(&self) -> bool {
         self.is_peek
     }
 }
 
-/// Writes the answer.
+/// Writes the reply.
 pub(super) fn write(decision: &Decision, replies: &mut Replies) {
     let tightest = decision.tightest();
     replies.array(6);
@@ -105,12 +105,12 @@ pub(super) fn write(decision: &Decision, replies: &mut Replies) {
         None => replies.null(),
     };
     number(replies, tightest.map(|report| report.verdict.limit));
-    number(replies, tightest.map(|report| report.verdict.remaining));
+    number(replies, decision.remaining());
     match decision.retry() {
         None => replies.integer(0),
         Some(Retry::After(wait)) => replies.unsigned(wait.ceil_millis()),
         Some(Retry::Never) if tightest.is_some() => replies.integer(-1),
-        // No rule covers the request, so there is no cost that would fit.
+        // No rule covers the request, so no cost would fit.
         Some(Retry::Never) => replies.null(),
     }
     number(replies, tightest.map(|report| report.verdict.reset_after.ceil_millis()));
@@ -140,7 +140,7 @@ fn cost_of(word: &[u8]) -> Result<Cost, Invalid> {
 mod tests {
     use sluicegate::clock::ManualClock;
     use sluicegate::core::{Micros, Quota, Rate, Timestamp, TokenBucket};
-    use sluicegate::rules::pattern::Pattern;
+    use sluicegate::pattern::Pattern;
     use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
     use sluicegate::store::memory::MemoryOptions;
     use sluicegate::{Limiter, MemoryStore};
@@ -151,7 +151,7 @@ mod tests {
 
     type TestLimiter = Limiter<MemoryStore, ManualClock>;
 
-    /// Four at once and three per second for `api.*`.
+    /// A burst of four and three per second for `api.*`.
     fn limiter(unmatched: Unmatched) -> TestLimiter {
         let rate = Rate::new(3, Micros::from_secs(1)).expect("valid");
         let quota = Quota::from(TokenBucket::new(4, rate).expect("valid"));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_answer_speaks_for_the_tightest_limit() {
+    async fn the_reply_describes_the_tightest_limit() {
         let limiter = limiter(Unmatched::Allow);
         for (line, expected) in [
             ("SG.CHECK api.read a", "*6 :1 :4 :3 :0 :334 $3 api "),
@@ -195,13 +195,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_rule_covers_can_be_denied_and_has_no_wait() {
+    async fn unmatched_requests_can_be_denied_without_a_wait() {
         let limiter = limiter(Unmatched::Deny);
         assert_eq!(ask(&limiter, b"SG.CHECK else a", Version::Resp3).await, "*6 :0 _ _ _ _ _ ");
     }
 
     #[test]
-    fn a_command_that_is_none_is_told_why() {
+    fn an_invalid_command_gets_a_reason() {
         for (line, expected) in [
             (&b"SG.CHECK"[..], Invalid::Words),
             (b"SG.CHECK r", Invalid::Words),

@@ -1,8 +1,8 @@
-//! The commands there are: what they are called, how many words they take, and what clients are told of them.
+//! The supported commands: names, arity, and their description for clients.
 
 use super::reply::Replies;
 
-/// What a client may ask for.
+/// The commands of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Auth,
@@ -26,10 +26,10 @@ pub(super) struct Command {
     pub(super) verb: Verb,
     /// In lower case.
     pub(super) name: &'static str,
-    /// How many words, the name included; negative for at least so many.
+    /// The number of words, the name included; negative for a minimum.
     arity: i64,
     flags: &'static [&'static str],
-    /// The first word that is a key, the last, and the step; the last may count from the end.
+    /// The first key, the last key, and the step; the last may count from the end.
     keys: [i64; 3],
     group: &'static str,
     summary: &'static str,
@@ -40,7 +40,7 @@ const HANDSHAKE: &[&str] = &["loading", "stale", "fast", "no_auth"];
 const PLAIN: &[&str] = &["loading", "stale"];
 const WRITE: &[&str] = &["write", "fast"];
 
-/// All commands, in the order of their names.
+/// All commands, sorted by name.
 pub(super) const COMMANDS: &[Command] = &[
     command(Verb::Auth, "auth", -2, HANDSHAKE, NO_KEYS, "connection", "Authenticates the connection."),
     command(
@@ -85,24 +85,24 @@ const fn command(
     Command { verb, name, arity, flags, keys, group, summary }
 }
 
-/// The command of that name, in whatever case.
+/// The command of that name, in any case.
 pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 impl Command {
-    /// Whether a command may have so many words, its name included.
+    /// Whether a command may have this many words, its name included.
     pub(super) fn takes(&self, words: usize) -> bool {
         let words = i64::try_from(words).unwrap_or(i64::MAX);
         if self.arity < 0 { words >= -self.arity } else { words == self.arity }
     }
 
-    /// Whether it is answered before the client has shown a password.
+    /// Whether it is allowed before authentication.
     pub(super) fn needs_no_password(&self) -> bool {
         matches!(self.verb, Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset)
     }
 
-    /// Writes what `COMMAND` tells: ten fields, of which the last four stay empty.
+    /// Writes its entry of `COMMAND`: ten fields, of which the last four stay empty.
     pub(super) fn write_info(&self, replies: &mut Replies) {
         replies.array(10);
         replies.bulk(self.name);
@@ -115,7 +115,7 @@ impl Command {
         }
     }
 
-    /// Writes what `COMMAND DOCS` tells: the name and what there is to say.
+    /// Writes its entry of `COMMAND DOCS`: the name and a summary.
     pub(super) fn write_docs(&self, replies: &mut Replies) {
         replies.bulk(self.name);
         replies.map(3);

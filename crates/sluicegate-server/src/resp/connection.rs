@@ -1,11 +1,11 @@
-//! One connection: bytes in, commands through the session, answers out.
+//! One connection: bytes in, commands through the session, replies out.
 //!
-//! All commands that one read brings are answered before the next read, with the clock read once, and their answers
-//! are sent together. Those that wait for a shared store wait at the same time. While answers are being sent nothing is
-//! read, so a client that does not read its answers stops being asked for more, and is cut after
-//! [`RespOptions::write_stall`].
+//! All commands of one read get their replies before the next read, with one read of the clock, and their replies
+//! are sent together. Those that need a shared store run concurrently. While replies are being sent nothing is
+//! read, so a client that does not read its replies causes back-pressure, and is disconnected after
+//! [`RespOptions::write_stall`]. Before authentication, reads and buffers are small.
 //!
-//! There is one timer, which is moved only when it would be late or when it fires, so that a busy connection does not
+//! There is one timer, which is reset only when it would be late or when it fires, so that a busy connection does not
 //! touch the timer wheel for every read.
 
 use std::future::{Future as _, poll_fn};
@@ -18,29 +18,29 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::RespOptions;
-use super::parse::Parser;
+use super::parse::{Bounds, Parser};
 use super::session::{Flow, Session};
-use crate::net::notice::Given;
+use crate::net::drain::DrainSignalFuture;
 
-/// Room for the next read: an idle connection keeps no more.
+/// Buffer for the next read of an idle connection.
 const READ_BYTES_MIN: usize = 4 * 1_024;
-/// Room for the next read of a client that sends much at a time.
+/// Buffer for the next read of a client that sends much at a time.
 const READ_BYTES_MAX: usize = 64 * 1_024;
-/// Answers that are sent before more commands are looked at.
+/// Replies that are sent before more commands are processed.
 const WRITE_BYTES: usize = 64 * 1_024;
-/// What is thrown away per read after the last answer.
+/// Bytes that are discarded per read after the last reply.
 const LINGER_BYTES: usize = 16 * 1_024;
 
-/// Why a connection is no longer read from.
+/// Why reading has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The client has closed, or its side is broken.
+    /// The client has closed, or the connection is broken.
     Gone,
-    /// We close, and the client may still be sending.
+    /// The server closes, and the client may still be sending.
     Ours,
 }
 
-/// A connection that is being served.
+/// A connection.
 pub(super) struct Connection<'o, I> {
     io: I,
     session: Session,
@@ -48,13 +48,13 @@ pub(super) struct Connection<'o, I> {
     parser: Parser,
     input: BytesMut,
     opened: Instant,
-    /// Fires when the next bytes must have come, or earlier.
+    /// Fires at or before the deadline of the next bytes.
     timer: Pin<Box<Sleep>>,
-    /// Since when the command that has only begun to arrive is awaited.
+    /// When the command that has arrived only in part began.
     unfinished_since: Option<Instant>,
     draining_since: Option<Instant>,
-    /// The last read brought more than a small buffer holds. Whoever sends that much at a time does so again, and then
-    /// needs no second read for the rest, nor another buffer.
+    /// The last read filled a small buffer. Such a client sends as much again, and then
+    /// needs neither a second read for the rest nor another buffer.
     is_eager: bool,
     has_spoken: bool,
 }
@@ -77,8 +77,8 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
         }
     }
 
-    /// Serves until one side has had enough.
-    pub(super) async fn serve(mut self, mut drained: Given) {
+    /// Serves until the client or the server closes.
+    pub(super) async fn serve(mut self, mut drained: DrainSignalFuture) {
         match self.serve_commands(&mut drained).await {
             Ok(End::Ours) => self.part().await,
             Ok(End::Gone) => {}
@@ -86,7 +86,7 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
         }
     }
 
-    async fn serve_commands(&mut self, drained: &mut Given) -> io::Result<End> {
+    async fn serve_commands(&mut self, drained: &mut DrainSignalFuture) -> io::Result<End> {
         loop {
             if let Some(end) = self.receive(drained).await? {
                 return Ok(end);
@@ -98,7 +98,7 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
     }
 
     /// Waits for more bytes.
-    async fn receive(&mut self, drained: &mut Given) -> io::Result<Option<End>> {
+    async fn receive(&mut self, drained: &mut DrainSignalFuture) -> io::Result<Option<End>> {
         self.make_room();
         let mut deadline = self.deadline();
         loop {
@@ -108,10 +108,10 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
             let is_draining = self.draining_since.is_some();
             tokio::select! {
                 biased;
-                // Bytes that are there already are read also after the deadline.
+                // Bytes that have arrived are read also after the deadline.
                 read = self.io.read_buf(&mut self.input) => {
                     let bytes = read?;
-                    self.is_eager = bytes >= READ_BYTES_MIN;
+                    self.is_eager = bytes >= READ_BYTES_MIN && self.session.is_authenticated();
                     return Ok((bytes == 0).then_some(End::Gone));
                 }
                 () = &mut *drained, if !is_draining => {
@@ -136,7 +136,7 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
         self.input.reserve(if self.is_eager { READ_BYTES_MAX } else { READ_BYTES_MIN });
     }
 
-    /// Until when the next bytes must have come.
+    /// The deadline of the next bytes.
     fn deadline(&self) -> Instant {
         let options = self.options;
         let usual = if !self.has_spoken || !self.session.is_authenticated() {
@@ -150,11 +150,13 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
         self.draining_since.map_or(usual, |since| usual.min(since + options.drain_quiet))
     }
 
-    /// Answers every command that is there in full.
+    /// Processes every complete command.
     async fn answer_all(&mut self) -> io::Result<Flow> {
         let mut now = self.session.now();
         let (mut taken, mut flow) = (0, Flow::Continue);
         while flow == Flow::Continue {
+            let is_known = self.session.is_authenticated();
+            self.parser.bound(if is_known { Bounds::Usual } else { Bounds::Stranger });
             match self.parser.next(&self.input[taken..]) {
                 Ok(None) => break,
                 Ok(Some((words, bytes))) => {
@@ -168,7 +170,7 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
                 }
             }
             if self.session.replies().as_bytes().len() >= WRITE_BYTES {
-                // Nothing waits for a client that takes its time.
+                // No call waits for a slow client.
                 self.session.finish().await;
                 send(&mut self.io, &mut self.session, self.options).await?;
                 now = self.session.now();
@@ -186,8 +188,8 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
         Ok(flow)
     }
 
-    /// Says that nothing more comes, then reads and throws away what the client still sends. Closing at once would
-    /// reset the connection, and the reset can overtake the last answers.
+    /// Closes the write side, then reads and discards further input. Closing at once would
+    /// reset the connection, and the reset can overtake the last replies.
     async fn part(&mut self) {
         let linger = async {
             self.io.shutdown().await?;
@@ -199,12 +201,12 @@ impl<'o, I: AsyncRead + AsyncWrite + Unpin> Connection<'o, I> {
                 }
             }
         };
-        // Whatever goes wrong now, the connection is over.
+        // Errors no longer matter: the connection is over.
         let _ = timeout(self.options.linger, linger).await;
     }
 }
 
-/// Sends all answers, or fails if the client does not take them.
+/// Sends all replies, or fails if the client does not read them.
 async fn send<I: AsyncWrite + Unpin>(io: &mut I, session: &mut Session, options: &RespOptions) -> io::Result<()> {
     let replies = session.replies();
     if replies.as_bytes().is_empty() {
@@ -212,7 +214,7 @@ async fn send<I: AsyncWrite + Unpin>(io: &mut I, session: &mut Session, options:
     }
     let sent = {
         let mut written = pin!(io.write_all(replies.as_bytes()));
-        // Nearly always there is room for all of it at once, and then no timer is made.
+        // Usually the socket accepts everything at once, and no timer is created.
         match poll_fn(|cx| Poll::Ready(written.as_mut().poll(cx))).await {
             Poll::Ready(sent) => Ok(sent),
             Poll::Pending => timeout(options.write_stall, written).await,

@@ -1,10 +1,13 @@
-//! From bytes to commands: pure, without a socket, and bounded by what has arrived, never by what is claimed.
+//! From bytes to commands: pure, without a socket, and bounded by the bytes that have arrived, never by claimed lengths.
 //!
-//! A client sends a command as an array of bulk strings, or as one line of words for those who type by hand. The
-//! parser looks at the bytes so far and answers with the first command in them, with nothing yet, or with a
-//! [`ProtocolError`] after which nothing that follows can be told apart any more.
+//! A client sends a command as an array of bulk strings, or as one line of words (an inline command). The
+//! parser returns the first command in the bytes so far, or nothing yet, or a
+//! [`ProtocolError`], after which no further command can be recognised.
 //!
-//! Texts of errors are those of Redis where it has one, because people search for them.
+//! A client that has not authenticated is parsed under stricter [bounds](Bounds): it needs only few and short
+//! words.
+//!
+//! Error texts are those of Redis where it has one, because people search for them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,38 +16,77 @@ use smallvec::SmallVec;
 
 /// The longest bulk string.
 pub(super) const BULK_BYTES_MAX: usize = 64 * 1_024;
-/// The longest line of words, its end not counted.
+/// The longest line of words, without its end.
 pub(super) const LINE_BYTES_MAX: usize = 64 * 1_024;
 /// The most words of one command.
 pub(super) const WORDS_MAX: usize = 1_024;
-/// The most bytes of one command, whatever its parts are: room for 1,023 keys of the longest kind.
+/// The most bytes of one command: room for 1,023 keys of maximum length.
 pub(super) const COMMAND_BYTES_MAX: usize = 2 * 1_024 * 1_024;
 
-/// The longest line that announces a length: a sign, all digits of 64 bits, and the line's end.
+/// The longest word and line before authentication, as in Redis.
+pub(super) const STRANGER_BYTES_MAX: usize = 16 * 1_024;
+/// The most words of a command before authentication. `HELLO 3 AUTH user password SETNAME name` has seven.
+pub(super) const STRANGER_WORDS_MAX: usize = 10;
+
+/// The longest line with a length: a sign, all digits of 64 bits, and the line's end.
 const HEADER_BYTES_MAX: usize = 32;
 
-/// The words of one command. Most are as they arrived, and most commands have few.
+/// The words of one command. Most are borrowed from the input, and most commands have few.
 pub(super) type Words<'b> = SmallVec<[Cow<'b, [u8]>; 6]>;
 
-/// What cannot be a command.
+/// The bounds of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Bounds {
+    #[default]
+    Usual,
+    /// Before authentication.
+    Stranger,
+}
+
+impl Bounds {
+    fn words_max(self) -> usize {
+        if self == Self::Usual { WORDS_MAX } else { STRANGER_WORDS_MAX }
+    }
+
+    fn bulk_bytes_max(self) -> usize {
+        if self == Self::Usual { BULK_BYTES_MAX } else { STRANGER_BYTES_MAX }
+    }
+
+    fn line_bytes_max(self) -> usize {
+        if self == Self::Usual { LINE_BYTES_MAX } else { STRANGER_BYTES_MAX }
+    }
+
+    fn command_bytes_max(self) -> usize {
+        if self == Self::Usual { COMMAND_BYTES_MAX } else { 2 * STRANGER_BYTES_MAX }
+    }
+
+    /// The reported error in place of `error`.
+    fn error(self, error: ProtocolError) -> ProtocolError {
+        if self == Self::Usual { error } else { ProtocolError::Unauthenticated }
+    }
+}
+
+/// Input that is not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProtocolError {
-    /// The number of words is no number, or too large.
+    /// The number of words is not a number, or too large.
     ArrayLength,
-    /// The length of a word is no number, negative or too large.
+    /// The length of a word is not a number, negative or too large.
     BulkLength,
-    /// Something else stands where a bulk string must.
+    /// A bulk string is expected.
     NotABulk(u8),
-    /// A bulk string is longer than announced.
+    /// A bulk string is longer than its length.
     BulkEnd,
     /// The words of one command are too long together.
     CommandLength,
     /// A line without an end.
     LineLength,
-    /// A line of too many words.
+    /// A line with too many words.
     LineWords,
-    /// A line whose quotes do not go together.
+    /// A line with unbalanced quotes.
     Quotes,
+    /// More than a client may send before authentication.
+    Unauthenticated,
 }
 
 impl fmt::Display for ProtocolError {
@@ -59,32 +101,43 @@ impl fmt::Display for ProtocolError {
             Self::LineLength => write!(f, "too big inline request, the most is {LINE_BYTES_MAX} bytes"),
             Self::LineWords => write!(f, "too many words in an inline request, the most is {WORDS_MAX}"),
             Self::Quotes => f.write_str("unbalanced quotes in request"),
+            Self::Unauthenticated => write!(
+                f,
+                "unauthenticated multibulk or bulk length, the most is {STRANGER_WORDS_MAX} words of \
+                 {STRANGER_BYTES_MAX} bytes; send AUTH first"
+            ),
         }
     }
 }
 
-/// What the parser remembers of a command that has not arrived in full, so that bytes that come one by one are
-/// not looked at again and again.
+/// The state of an incomplete command, so that bytes that arrive one by one are
+/// not parsed again and again.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
-    /// Fewer bytes than this cannot be the command.
+    /// Fewer bytes than this cannot be a complete command.
     needed: usize,
-    /// In so many bytes there is no end of a line.
+    /// The number of bytes without the end of a line.
     searched: usize,
+    bounds: Bounds,
 }
 
 impl Parser {
-    /// The first command in `input` and how many bytes it takes, or `None` if it is not all there. It has no words
-    /// if the client sent an empty line or array, which is no command and has no answer.
+    /// Applies these bounds from here on.
+    pub(super) fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+
+    /// The first command in `input` and the number of its bytes, or `None` if it is incomplete. It has no words
+    /// if the client sent an empty line or array, which gets no reply.
     ///
-    /// After `None` the next call must be given the same bytes and more.
+    /// After `None` the next call must pass the same bytes and more.
     pub(super) fn next<'b>(&mut self, input: &'b [u8]) -> Result<Option<(Words<'b>, usize)>, ProtocolError> {
         if input.is_empty() || input.len() < self.needed {
             return Ok(None);
         }
         let parsed = if input[0] == b'*' { self.array(input) } else { self.line(input) }?;
         if parsed.is_some() {
-            *self = Self::default();
+            *self = Self { bounds: self.bounds, ..Self::default() };
         }
         Ok(parsed)
     }
@@ -93,8 +146,10 @@ impl Parser {
         let Some((count, mut at)) = header(input, 0, ProtocolError::ArrayLength)? else {
             return Ok(None);
         };
-        if count > WORDS_MAX as i64 {
-            return Err(ProtocolError::ArrayLength);
+        let bounds = self.bounds;
+        let (bulk_bytes_max, command_bytes_max) = (bounds.bulk_bytes_max(), bounds.command_bytes_max());
+        if count > bounds.words_max() as i64 {
+            return Err(bounds.error(ProtocolError::ArrayLength));
         }
         let mut words = Words::new();
         for _ in 0..count {
@@ -106,10 +161,13 @@ impl Parser {
             let Some((length, start)) = header(input, at, ProtocolError::BulkLength)? else {
                 return Ok(None);
             };
-            let length = usize::try_from(length).ok().filter(|&length| length <= BULK_BYTES_MAX);
-            let end = start + length.ok_or(ProtocolError::BulkLength)?;
-            if end > COMMAND_BYTES_MAX {
-                return Err(ProtocolError::CommandLength);
+            let length = usize::try_from(length).map_err(|_| ProtocolError::BulkLength)?;
+            if length > bulk_bytes_max {
+                return Err(bounds.error(ProtocolError::BulkLength));
+            }
+            let end = start + length;
+            if end > command_bytes_max {
+                return Err(bounds.error(ProtocolError::CommandLength));
             }
             let Some(terminator) = input.get(end..end + 2) else {
                 self.needed = end + 2;
@@ -129,20 +187,20 @@ impl Parser {
         let Some(found) = rest.iter().position(|&byte| byte == b'\n') else {
             self.searched = input.len();
             // One more byte may be the first half of the line's end.
-            let is_too_long = input.len() > LINE_BYTES_MAX + 1;
-            return if is_too_long { Err(ProtocolError::LineLength) } else { Ok(None) };
+            let is_too_long = input.len() > self.bounds.line_bytes_max() + 1;
+            return if is_too_long { Err(self.bounds.error(ProtocolError::LineLength)) } else { Ok(None) };
         };
         let end = self.searched + found;
         let line = &input[..end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.len() > LINE_BYTES_MAX {
-            return Err(ProtocolError::LineLength);
+        if line.len() > self.bounds.line_bytes_max() {
+            return Err(self.bounds.error(ProtocolError::LineLength));
         }
-        Ok(Some((words_of(line)?, end + 1)))
+        Ok(Some((words_of(line, self.bounds)?, end + 1)))
     }
 }
 
-/// The number after the type byte at `at`, and where the line after it begins; `None` if it has no end yet.
+/// The number after the type byte at `at`, and the start of the next line; `None` if the line is incomplete.
 #[inline]
 fn header(input: &[u8], at: usize, error: ProtocolError) -> Result<Option<(i64, usize)>, ProtocolError> {
     let line = &input[at + 1..];
@@ -152,7 +210,7 @@ fn header(input: &[u8], at: usize, error: ProtocolError) -> Result<Option<(i64, 
     }
 }
 
-/// [`header`] of whatever length. It stands apart, so that the usual way stays short.
+/// [`header`] for any length, out of line, so that the common path stays short.
 #[inline(never)]
 fn long_header(line: &[u8], at: usize, error: ProtocolError) -> Result<Option<(i64, usize)>, ProtocolError> {
     let line = &line[..line.len().min(HEADER_BYTES_MAX)];
@@ -161,13 +219,13 @@ fn long_header(line: &[u8], at: usize, error: ProtocolError) -> Result<Option<(i
     };
     let digits = line[..end].strip_suffix(b"\r").ok_or(error)?;
     let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-    // Rust takes a plus sign where the protocol has none.
+    // Rust accepts a plus sign where the protocol does not.
     let number = number.filter(|_| !digits.starts_with(b"+")).ok_or(error)?;
     Ok(Some((number, at + 1 + end + 1)))
 }
 
-/// The number that nearly every header is, one or two digits and the end of the line, and how many bytes that takes.
-/// `None` says nothing about any other.
+/// The common header of one or two digits and the end of the line, with its length.
+/// `None` means any other header.
 #[inline]
 fn short_header(line: &[u8]) -> Option<(i64, usize)> {
     let digit = |byte: u8| i64::from(byte - b'0');
@@ -178,14 +236,14 @@ fn short_header(line: &[u8]) -> Option<(i64, usize)> {
     }
 }
 
-/// Splits a line at its spaces, as a shell would: `"…"` with escapes, `'…'` without, and a word ends after its
+/// Splits a line at its spaces, as a shell does: `"…"` with escapes, `'…'` without, and a word ends after its
 /// closing quote.
-fn words_of(line: &[u8]) -> Result<Words<'_>, ProtocolError> {
+fn words_of(line: &[u8], bounds: Bounds) -> Result<Words<'_>, ProtocolError> {
     let mut words = Words::new();
     let mut rest = trim_start(line);
     while !rest.is_empty() {
-        if words.len() == WORDS_MAX {
-            return Err(ProtocolError::LineWords);
+        if words.len() == bounds.words_max() {
+            return Err(bounds.error(ProtocolError::LineWords));
         }
         let end = rest.iter().position(|byte| is_space(*byte) || matches!(byte, b'"' | b'\''));
         let (plain, after) = rest.split_at(end.unwrap_or(rest.len()));
@@ -210,7 +268,7 @@ fn words_of(line: &[u8]) -> Result<Words<'_>, ProtocolError> {
 }
 
 fn is_space(byte: u8) -> bool {
-    // What C calls space: the vertical tab is one there.
+    // C's definition of space, which includes the vertical tab.
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
@@ -219,7 +277,7 @@ fn trim_start(text: &[u8]) -> &[u8] {
     &text[start.unwrap_or(text.len())..]
 }
 
-/// Appends what stands before the closing `quote` to `word`, and says how many bytes that and the quote take.
+/// Appends the text before the closing `quote` to `word`, and returns its length including the quote.
 fn unquote(text: &[u8], quote: u8, word: &mut Vec<u8>) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -1,8 +1,8 @@
-//! The calls to a shared store that the commands of one pipeline have under way: many at a time, answered in the order
+//! The calls to a shared store for the commands of one pipeline: concurrent, with replies in the order
 //! of the commands.
 //!
-//! Servers may answer different keys in any order, but of two commands on one key the first must be decided first. So a
-//! call begins when the one before it on the same key has ended, and not earlier.
+//! Redis may process different keys in any order, but of two commands on one key the first must be decided first. So a
+//! call begins only when the previous one on the same key has ended.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -13,14 +13,14 @@ use tokio::sync::oneshot;
 
 use super::throttle::{Answer, KeyName};
 
-/// How many calls all connections together may have under way, besides one each: half of what one connection to the
-/// store takes before it refuses calls, so that pipelines alone never bring that about.
+/// The most calls in flight on all connections together, besides one each: half of the number at which a connection to the
+/// store rejects calls, so that pipelines alone never reach it.
 pub(super) const CALLS_MAX: usize = 256;
 
-/// What became of a call.
+/// The result of a call.
 pub(super) type Called = Result<Answer, StoreError>;
 
-/// The calls under way. Without any, as ever with the embedded store, it holds no memory.
+/// The calls in flight. Without any, as always with the embedded store, it uses no heap memory.
 #[derive(Debug, Default)]
 pub(super) struct Pipeline(Option<UnderWay>);
 
@@ -32,19 +32,19 @@ struct UnderWay {
 }
 
 impl Pipeline {
-    /// Whether nothing is under way.
+    /// Whether no call is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Adds a call about `key`, which begins when [`Pipeline::next`] is awaited.
+    /// Adds a call for `key`, which begins when [`Pipeline::next`] is polled.
     pub(super) fn push(&mut self, key: KeyName<'static>, call: impl Future<Output = Called> + Send + 'static) {
         let UnderWay { calls, ends } = self.0.get_or_insert_default();
         let (end, ended) = oneshot::channel();
         let before = ends.insert(key, ended);
         calls.push_back(Box::pin(async move {
             if let Some(before) = before {
-                // Nothing is ever sent: the end of the call is the end of its sender.
+                // Nothing is ever sent: the sender is dropped when the call ends.
                 let _ = before.await;
             }
             let called = call.await;
@@ -53,7 +53,7 @@ impl Pipeline {
         }));
     }
 
-    /// What became of the oldest call, once it has ended; nothing if there is none.
+    /// The result of the oldest call, once it has ended; `None` if there is none.
     pub(super) async fn next(&mut self) -> Option<Called> {
         let under_way = self.0.as_mut()?;
         let called = under_way.calls.next().await;

@@ -1,25 +1,25 @@
-//! From answers to bytes, in the protocol version that the client asked for.
+//! From replies to bytes, in the protocol version of the client.
 //!
-//! RESP2 and RESP3 differ here only in what has no value and in what is a map; everything else is written alike.
+//! RESP2 and RESP3 differ here only in nulls and maps.
 
 use std::fmt;
 use std::io::Write as _;
 
-/// The longest line that is a number: its type, a sign, nineteen digits and the line's end.
+/// The longest line of a number: its type, a sign, nineteen digits and the line's end.
 const NUMBER_BYTES_MAX: usize = 23;
 
 /// The version of the protocol that a client speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Version {
-    /// What every connection starts with.
+    /// The initial version of every connection.
     #[default]
     Resp2,
-    /// What a client may ask for with HELLO.
+    /// The version that a client may select with HELLO.
     Resp3,
 }
 
 impl Version {
-    /// The number that HELLO takes and tells.
+    /// Its number in HELLO.
     pub(super) fn number(self) -> i64 {
         match self {
             Self::Resp2 => 2,
@@ -28,7 +28,7 @@ impl Version {
     }
 }
 
-/// Answers that wait to be sent.
+/// Encoded replies that are not sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     bytes: Vec<u8>,
@@ -36,33 +36,33 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    /// The version that is written.
+    /// The current version.
     pub(super) fn version(&self) -> Version {
         self.version
     }
 
-    /// Writes another version from here on.
+    /// Switches to another version.
     pub(super) fn set_version(&mut self, version: Version) {
         self.version = version;
     }
 
-    /// What is to be sent.
+    /// The bytes to send.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Forgets what was sent, and gives back the memory of an unusually long answer.
+    /// Clears the sent bytes, and frees the memory of an unusually long reply.
     pub(super) fn clear(&mut self, bytes_kept_max: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(bytes_kept_max);
     }
 
-    /// `+OK` and its like.
+    /// A simple string, such as `+OK`.
     pub(super) fn simple(&mut self, text: &str) {
         self.line(b'+', text);
     }
 
-    /// An error. Its first word is its code; control characters cannot leave the line.
+    /// An error. Its first word is its code; control characters are replaced.
     pub(super) fn error(&mut self, text: impl fmt::Display) {
         self.bytes.push(b'-');
         let start = self.bytes.len();
@@ -81,12 +81,12 @@ impl Replies {
         self.number(b':', value);
     }
 
-    /// An integer that is never negative; one too large for the protocol is the largest it has.
+    /// A non-negative integer; one too large for the protocol becomes its maximum.
     pub(super) fn unsigned(&mut self, value: u64) {
         self.integer(i64::try_from(value).unwrap_or(i64::MAX));
     }
 
-    /// A string of any bytes.
+    /// A bulk string.
     pub(super) fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         self.length(b'$', bytes.len());
@@ -94,7 +94,7 @@ impl Replies {
         self.end();
     }
 
-    /// Nothing.
+    /// Null.
     pub(super) fn null(&mut self) {
         self.bytes.extend_from_slice(match self.version {
             Version::Resp2 => b"$-1\r\n",
@@ -102,12 +102,12 @@ impl Replies {
         });
     }
 
-    /// The start of a list of `length` answers.
+    /// The start of an array of `length` replies.
     pub(super) fn array(&mut self, length: usize) {
         self.length(b'*', length);
     }
 
-    /// The start of `pairs` keys, each followed by its value.
+    /// The start of a map of `pairs` keys, each followed by its value.
     pub(super) fn map(&mut self, pairs: usize) {
         match self.version {
             Version::Resp2 => self.length(b'*', pairs * 2),
@@ -126,7 +126,7 @@ impl Replies {
     }
 
     fn number(&mut self, kind: u8, number: i64) {
-        // Most numbers of an answer are one digit.
+        // Most numbers of a reply have one digit.
         if let Ok(digit @ 0..=9) = u8::try_from(number) {
             return self.bytes.extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
         }

@@ -1,7 +1,7 @@
-//! What the server remembers of one client, and what it answers to each of its commands.
+//! The state of one client, and the replies to its commands.
 //!
 //! A session needs no socket: words go in, bytes come out in [`Session::replies`]. Errors start with `ERR`, except
-//! the three that clients look for by name in a handshake: `NOAUTH`, `WRONGPASS` and `NOPROTO`.
+//! the three that clients recognise in a handshake: `NOAUTH`, `WRONGPASS` and `NOPROTO`.
 
 mod describe;
 mod handshake;
@@ -14,6 +14,7 @@ use sluicegate::CheckError;
 use sluicegate::clock::Clock as _;
 use sluicegate::core::{Quota, Timestamp};
 use sluicegate::observe::Observer as _;
+use sluicegate::response::UNAVAILABLE;
 use sluicegate::store::StoreError;
 use tokio::sync::Semaphore;
 
@@ -22,76 +23,80 @@ use super::command::{self, Command, Verb};
 use super::parse::Words;
 use super::pipeline::{CALLS_MAX, Called, Pipeline};
 use super::reply::{Replies, Version};
-use super::throttle::{self, Buckets, LastQuota, Shown, Throttle};
-use crate::app::App;
+use super::throttle::{self, Buckets, Decided, LastQuota, Shown, Throttle};
 use crate::config::RespSettings;
+use crate::engine::Engine;
 use crate::secret::Secret;
 use handshake::Names;
 
-/// Wrong passwords after which a connection is closed: enough for a person at a terminal.
+/// Wrong passwords after which the connection is closed: enough for a person at a terminal.
 const WRONG_PASSWORDS_MAX: u32 = 8;
 
-/// What all sessions of a listener share.
+/// The state that all sessions of a listener share.
 #[derive(Debug)]
 pub(crate) struct Service {
-    app: App,
+    engine: Engine,
     password: Option<Secret>,
     buckets: Buckets,
-    /// How many more calls pipelines may have under way.
+    /// The permits for further calls of pipelines.
     calls: Arc<Semaphore>,
     sessions: AtomicU64,
     started: Timestamp,
 }
 
 impl Service {
-    /// A service that decides by `app`, for clients that know the password if there is one.
-    pub(crate) fn new(app: App, settings: RespSettings) -> Arc<Self> {
+    /// A service that decides with `engine`, with an optional password.
+    pub(crate) fn new(engine: Engine, settings: RespSettings) -> Arc<Self> {
         let RespSettings { password, deadline } = settings;
-        let started = app.limiter().clock().now();
+        let started = engine.limiter().clock().now();
         let (buckets, calls) = (Buckets::new(deadline), Arc::new(Semaphore::new(CALLS_MAX)));
-        Arc::new(Self { app, password, buckets, calls, sessions: AtomicU64::new(0), started })
+        Arc::new(Self { engine, password, buckets, calls, sessions: AtomicU64::new(0), started })
     }
 
-    /// Whether clients must know a password.
+    /// Whether a password is required.
     pub(crate) fn has_password(&self) -> bool {
         self.password.is_some()
     }
 
     /// The current instant.
     pub(super) fn now(&self) -> Timestamp {
-        self.app.limiter().clock().now()
+        self.engine.limiter().clock().now()
     }
 
-    /// Decides a CL.THROTTLE, and counts what came of it.
+    /// Decides a CL.THROTTLE, and counts the outcome.
     async fn throttle(&self, throttle: &Throttle<'_>, quota: &Quota, now: Timestamp) -> Called {
-        let limiter = self.app.limiter();
-        let called = self.buckets.throttle(limiter.store(), throttle, quota, now).await;
+        let limiter = self.engine.limiter();
+        let called = self.buckets.throttle(limiter, throttle, quota, now).await;
         let watch = limiter.observer();
-        if let Err(error) = &called {
+        let (space, key) = (throttle::SPACE, throttle.key().text());
+        if let Ok(Decided { overload: Some(error), .. }) | Err(error) = &called {
             watch.store_failed(error);
         }
         match &called {
             _ if throttle.is_peek() => {}
-            Ok(answer) => {
-                watch.decided_brought(throttle::SPACE, throttle.key().text(), quota, answer.is_limited(), now);
+            Ok(Decided { answer, overload: None }) => {
+                watch.inline_decided(space, key, quota, answer.is_limited(), now);
             }
-            Err(error) => watch.undecided_brought(throttle::SPACE, throttle.key().text(), quota, error, now),
+            Ok(Decided { answer, overload: Some(error) }) => {
+                watch.inline_decided_in_overload(space, key, quota, answer.is_limited(), error, now);
+            }
+            Err(error) => watch.inline_undecided(space, key, quota, error, now),
         }
-        called
+        called.map(|decided| decided.answer)
     }
 }
 
-/// What becomes of the connection after a command.
+/// The state of the connection after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Flow {
-    /// It goes on.
+    /// It stays open.
     Continue,
     /// It closes once everything is sent.
     Close,
 }
 
-/// One client.
+/// A client.
 #[derive(Debug)]
 pub(super) struct Session {
     service: Arc<Service>,
@@ -106,7 +111,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A client that has said nothing yet.
+    /// A new client.
     pub(super) fn new(service: Arc<Service>, peer: SocketAddr) -> Self {
         let id = service.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         let is_authenticated = service.password.is_none();
@@ -128,17 +133,17 @@ impl Session {
         self.service.now()
     }
 
-    /// The answers so far.
+    /// The replies so far.
     pub(super) fn replies(&mut self) -> &mut Replies {
         &mut self.replies
     }
 
-    /// Whether the client may ask for more than to be let in.
+    /// Whether the client has authenticated, or need not.
     pub(super) fn is_authenticated(&self) -> bool {
         self.is_authenticated
     }
 
-    /// Answers one command that was received at `now`, or begins to: see [`Session::finish`].
+    /// Runs one command that was received at `now`, or starts it: see [`Session::finish`].
     pub(super) async fn execute(&mut self, words: &Words<'_>, now: Timestamp) -> Flow {
         if self.answer_at_once(words, now) {
             return Flow::Continue;
@@ -146,14 +151,14 @@ impl Session {
         let Some(name) = words.first() else {
             return Flow::Continue;
         };
-        // A browser that was tricked into sending a request here must not get its body executed line by line.
+        // A cross-protocol request of a browser must not have its body executed line by line.
         if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
             tracing::debug!(peer = %self.peer, "a connection speaks HTTP where RESP is expected, and was closed");
             return Flow::Close;
         }
         let command = command::find(name);
         if !command.is_some_and(|command| command.verb == Verb::Throttle && command.takes(words.len())) {
-            // What is not said of one bucket may depend on everything before it.
+            // Commands other than CL.THROTTLE may depend on all commands before them.
             self.finish().await;
         }
         if !self.is_authenticated && !command.is_some_and(Command::needs_no_password) {
@@ -168,10 +173,10 @@ impl Session {
         Flow::Continue
     }
 
-    /// The short way: answers the command that nearly all are, a CL.THROTTLE that charges a bucket in the embedded
-    /// store. Every other is left to the long way, and so is one with a mistake in it: false.
+    /// The fast path: runs a CL.THROTTLE that charges a bucket in the embedded
+    /// store. Returns false for all other commands, and for one with an error, which take the general path.
     fn answer_at_once(&mut self, words: &Words<'_>, now: Timestamp) -> bool {
-        let limiter = self.service.app.limiter();
+        let limiter = self.service.engine.limiter();
         let Some(store) = limiter.store().memory().filter(|_| self.is_authenticated) else { return false };
         if !words.first().is_some_and(|name| name.eq_ignore_ascii_case(throttle::NAME)) {
             return false;
@@ -180,12 +185,12 @@ impl Session {
         let Ok(quota) = self.last_quota.of(throttle.shape()) else { return false };
         let Some(answer) = self.service.buckets.throttle_now(store, &throttle, quota, now) else { return false };
         let watch = limiter.observer();
-        watch.decided_brought(throttle::SPACE, throttle.key().text(), quota, answer.is_limited(), now);
+        watch.inline_decided(throttle::SPACE, throttle.key().text(), quota, answer.is_limited(), now);
         answer.write(&mut self.replies);
         true
     }
 
-    /// Waits for everything that was begun, and answers it.
+    /// Waits for all started calls, and writes their replies.
     pub(super) async fn finish(&mut self) {
         while !self.pipeline.is_empty() {
             self.finish_oldest().await;
@@ -209,8 +214,8 @@ impl Session {
             Verb::Client => self.client(words),
             Verb::Command => self.describe_commands(words),
             Verb::Info => self.describe_server(now),
-            Verb::Hello => return self.hello(words),
-            Verb::Auth => return self.authenticate(words),
+            Verb::Hello => return self.hello(words).await,
+            Verb::Auth => return self.authenticate(words).await,
             Verb::Reset => self.reset(),
             Verb::Quit => {
                 self.replies.simple("OK");
@@ -224,7 +229,7 @@ impl Session {
         let throttle = Throttle::read(words);
         let ready = throttle.and_then(|throttle| Ok((self.last_quota.of(throttle.shape())?, throttle)));
         match ready {
-            Ok((quota, throttle)) if self.service.app.limiter().store().is_shared() => {
+            Ok((quota, throttle)) if self.service.engine.limiter().store().is_shared() => {
                 let (quota, throttle) = (quota.clone(), throttle.into_owned());
                 self.begin(throttle, quota, now).await;
             }
@@ -239,7 +244,7 @@ impl Session {
         }
     }
 
-    /// Begins a call to a store that takes its time, as soon as there is room for it. One there always is.
+    /// Starts a call to a shared store, as soon as there is a permit for it. One per connection needs none.
     async fn begin(&mut self, throttle: Throttle<'static>, quota: Quota, now: Timestamp) {
         let permit = loop {
             if self.pipeline.is_empty() {
@@ -270,7 +275,7 @@ impl Session {
             Ok(check) => check,
             Err(invalid) => return self.replies.error(format_args!("ERR {invalid}")),
         };
-        let limiter = self.service.app.limiter();
+        let limiter = self.service.engine.limiter();
         let decided = if check.is_peek() {
             limiter.peek(check.request()).await
         } else {
@@ -278,7 +283,7 @@ impl Session {
         };
         match decided {
             Ok(decision) => check::write(&decision, &mut self.replies),
-            // The limiter has told its observer already.
+            // The limiter has notified its observer already.
             Err(CheckError::Store(_)) => self.undecided(),
             Err(invalid) => self.replies.error(format_args!("ERR {invalid}")),
         }
@@ -287,7 +292,7 @@ impl Session {
     async fn delete(&mut self, words: &Words<'_>, now: Timestamp) {
         let mut deleted = 0;
         for key in &words[1..] {
-            let store = self.service.app.limiter().store();
+            let store = self.service.engine.limiter().store();
             match self.service.buckets.delete(store, key, now).await {
                 Ok(was_there) => deleted += u64::from(was_there),
                 Err(error) => return self.store_failed(&error),
@@ -297,13 +302,13 @@ impl Session {
     }
 
     fn store_failed(&mut self, error: &StoreError) {
-        self.service.app.limiter().observer().store_failed(error);
+        self.service.engine.limiter().observer().store_failed(error);
         self.undecided();
     }
 
-    /// Nothing of the reason is told: it may name hosts.
+    /// The reply omits the reason, which may contain host names.
     fn undecided(&mut self) {
-        self.replies.error("ERR Service temporarily unavailable (rate limiter backend error)");
+        self.replies.error(format_args!("ERR {UNAVAILABLE}"));
     }
 
     fn ping(&mut self, words: &Words<'_>) {

@@ -1,33 +1,35 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: redis-cell's command over the server's own store.
 //!
-//! It is a token bucket of `max_burst` + 1 that gains `count` per `period` seconds. redis-cell keeps the same
-//! theoretical arrival time, cut to whole nanoseconds per token; ours is exact. Times are whole seconds, rounded
-//! up, so that nobody who obeys them comes too early.
+//! It is a token bucket of `max_burst` + 1 that refills `count` per `period` seconds. redis-cell stores the same
+//! theoretical arrival time, truncated to whole nanoseconds per token; here it is exact. Times are whole seconds, rounded
+//! up, so that a client that waits never retries too early.
 //!
-//! Keys live in a space of their own, whose name no configured rule can have, and may be any bytes.
+//! Keys are in a separate key space, whose name no configured rule can have, and may be any bytes.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::slice;
 use std::time::Duration;
 
-use sluicegate::core::decision::Group;
+use sluicegate::clock::Clock;
+use sluicegate::core::decision::ChargeMode;
 use sluicegate::core::quota::UNITS_MAX;
 use sluicegate::core::{Cost, Micros, Outcome, Quota, Rate, Timestamp, TokenBucket, Verdict};
 use sluicegate::identity::IDENTIFIER_BYTES_MAX;
+use sluicegate::observe::Observer;
 use sluicegate::store::{Charge, ErrorClass, Key, KeySpace, Store, StoreError, Subject};
-use sluicegate::{Identity, MemoryStore};
+use sluicegate::{Identity, Limiter, MemoryStore};
 
 use super::parse::Words;
 use super::reply::Replies;
 
-/// The space of the keys, and the name under which they are told of. A rule's name in a configuration has no colon.
+/// The key space, which is also its name in metrics. Names of configured rules contain no colon.
 pub(crate) const SPACE: &str = "resp:cl.throttle";
 
-/// What the command is called, in lower case.
+/// The name of the command, in lower case.
 pub(super) const NAME: &[u8] = b"cl.throttle";
 
-/// The tenant of keys that are not plain text. Plain ones have no tenant at all.
+/// The tenant of keys that are not plain text. Plain ones have no tenant.
 const BYTES_TENANT: &str = "bytes";
 
 /// The longest period: ten years, as for every quota.
@@ -37,11 +39,11 @@ const PERIOD_SECS_MAX: u64 = Micros::PERIOD_MAX.as_micros() / 1_000_000;
 #[derive(Debug)]
 pub(super) struct Buckets {
     space: KeySpace,
-    /// How long the store may take.
+    /// The deadline of the store.
     deadline: Duration,
 }
 
-/// The numbers of a bucket as a client sends them with every command.
+/// The parameters of a bucket, which clients send with every command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     max_burst: u64,
@@ -53,7 +55,7 @@ pub(super) struct Shape {
 #[derive(Debug, Default)]
 pub(super) struct LastQuota(Option<(Shape, Quota)>);
 
-/// One command, checked.
+/// A validated command.
 #[derive(Debug)]
 pub(super) struct Throttle<'w> {
     key: KeyName<'w>,
@@ -61,46 +63,54 @@ pub(super) struct Throttle<'w> {
     quantity: u64,
 }
 
-/// A key as an identity. Plain text stands for itself and everything else for its hexadecimal digits in a tenant of
-/// its own, so no two keys are the same identity.
+/// A key as an identity. Plain text stands for itself, other bytes for their hexadecimal digits in a separate
+/// tenant, so different keys have different identities.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct KeyName<'w> {
     text: Cow<'w, str>,
     is_plain: bool,
 }
 
-/// Why a command cannot be one.
+/// An invalid command.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Invalid {
     /// Too few words, or too many.
     #[error("wrong number of arguments for 'cl.throttle' command")]
     Words,
-    /// A key that no store would keep.
+    /// A key that is too long for a store.
     #[error("the key has {bytes} bytes; use at most {IDENTIFIER_BYTES_MAX}")]
     KeyLength {
-        /// How many it has.
+        /// Its length.
         bytes: usize,
     },
-    /// Not a number, or not one that makes sense there.
+    /// Not a number, or out of range.
     #[error(
         "value is not an integer or out of range: {field} is '{value}'; use a whole number from {low} to {high}"
     )]
     Number {
-        /// Which.
+        /// The name of the parameter.
         field: &'static str,
         /// As sent, shortened.
         value: String,
-        /// The least that makes sense.
+        /// The minimum.
         low: u64,
-        /// The most.
+        /// The maximum.
         high: u64,
     },
-    /// Numbers that do not go together.
+    /// Parameters that contradict each other.
     #[error("filling a bucket may take at most ten years; use a larger count, or a smaller max_burst or period")]
     TooSlow,
 }
 
-/// The five numbers of the answer.
+/// The result of a command.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub(super) answer: Answer,
+    /// Why this instance's share decided, if it did.
+    pub(super) overload: Option<StoreError>,
+}
+
+/// The five numbers of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     is_limited: bool,
@@ -134,28 +144,28 @@ impl<'w> Throttle<'w> {
         Ok(Self { key: KeyName::read(key)?, shape, quantity })
     }
 
-    /// The bucket's numbers.
+    /// The bucket's parameters.
     pub(super) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Which bucket it is.
+    /// The bucket's key.
     pub(super) fn key(&self) -> &KeyName<'w> {
         &self.key
     }
 
-    /// What is taken. More than the bucket ever holds charges nothing, whether or not a cost can be so large.
+    /// The cost. More than the bucket's size charges nothing, also where it exceeds the range of a cost.
     fn cost(&self, quota: &Quota) -> Cost {
         let charged = Some(self.quantity).filter(|&quantity| quantity <= quota.limit());
         charged.and_then(|quantity| u32::try_from(quantity).ok()).map_or(Cost::ZERO, Cost::new)
     }
 
-    /// Whether it only looks.
+    /// Whether it is a peek.
     pub(super) fn is_peek(&self) -> bool {
         self.quantity == 0
     }
 
-    /// The same command, for longer than its words live.
+    /// An owned copy of the command.
     pub(super) fn into_owned(self) -> Throttle<'static> {
         let Self { key, shape, quantity } = self;
         Throttle { key: key.into_owned(), shape, quantity }
@@ -169,7 +179,7 @@ impl Shape {
 
     fn quota(self) -> Option<Quota> {
         let rate = Rate::new(self.count, Micros::from_secs(self.period_secs)).ok()?;
-        TokenBucket::new(self.limit(), rate).ok().map(Quota::from)
+        Some(TokenBucket::new(self.limit(), rate).ok()?.on_shared_state().into())
     }
 }
 
@@ -189,7 +199,7 @@ impl<'w> KeyName<'w> {
         &self.text
     }
 
-    /// The name of a key of these bytes.
+    /// The name for a key of these bytes.
     pub(super) fn read(key: &'w [u8]) -> Result<Self, Invalid> {
         if key.len() > IDENTIFIER_BYTES_MAX {
             return Err(Invalid::KeyLength { bytes: key.len() });
@@ -206,7 +216,7 @@ impl<'w> KeyName<'w> {
         }
     }
 
-    /// The same key, for longer than the command lives.
+    /// An owned copy of the key.
     pub(super) fn into_owned(self) -> KeyName<'static> {
         KeyName { text: Cow::Owned(self.text.into_owned()), is_plain: self.is_plain }
     }
@@ -218,33 +228,39 @@ impl<'w> KeyName<'w> {
 }
 
 impl Buckets {
-    /// Buckets in a store that may take so long.
+    /// Buckets in a store with this deadline.
     pub(super) fn new(deadline: Duration) -> Self {
         Self { space: KeySpace::new(SPACE), deadline }
     }
 
-    /// Decides a command, and charges the bucket if it is allowed.
-    pub(super) async fn throttle<S: Store>(
+    /// Decides a command, and charges the bucket if it is allowed. If the store does not respond in time, this
+    /// instance's share of the bucket decides.
+    pub(super) async fn throttle<S: Store, C: Clock, O: Observer>(
         &self,
-        store: &S,
+        limiter: &Limiter<S, C, O>,
         throttle: &Throttle<'_>,
         quota: &Quota,
         now: Timestamp,
-    ) -> Result<Answer, StoreError> {
-        let charges = [self.charge(&throttle.key, quota, throttle.cost(quota))];
-        let reply = if charges[0].cost.is_zero() {
-            store.peek(&charges, now, self.deadline).await?
+    ) -> Result<Decided, StoreError> {
+        let (store, charges) = (limiter.store(), [self.charge(&throttle.key, quota, throttle.cost(quota))]);
+        let asked = if charges[0].cost.is_zero() {
+            store.peek(&charges, now, self.deadline).await
         } else {
-            store.charge(&charges, now, self.deadline).await?
+            store.charge(&charges, now, self.deadline).await
         };
-        let verdict = reply
-            .verdicts
-            .first()
-            .ok_or_else(|| StoreError::new(ErrorClass::Protocol, "the store gave no verdict"))?;
-        Ok(Answer::new(verdict, quota, throttle.quantity))
+        let (verdicts, overload) = match asked {
+            Ok(reply) => (reply.verdicts, None),
+            Err(mut error) => match limiter.decide_in_overload(&charges, &mut error) {
+                Some(verdicts) => (verdicts, Some(error)),
+                None => return Err(error),
+            },
+        };
+        let verdict =
+            verdicts.first().ok_or_else(|| StoreError::new(ErrorClass::Protocol, "the store gave no verdict"))?;
+        Ok(Decided { answer: Answer::new(verdict, quota, throttle.quantity), overload })
     }
 
-    /// [`Buckets::throttle`] in a store that answers at once. Nothing if it is not one to be charged.
+    /// [`Buckets::throttle`] in a synchronous store. `None` for a peek.
     pub(super) fn throttle_now(
         &self,
         store: &MemoryStore,
@@ -260,16 +276,16 @@ impl Buckets {
         verdicts.first().map(|verdict| Answer::new(verdict, quota, throttle.quantity))
     }
 
-    /// Forgets a bucket; true if there was one that was not full.
+    /// Resets a bucket; true if it existed and was not full.
     pub(super) async fn delete<S: Store>(
         &self,
         store: &S,
         key: &[u8],
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        // A key that CL.THROTTLE refuses cannot be there.
+        // An invalid key cannot exist.
         let Ok(key) = KeyName::read(key) else { return Ok(false) };
-        // Any bucket will do: whether one is full does not depend on how fast it fills.
+        // Any parameters will do: whether a bucket is full does not depend on its rate.
         let any = Shape { max_burst: 0, count: 1, period_secs: 1 };
         let Some(quota) = any.quota() else { return Ok(false) };
         let charges = [self.charge(&key, &quota, Cost::ZERO)];
@@ -283,15 +299,15 @@ impl Buckets {
 
     fn charge<'c>(&'c self, key: &'c KeyName<'_>, quota: &'c Quota, cost: Cost) -> Charge<'c> {
         let key = Key { space: &self.space, subject: key.subject() };
-        Charge { key, quotas: slice::from_ref(quota), cost, group: Group::Enforced, lease: None }
+        Charge { key, quotas: slice::from_ref(quota), cost, mode: ChargeMode::Enforced, lease: None }
     }
 }
 
 impl Answer {
     fn new(verdict: &Verdict, quota: &Quota, quantity: u64) -> Self {
         let Verdict { outcome, limit, remaining, reset_after } = *verdict;
-        // A bucket that was drained under other numbers may be further from full than this one ever gets: then
-        // redis-cell denies even a quantity of nothing.
+        // A bucket that was drained under other parameters may be further from full than is possible under these: then
+        // redis-cell denies even a quantity of zero.
         let overdrawn = reset_after.as_micros().saturating_sub(quota.window().as_micros());
         let (is_limited, retry_after) = match outcome {
             _ if quantity > limit => (true, None),
@@ -303,12 +319,12 @@ impl Answer {
         Self { is_limited, limit, remaining, retry_after, reset_after }
     }
 
-    /// Whether it says no.
+    /// Whether it was denied.
     pub(super) fn is_limited(&self) -> bool {
         self.is_limited
     }
 
-    /// Writes the answer.
+    /// Writes the reply.
     pub(super) fn write(&self, replies: &mut Replies) {
         replies.array(5);
         replies.integer(i64::from(self.is_limited));
@@ -323,7 +339,7 @@ impl Answer {
 }
 
 fn has_control_characters(text: &str) -> bool {
-    // Looks at many bytes at a time, because it does not stop at the first that is none.
+    // Vectorises, because it does not stop at the first invalid byte.
     let is_visible_ascii = text.bytes().fold(true, |all, byte| all & (b' '..=b'~').contains(&byte));
     !is_visible_ascii && text.contains(char::is_control)
 }
@@ -333,13 +349,13 @@ fn number(field: &'static str, word: &[u8], low: u64, high: u64) -> Result<u64, 
     number.filter(|number| (low..=high).contains(number)).ok_or_else(|| out_of_range(field, word, low, high))
 }
 
-/// The number that nearly every word is: nothing but digits, and few enough not to overflow.
+/// The common number: only digits, and few enough not to overflow.
 fn digits(word: &[u8]) -> Option<u64> {
     const DIGITS_MAX: usize = 16;
     if word.is_empty() || word.len() > DIGITS_MAX {
         return None;
     }
-    // What is no digit is looked for once, at the end: the sum stays far below the largest number all the same.
+    // Invalid digits are checked once, at the end: the sum stays far below the maximum anyway.
     let (number, are_digits) = word.iter().fold((0, true), |(number, are_digits), byte| {
         let digit = byte.wrapping_sub(b'0');
         (number * 10 + u64::from(digit), are_digits & (digit <= 9))
@@ -351,7 +367,7 @@ fn out_of_range(field: &'static str, word: &[u8], low: u64, high: u64) -> Invali
     Invalid::Number { field, value: Shown(word).to_string(), low, high }
 }
 
-/// A client's own word in an error: shortened, and nothing but visible ASCII.
+/// A client's word in an error: shortened, with only visible ASCII.
 pub(super) struct Shown<'w>(pub(super) &'w [u8]);
 
 impl fmt::Display for Shown<'_> {

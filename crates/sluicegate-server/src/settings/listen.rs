@@ -1,17 +1,19 @@
-//! `ADDR|off`, as every listener flag takes it.
+//! `ADDR|off`: the value of every listener flag.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
-/// Where a listener listens, if at all.
+use sluicegate::authority::is_host_name;
+
+/// The address of a listener, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
-    /// Not at all.
+    /// The listener is off.
     Off,
-    /// There. Port 0 lets the kernel choose.
+    /// An address. With port 0 the kernel selects a free port.
     At(SocketAddr),
 }
 
-/// An address that is none, with the remedy.
+/// An invalid address, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListenError {
     /// Not `HOST:PORT`.
@@ -19,33 +21,32 @@ pub(crate) enum ListenError {
     Malformed {
         /// As typed, escaped.
         value: String,
-        /// One that would do.
+        /// A valid value.
         example: String,
     },
-    /// A port that is none.
+    /// An invalid port.
     #[error("`{value}` has no port from 0 to 65535; give for example {example}, or `off`")]
     Port {
         /// As typed, escaped.
         value: String,
-        /// One that would do.
+        /// A valid value.
         example: String,
     },
-    /// A name that nobody knows.
+    /// A name that does not resolve.
     #[error("`{value}` cannot be resolved ({reason}); give an IP address such as {example}, or `off`")]
     Unresolved {
         /// As typed, escaped.
         value: String,
-        /// What the resolver said.
+        /// The error of the resolver.
         reason: String,
-        /// One that would do.
+        /// A valid value.
         example: String,
     },
 }
 
 impl Listen {
-    /// Reads `HOST:PORT` or `off`; `example` is shown in errors. A host name is resolved, and its
-    /// IPv4 address is preferred: that is where `localhost` is looked for first, and what the
-    /// defaults use.
+    /// Reads `HOST:PORT` or `off`; errors show `example`. A host name is resolved, with preference for IPv4: the
+    /// defaults use it, and clients try it first for `localhost`.
     pub(crate) fn parse(value: &str, example: &str) -> Result<Self, ListenError> {
         if value.eq_ignore_ascii_case("off") {
             return Ok(Self::Off);
@@ -70,10 +71,4 @@ impl Listen {
             None => Err(unresolved("it has no address".to_owned())),
         }
     }
-}
-
-/// Whether it is worth asking the resolver; IP addresses never get here in a valid form.
-fn is_host_name(host: &str) -> bool {
-    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    !host.is_empty() && host.bytes().all(is_name_byte)
 }

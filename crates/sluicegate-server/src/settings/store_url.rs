@@ -1,27 +1,27 @@
-//! The URL of a store: `memory`, or where Redis or Valkey is.
+//! The URL of a store: `memory`, or the address of Redis or Valkey.
 
 use std::fmt;
 
 use sluicegate::store::redis::RedisOptions;
 
-/// Where state lives.
+/// A store.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreUrl {
-    /// In this process; gone with it.
+    /// In this process; the state ends with it.
     Memory,
     /// In Redis or Valkey.
     Redis(Box<RedisOptions>),
 }
 
 impl StoreUrl {
-    /// Reads a URL. The error says what to write, and shows nothing of a password.
+    /// Reads a URL. The error contains a remedy and no password.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text == "memory" {
             return Ok(Self::Memory);
         }
         if !text.contains("://") {
             let remedy = "use memory, or a URL such as redis://127.0.0.1:6379";
-            // Without a scheme it may be anything, a password among it.
+            // Text without a scheme may contain a password.
             let shown: String = if text.contains(['@', ':']) { "this".to_owned() } else { shown(text) };
             return Err(format!("{shown} is not a store; {remedy}"));
         }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_shown_without_what_is_secret() {
+    fn a_url_is_shown_without_secrets() {
         let shown = |text: &str| StoreUrl::parse(text).expect(text).to_string();
         assert_eq!(shown("memory"), "memory");
         assert_eq!(shown("redis://user:canary@h:7/2"), "redis://h:7/2");
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_store_is_refused_with_what_to_write() {
+    fn an_invalid_store_is_rejected_with_a_remedy() {
         let refused = |text: &str| StoreUrl::parse(text).expect_err(text);
         assert_eq!(
             refused("memoria"),

@@ -1,4 +1,4 @@
-//! Which setting wins, and what is said about those that cannot be used.
+//! The precedence of settings, and the errors of invalid ones.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ fn defaults_are_on_loopback() {
 }
 
 #[test]
-fn flags_win_over_environment_over_file_over_defaults() {
+fn flags_take_precedence_over_environment_file_and_defaults() {
     let file = FileSettings {
         gateway: text("127.0.0.1:1003"),
         api: text("127.0.0.1:2003"),
@@ -61,7 +61,7 @@ fn flags_win_over_environment_over_file_over_defaults() {
 }
 
 #[test]
-fn the_flag_for_the_file_wins_over_the_variable() {
+fn the_config_flag_takes_precedence_over_the_variable() {
     let variable = env(&[("SLUICEGATE_CONFIG", "variable.yaml")]).expect("valid");
     let flags = Flags { config: Some("flag.yaml".into()), ..Flags::default() };
     assert_eq!(config_path(&flags, &variable), Some(Path::new("flag.yaml")));
@@ -81,7 +81,7 @@ fn an_empty_variable_is_unset() {
 }
 
 #[test]
-fn an_error_names_the_place_the_value_and_the_remedy() {
+fn an_error_names_the_source_the_value_and_the_remedy() {
     assert_eq!(api_error("8081"), "--api: `8081` is not HOST:PORT; give for example 127.0.0.1:8081, or `off`");
     let variable = env(&[("SLUICEGATE_API", "nonsense")]).expect("valid");
     let error = merge(&Flags::default(), &variable, &FileSettings::default()).expect_err("bad");
@@ -99,7 +99,7 @@ fn an_error_names_the_place_the_value_and_the_remedy() {
 }
 
 #[test]
-fn the_listener_for_redis_clients_is_off_unless_told_otherwise() {
+fn the_resp_listener_is_off_by_default() {
     let variable = env(&[("SLUICEGATE_RESP", "127.0.0.1:6379")]).expect("valid");
     let settings = |flags, env| merge(&flags, env, &FileSettings::default()).expect("usable").resp;
     assert_eq!(settings(Flags::default(), &variable), at("127.0.0.1:6379"));
@@ -114,7 +114,7 @@ fn the_listener_for_redis_clients_is_off_unless_told_otherwise() {
 }
 
 #[test]
-fn addresses_that_are_none_are_refused() {
+fn invalid_addresses_are_rejected() {
     for value in ["", ":8081", "127.0.0.1", "127.0.0.1:", "::1:8081", "[::1]", "host name:1", "é:1"] {
         let error = api_error(value);
         assert!(error.starts_with("--api: `") && error.contains("`off`"), "{value}: {error}");
@@ -127,7 +127,7 @@ fn addresses_that_are_none_are_refused() {
 }
 
 #[test]
-fn a_hostile_value_is_shown_escaped_and_cut() {
+fn a_hostile_value_is_escaped_and_truncated() {
     let error = api_error(&format!("\u{1b}[2J{}", "x".repeat(10_000)));
     assert!(error.contains("`\\u{1b}[2Jxxx"), "{error}");
     assert!(error.len() < 400, "{} bytes", error.len());
@@ -147,7 +147,7 @@ fn names_ports_and_off_are_understood() {
 }
 
 #[test]
-fn an_unknown_store_is_refused_without_its_password() {
+fn an_unknown_store_is_rejected_without_its_password() {
     let url = text("redis://user:canary@host:x");
     assert_eq!(
         flag_error(Flags { store: url, ..Flags::default() }),
@@ -164,9 +164,9 @@ fn an_open_admin_listener_needs_a_token() {
         assert!(error.contains("SLUICEGATE_ADMIN_TOKEN"), "{error}");
         assert!(error.contains("--admin 127.0.0.1:8082"), "{error}");
 
-        let env = env(&[("SLUICEGATE_ADMIN_TOKEN", "canary")]).expect("valid");
+        let env = env(&[("SLUICEGATE_ADMIN_TOKEN", "canary-of-tests-")]).expect("valid");
         let settings = merge(&flags, &env, &FileSettings::default()).expect("has a token");
-        assert!(settings.admin_token.as_ref().is_some_and(|token| token.matches(b"canary")));
+        assert!(settings.admin_token.as_ref().is_some_and(|token| token.matches(b"canary-of-tests-")));
         assert!(!format!("{settings:?} {env:?}").contains("canary"));
 
         let listed = FileSettings { has_admin_tokens: true, ..FileSettings::default() };
@@ -179,7 +179,27 @@ fn an_open_admin_listener_needs_a_token() {
 }
 
 #[test]
-fn a_token_that_no_header_can_carry_is_refused_unseen() {
+fn a_short_token_is_rejected_and_not_shown() {
+    for (token, is_good) in [("s3cret", false), ("s3cret-of-length", true), ("s3cret-of-15-ch", false)] {
+        let env = env(&[("SLUICEGATE_ADMIN_TOKEN", token)]).expect("sendable");
+        let merged = merge(&Flags::default(), &env, &FileSettings::default());
+        assert_eq!(merged.is_ok(), is_good, "{token}");
+        let error = merged.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(is_good || error.contains("use at least 16") && !error.contains("s3"), "{error}");
+    }
+}
+
+#[test]
+fn requiring_a_token_needs_a_token() {
+    let required = FileSettings { requires_admin_token: true, ..FileSettings::default() };
+    let error = merge(&Flags::default(), &Env::default(), &required).expect_err("no token");
+    assert!(error.to_string().starts_with("admin.require_token: there is no token"), "{error}");
+    let listed = FileSettings { has_admin_tokens: true, ..required.clone() };
+    assert!(merge(&Flags::default(), &Env::default(), &listed).is_ok());
+}
+
+#[test]
+fn a_token_with_invalid_characters_is_rejected_and_not_shown() {
     for token in ["s3 cret", "s3cret\n", "s3crét", "\ts3cret"] {
         let error = env(&[("SLUICEGATE_ADMIN_TOKEN", token)]).expect_err("not sendable").to_string();
         assert!(error.starts_with("SLUICEGATE_ADMIN_TOKEN: "), "{error}");
@@ -188,7 +208,7 @@ fn a_token_that_no_header_can_carry_is_refused_unseen() {
 }
 
 #[test]
-fn a_variable_that_is_no_text_is_named() {
+fn a_variable_that_is_not_utf8_is_named() {
     use std::os::unix::ffi::OsStringExt as _;
     let error = Env::read(|name| (name == "SLUICEGATE_STORE").then(|| OsString::from_vec(vec![0xff])));
     let error = error.expect_err("not text").to_string();

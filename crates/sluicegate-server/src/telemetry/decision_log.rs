@@ -1,52 +1,52 @@
-//! The decision log: who was denied by which rule, one line per decision, as far as it is asked for.
+//! The decision log: one line per decision with its rule and identity, for configured shares of the decisions.
 //!
-//! A share of the denied, of those that a shadow rule would have denied, and of the allowed is written down. However
-//! many there are, at most [`LINES_PER_SECOND_MAX`] lines are written within a second, so that a flood of denials does
-//! not become a flood of lines, and no request waits until a line is written; how many were left out is counted, and the
-//! next line says it. A line has no path, no
-//! header field and no credential, and of an identity as much as [`Shown`] tells.
+//! There is one share for denied requests, one for requests that a shadow rule would have denied, and one for allowed requests.
+//! The log writes at most [`LINES_PER_SECOND_MAX`] lines per second, so a flood of denials does not become a flood of lines. No
+//! request waits for the log. Omitted decisions are counted, and the next line contains the number. A line contains no path, no
+//! header field and no credential. [`IdentityDisplay`] determines the form of the identity.
 
-mod bound;
+mod line_rate;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate::core::{Cost, Micros, Outcome, Quota, Timestamp};
+use sluicegate::decision::{Headline, LimitOutcome};
 use sluicegate::identity::DEFAULT_TENANT;
-use sluicegate::observe::{Decided, Headline, LimitOutcome, Undecided};
+use sluicegate::observe::{DecisionEvent, FailClosedEvent};
 use sluicegate::store::ErrorClass;
 use sluicegate::{Decision, Identity, LimitReport, Request};
 
-use super::identities::{self, Shown};
-use super::lines::LINES;
+use super::async_writer::LOG;
+use super::identities::{self, IdentityDisplay};
 use crate::config::log::DecisionShares;
 use crate::config::share::Share;
-use bound::Bound;
+use line_rate::LineRate;
 
-/// What the lines' target is called, for filters such as `info,decisions=off`.
+/// The target of the events, for filters such as `info,decisions=off`.
 pub(super) const TARGET: &str = "decisions";
 
-/// The most lines within a second. One line has some 400 bytes, so that a day of nothing but denials is some 3.5 GB at the
-/// very most, which is what a rotating log is made for.
+/// The most lines per second. A line has about 400 bytes, so a day has at most about 3.5 GB, which log rotation can handle.
 const LINES_PER_SECOND_MAX: u64 = 100;
 
-/// The most rules that one line names besides the one that speaks for the decision.
+/// The most rules that one line names besides the headline rule.
 const OTHERS_MAX: usize = 8;
 
-/// Writes decisions down.
+/// Logs decisions.
 #[derive(Debug)]
 pub(crate) struct DecisionLog {
     shares: DecisionShares,
-    shown: Arc<Shown>,
-    bound: Bound,
+    display: Arc<IdentityDisplay>,
+    rate: LineRate,
+    /// Omitted decisions since the last line.
     left_out: AtomicU64,
     left_out_total: AtomicU64,
 }
 
-/// What a line says.
-struct Line<'a> {
+/// The fields of a line.
+struct DecisionLine<'a> {
     outcome: &'static str,
-    /// The rule that speaks for the decision; none if no rule was for the request.
+    /// The headline rule; `None` if no rule matched.
     rule: Option<&'a str>,
     others: Option<String>,
     algorithm: Option<&'static str>,
@@ -54,13 +54,13 @@ struct Line<'a> {
     remaining: Option<u64>,
     retry_after_ms: Option<u64>,
     error: Option<ErrorClass>,
-    who: Who<'a>,
+    request: RequestFields<'a>,
 }
 
-/// Who asked for what.
-struct Who<'a> {
+/// The fields of a request in a line.
+struct RequestFields<'a> {
     tenant: &'a str,
-    /// What was asked for, unless it is a path: that may hold anything.
+    /// The resource, unless it is a path, because a path may contain secrets.
     resource: Option<&'a str>,
     identity: Option<Identity<'a>>,
     tier: Option<&'a str>,
@@ -68,76 +68,84 @@ struct Who<'a> {
 }
 
 impl DecisionLog {
-    /// Writes these shares down, with identities in this form.
-    pub(crate) fn new(shares: DecisionShares, shown: &Arc<Shown>) -> Self {
-        let (bound, shown) = (Bound::new(LINES_PER_SECOND_MAX), Arc::clone(shown));
-        Self { shares, shown, bound, left_out: AtomicU64::new(0), left_out_total: AtomicU64::new(0) }
+    /// A log of these shares, with identities in this form.
+    pub(crate) fn new(shares: DecisionShares, display: &Arc<IdentityDisplay>) -> Self {
+        let (rate, display) = (LineRate::new(LINES_PER_SECOND_MAX), Arc::clone(display));
+        Self { shares, display, rate, left_out: AtomicU64::new(0), left_out_total: AtomicU64::new(0) }
     }
 
-    /// A request was decided.
-    pub(super) fn decided(&self, decided: &Decided<'_>) {
-        let Decided { request, decision, asked_at, .. } = decided;
+    /// Logs a decision, if it belongs to a share.
+    pub(super) fn decided(&self, decided: &DecisionEvent<'_>) {
+        let DecisionEvent { request, decision, asked_at, .. } = decided;
         let headline = Headline::of(decision);
         let share = match headline.outcome {
-            LimitOutcome::Denied | LimitOutcome::FallbackDenied | LimitOutcome::FailedClosed => self.shares.denied,
+            LimitOutcome::Denied
+            | LimitOutcome::FallbackDenied
+            | LimitOutcome::OverloadDenied
+            | LimitOutcome::FailedClosed => self.shares.denied,
             LimitOutcome::ShadowDenied => self.shares.shadow_denied,
-            LimitOutcome::Allowed | LimitOutcome::FailedOpen | LimitOutcome::FallbackAllowed => {
-                self.shares.allowed
-            }
+            LimitOutcome::Allowed
+            | LimitOutcome::FailedOpen
+            | LimitOutcome::FallbackAllowed
+            | LimitOutcome::OverloadAllowed => self.shares.allowed,
         };
         self.write(share, *asked_at, || line_of(request, decision, &headline));
     }
 
-    /// A request was refused undecided.
-    pub(super) fn undecided(&self, undecided: &Undecided<'_>) {
-        let Undecided { request, error, now, .. } = undecided;
-        self.write(self.shares.denied, *now, || Line {
-            rule: undecided.outcomes().next().map(|refused| refused.rule),
+    /// Logs a request that was denied because the store could not decide (fail closed).
+    pub(super) fn undecided(&self, undecided: &FailClosedEvent<'_>) {
+        let FailClosedEvent { request, error, now, .. } = undecided;
+        self.write(self.shares.denied, *now, || DecisionLine {
+            rule: undecided.outcomes().next().map(|outcome| outcome.rule),
             error: Some(error.class),
-            ..Line::new(LimitOutcome::FailedClosed.name(), Who::of(request))
+            ..DecisionLine::new(LimitOutcome::FailedClosed.name(), RequestFields::of(request))
         });
     }
 
-    /// A request with a limit of its own, under this name, was decided.
-    pub(super) fn brought(&self, name: &str, key: &str, quota: &Quota, outcome: LimitOutcome, now: Timestamp) {
-        let share = if outcome == LimitOutcome::Allowed { self.shares.allowed } else { self.shares.denied };
+    /// Logs a decision of an inline limit under this name.
+    pub(super) fn inline(&self, name: &str, key: &str, quota: &Quota, outcome: LimitOutcome, now: Timestamp) {
+        let share = match outcome {
+            LimitOutcome::Allowed | LimitOutcome::OverloadAllowed => self.shares.allowed,
+            _ => self.shares.denied,
+        };
         let identity = Some(Identity::Named(key));
-        let who = Who { tenant: DEFAULT_TENANT, resource: None, identity, tier: None, cost: None };
-        self.write(share, now, || Line {
+        let request = RequestFields { tenant: DEFAULT_TENANT, resource: None, identity, tier: None, cost: None };
+        self.write(share, now, || DecisionLine {
             rule: Some(name),
             algorithm: Some(quota.algorithm()),
             limit: Some(quota.limit()),
-            ..Line::new(outcome.name(), who)
+            ..DecisionLine::new(outcome.name(), request)
         });
     }
 
-    /// How many decisions were to be written down and were not, since the start.
+    /// The number of omitted decisions since the start.
     pub(crate) fn left_out_total(&self) -> u64 {
         self.left_out_total.load(Ordering::Relaxed)
     }
 
-    /// Tells of what was left out after the last line, if anything was.
-    pub(crate) fn tell_left_out(&self) {
-        if !LINES.has_room() {
+    /// Logs the number of omitted decisions since the last line, if there are any.
+    pub(crate) fn log_left_out(&self) {
+        if !LOG.has_room() {
             return;
         }
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         if left_out > 0 {
-            tracing::info!(target: TARGET, left_out, "decisions were left out of the log");
+            tracing::info!(target: TARGET, left_out, "decisions were omitted from the log");
         }
     }
 
-    fn write<'a>(&self, share: Share, now: Timestamp, line: impl FnOnce() -> Line<'a>) {
+    fn write<'a>(&self, share: Share, now: Timestamp, line: impl FnOnce() -> DecisionLine<'a>) {
         if !share.takes_one() {
             return;
         }
-        if !self.bound.admits(now) || !LINES.has_room() {
+        if !self.rate.admits(now) || !LOG.has_room() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             self.left_out_total.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let Line { outcome, rule, others, algorithm, limit, remaining, retry_after_ms, error, who } = line();
-        let Who { tenant, resource, identity, tier, cost } = who;
+        let DecisionLine { outcome, rule, others, algorithm, limit, remaining, retry_after_ms, error, request } =
+            line();
+        let RequestFields { tenant, resource, identity, tier, cost } = request;
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         tracing::info!(
             target: TARGET,
@@ -151,7 +159,7 @@ impl DecisionLog {
             store_error = error.map(ErrorClass::name),
             tenant,
             resource,
-            identity = identity.map(|identity| self.shown.of(identity)),
+            identity = identity.map(|identity| self.display.text(identity)),
             identity_kind = identity.map(identities::kind),
             tier,
             cost,
@@ -161,7 +169,7 @@ impl DecisionLog {
     }
 }
 
-impl<'a> Who<'a> {
+impl<'a> RequestFields<'a> {
     fn of(request: &Request<'a>) -> Self {
         Self {
             tenant: request.tenant,
@@ -173,23 +181,33 @@ impl<'a> Who<'a> {
     }
 }
 
-impl<'a> Line<'a> {
-    fn new(outcome: &'static str, who: Who<'a>) -> Self {
+impl<'a> DecisionLine<'a> {
+    fn new(outcome: &'static str, request: RequestFields<'a>) -> Self {
         let (rule, others, algorithm, error) = (None, None, None, None);
-        Self { outcome, rule, others, algorithm, limit: None, remaining: None, retry_after_ms: None, error, who }
+        Self {
+            outcome,
+            rule,
+            others,
+            algorithm,
+            limit: None,
+            remaining: None,
+            retry_after_ms: None,
+            error,
+            request,
+        }
     }
 }
 
-/// What a line says of a decision.
-fn line_of<'a>(request: &Request<'a>, decision: &'a Decision, headline: &Headline<'a>) -> Line<'a> {
-    let line = Line::new(headline.outcome.name(), Who::of(request));
+/// The line for a decision.
+fn line_of<'a>(request: &Request<'a>, decision: &'a Decision, headline: &Headline<'a>) -> DecisionLine<'a> {
+    let line = DecisionLine::new(headline.outcome.name(), RequestFields::of(request));
     let Some(limit) = &headline.limit else { return line };
     let others = others(decision, limit);
-    let line = Line { rule: Some(limit.rule), others, ..line };
+    let line = DecisionLine { rule: Some(limit.rule), others, ..line };
     line.with(limit.quota, limit.verdict.remaining, limit.verdict.outcome)
 }
 
-impl Line<'_> {
+impl DecisionLine<'_> {
     fn with(self, quota: &Quota, remaining: u64, outcome: Outcome) -> Self {
         let wait = |wait: Micros| wait.as_micros().div_ceil(1_000);
         let retry_after_ms = match outcome {
@@ -201,11 +219,11 @@ impl Line<'_> {
     }
 }
 
-/// The other rules in the same mode that said no as well, each once.
-fn others(decision: &Decision, speaker: &LimitReport<'_>) -> Option<String> {
-    let says_no = |limit: &LimitReport<'_>| limit.mode == speaker.mode && !limit.verdict.outcome.is_allowed();
+/// The other rules in the same mode that also deny, each once.
+fn others(decision: &Decision, headline: &LimitReport<'_>) -> Option<String> {
+    let denies = |limit: &LimitReport<'_>| limit.mode == headline.mode && !limit.verdict.outcome.is_allowed();
     let mut named: Vec<&str> = Vec::new();
-    for limit in decision.limits().filter(|limit| says_no(limit) && limit.rule != speaker.rule) {
+    for limit in decision.limits().filter(|limit| denies(limit) && limit.rule != headline.rule) {
         if !named.contains(&limit.rule) && named.len() < OTHERS_MAX {
             named.push(limit.rule);
         }

@@ -1,37 +1,35 @@
-//! Log lines without control over the terminal that shows them.
+//! Escapes log lines, so that logged values cannot act on a terminal or forge lines.
 //!
-//! The subscriber formats one event into one buffer and writes it in one call, ending with a line
-//! feed. Here everything in between that a terminal or a log reader would act on (control
-//! characters, line breaks, and the characters that change the direction of text) is replaced by
-//! `\uXXXX`. In JSON that is the same string again, so the escape loses nothing there; elsewhere it
-//! is merely visible.
+//! The subscriber formats an event into one buffer and writes it in one call, with a line feed at the end. The escape replaces
+//! control characters, line breaks and bidirectional controls inside the event by `\uXXXX`. In JSON, this is the same string.
+//! In text, the escape is visible.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::lines::LINES;
+use super::async_writer::LOG;
 
-/// Makes writers that escape each event on its way to stderr.
+/// Creates writers that escape events and pass them to the log thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EscapedStderr;
 
 impl MakeWriter<'_> for EscapedStderr {
-    type Writer = EscapedWriter<Waiting>;
+    type Writer = EscapedWriter<QueueWriter>;
 
     fn make_writer(&self) -> Self::Writer {
-        EscapedWriter(Waiting)
+        EscapedWriter(QueueWriter)
     }
 }
 
-/// Where events wait for the thread that writes them.
+/// A writer into the queue of the log thread.
 #[derive(Debug)]
-pub(super) struct Waiting;
+pub(super) struct QueueWriter;
 
-impl Write for Waiting {
+impl Write for QueueWriter {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        LINES.add(event.to_vec());
+        LOG.add(event.to_vec());
         Ok(event.len())
     }
 
@@ -40,7 +38,7 @@ impl Write for Waiting {
     }
 }
 
-/// Writes whole events, escaped.
+/// Escapes whole events on the way to another writer.
 #[derive(Debug)]
 pub(super) struct EscapedWriter<W>(W);
 
@@ -62,12 +60,12 @@ fn escape_event(event: &[u8]) -> String {
     escaped
 }
 
-/// A text without anything that a terminal would act on.
+/// Replaces all characters that a terminal acts on by `\uXXXX`.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 1);
     for character in text.chars() {
         if is_dangerous(character) {
-            // Every dangerous character is in the basic plane, so four digits are always enough.
+            // All dangerous characters are in the Basic Multilingual Plane, so four digits suffice.
             // Writing to a string cannot fail.
             let _ = write!(escaped, "\\u{:04x}", u32::from(character));
         } else {
@@ -77,7 +75,7 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Control characters, Unicode line breaks, and marks that reorder or hide text.
+/// True for control characters, Unicode line breaks, and characters that reorder or hide text.
 pub(crate) fn is_dangerous(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -95,28 +93,28 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_text_is_untouched() {
+    fn ordinary_text_is_unchanged() {
         check("INFO naïve → 日本語 🚦\n", "INFO naïve → 日本語 🚦\n");
     }
 
     #[test]
-    fn nothing_can_forge_a_line() {
+    fn line_breaks_are_escaped() {
         check("id=a\r\nERROR forged\n", "id=a\\u000d\\u000aERROR forged\n");
         check("id=a\u{2028}b\u{85}c\n", "id=a\\u2028b\\u0085c\n");
     }
 
     #[test]
-    fn nothing_reaches_the_terminal() {
+    fn control_characters_are_escaped() {
         check("\u{1b}[2J\u{9b}1m\u{7f}\0\n", "\\u001b[2J\\u009b1m\\u007f\\u0000\n");
     }
 
     #[test]
-    fn nothing_reorders_the_text() {
+    fn bidirectional_controls_are_escaped() {
         check("a\u{202e}b\u{2066}c\u{200f}\n", "a\\u202eb\\u2066c\\u200f\n");
     }
 
     #[test]
-    fn escaped_json_is_the_same_json() {
+    fn escaped_json_parses_to_the_same_value() {
         let value = serde_json::json!({ "id": "a\u{202e}\r\n\u{9b}b" });
         let line = escape_event(format!("{value}\n").as_bytes());
         let parsed: serde_json::Value = serde_json::from_str(&line).expect("still JSON");
@@ -124,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced() {
+    fn invalid_utf_8_is_replaced() {
         assert_eq!(escape_event(b"a\xffb\n"), "a\u{fffd}b\n");
     }
 }

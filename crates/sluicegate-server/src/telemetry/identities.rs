@@ -1,8 +1,8 @@
-//! How much of an identity is told, in the decision log and in spans: a hash by default, or its beginning, or all of it.
+//! The form of identities in the decision log and in spans: a hash by default, or a prefix, or the whole identity.
 //!
-//! The hash is keyed, because few identities are hard to guess: whoever has the log and not the key cannot try addresses
-//! or names. Without a configured key each process makes one of its own; then the same identity has another hash after a
-//! restart, and on another server. Nothing here bounds how often something is told.
+//! The hash is keyed, because most identities are easy to guess: without the key, a reader of the log cannot test addresses or
+//! names. Without a configured key, each process generates one. The hash of an identity then changes with a restart and differs
+//! between servers. This module does not bound how often identities appear.
 
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
@@ -13,38 +13,38 @@ use sluicegate::Identity;
 
 use crate::config::log::{IdentityForm, LogSettings};
 
-/// The bytes of a key that a process makes for itself: as many as the hash has.
+/// The length of a generated key, in bytes: the length of the hash.
 const KEY_BYTES: usize = 32;
-/// The bytes of a hash that are told: enough to tell millions apart, and little enough to read.
+/// The bytes of a hash in the output: enough to distinguish millions of identities, and short enough to read.
 const HASH_BYTES: usize = 8;
-/// The most characters of an identity that are told.
+/// The most characters of an identity in whole form.
 const WHOLE_CHARACTERS_MAX: usize = 64;
-/// The most characters of a cut identity.
+/// The most characters of an identity in cut form.
 const CUT_CHARACTERS_MAX: usize = 4;
-/// What part of an identity remains at most when it is cut: one in so many characters.
+/// The cut form has at most one of this many characters of the identity.
 const CUT_ONE_IN: usize = 3;
-/// The bits of addresses that remain when they are cut.
+/// The prefix lengths of addresses in cut form.
 const CUT_BITS_V4: u32 = 24;
 const CUT_BITS_V6: u32 = 48;
 
-/// The system gave no randomness.
+/// The system has no randomness for a key.
 #[derive(Debug, thiserror::Error)]
-#[error("the system has no randomness for hashes of identities; give `log.hash_secret`, or start again")]
+#[error("the system has no randomness for hashes of identities; set `log.hash_secret`, or restart")]
 pub(crate) struct NoRandomness;
 
-/// Tells identities in one form.
+/// Formats identities in the configured form.
 #[derive(Clone)]
-pub(crate) enum Shown {
-    /// As a keyed hash.
+pub(crate) enum IdentityDisplay {
+    /// A keyed hash.
     Hashed(Box<Hmac<Sha256>>),
-    /// As their beginning.
+    /// A prefix of a name, or the network of an address.
     Cut,
-    /// As they are.
+    /// The identity itself, up to 64 characters.
     Whole,
 }
 
-impl Shown {
-    /// The form that the settings ask for.
+impl IdentityDisplay {
+    /// The form in the settings.
     pub(crate) fn new(settings: &LogSettings) -> Result<Self, NoRandomness> {
         Ok(match (settings.identities, &settings.hash_secret) {
             (IdentityForm::Cut, _) => Self::Cut,
@@ -60,27 +60,25 @@ impl Shown {
     }
 
     fn hashed(key: &[u8]) -> Result<Self, NoRandomness> {
-        // A key of any length will do, so this does not fail.
+        // HMAC accepts keys of any length, so this does not fail.
         Hmac::new_from_slice(key).map(|keyed| Self::Hashed(Box::new(keyed))).map_err(|_| NoRandomness)
     }
 
-    /// What is told of this identity.
-    pub(crate) fn of(&self, identity: Identity<'_>) -> String {
+    /// The text for an identity.
+    pub(crate) fn text(&self, identity: Identity<'_>) -> String {
         match (self, identity) {
             (Self::Hashed(keyed), _) => hash(Hmac::clone(keyed), identity),
             (Self::Cut, Identity::Address(address)) => network(address),
             (Self::Cut, Identity::Named(name) | Identity::Claimed(name)) => {
-                beginning(name, (name.chars().count() / CUT_ONE_IN).min(CUT_CHARACTERS_MAX))
+                prefix(name, (name.chars().count() / CUT_ONE_IN).min(CUT_CHARACTERS_MAX))
             }
             (Self::Whole, Identity::Address(address)) => address.to_string(),
-            (Self::Whole, Identity::Named(name) | Identity::Claimed(name)) => {
-                beginning(name, WHOLE_CHARACTERS_MAX)
-            }
+            (Self::Whole, Identity::Named(name) | Identity::Claimed(name)) => prefix(name, WHOLE_CHARACTERS_MAX),
         }
     }
 }
 
-impl fmt::Debug for Shown {
+impl fmt::Debug for IdentityDisplay {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Hashed(_) => "Hashed(…)",
@@ -90,7 +88,7 @@ impl fmt::Debug for Shown {
     }
 }
 
-/// What an identity is known by.
+/// The kind of an identity, as in the log and in the admin API.
 pub(crate) const fn kind(identity: Identity<'_>) -> &'static str {
     match identity {
         Identity::Named(_) => "named",
@@ -99,7 +97,7 @@ pub(crate) const fn kind(identity: Identity<'_>) -> &'static str {
     }
 }
 
-/// Identities of different kinds are different, whatever they are called.
+/// The hash of an identity. It includes the kind, so equal names of different kinds have different hashes.
 fn hash(mut keyed: Hmac<Sha256>, identity: Identity<'_>) -> String {
     keyed.update(kind(identity).as_bytes());
     keyed.update(b":");
@@ -109,13 +107,13 @@ fn hash(mut keyed: Hmac<Sha256>, identity: Identity<'_>) -> String {
     }
     let hash = keyed.finalize().into_bytes();
     hash[..HASH_BYTES].iter().fold(String::with_capacity(2 * HASH_BYTES), |mut text, byte| {
-        // A text takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-fn beginning(name: &str, characters: usize) -> String {
+fn prefix(name: &str, characters: usize) -> String {
     match name.char_indices().nth(characters) {
         Some((end, _)) => format!("{}…", &name[..end]),
         None => name.to_owned(),
@@ -140,15 +138,15 @@ mod tests {
     use super::*;
     use crate::secret::Secret;
 
-    fn hashed(secret: Option<&str>) -> Shown {
+    fn hashed(secret: Option<&str>) -> IdentityDisplay {
         let hash_secret = secret.map(|secret| Secret::new(secret.to_owned()));
-        Shown::new(&LogSettings { hash_secret, ..LogSettings::default() }).expect("randomness")
+        IdentityDisplay::new(&LogSettings { hash_secret, ..LogSettings::default() }).expect("randomness")
     }
 
     #[test]
-    fn a_hash_tells_identities_apart_and_nothing_else() {
-        let shown = hashed(Some("k"));
-        let of = |identity| shown.of(identity);
+    fn equal_identities_have_equal_hashes_and_kinds_differ() {
+        let display = hashed(Some("k"));
+        let of = |identity| display.text(identity);
         let alice = of(Identity::Named("alice"));
         assert_eq!((alice.len(), alice.bytes().all(|byte| byte.is_ascii_hexdigit())), (16, true), "{alice}");
         assert_eq!(alice, of(Identity::Named("alice")));
@@ -160,16 +158,16 @@ mod tests {
     }
 
     #[test]
-    fn the_same_key_gives_the_same_hash_and_every_process_has_its_own() {
-        let of = |secret| hashed(secret).of(Identity::Named("alice"));
+    fn hashes_depend_on_the_key_and_generated_keys_differ() {
+        let of = |secret| hashed(secret).text(Identity::Named("alice"));
         assert_eq!(of(Some("k")), of(Some("k")));
         assert_ne!(of(Some("k")), of(Some("l")));
         assert_ne!(of(None), of(None));
     }
 
     #[test]
-    fn what_is_cut_is_never_whole() {
-        let of = |identity| Shown::Cut.of(identity);
+    fn the_cut_form_never_contains_the_whole_identity() {
+        let of = |identity| IdentityDisplay::Cut.text(identity);
         for (name, expected) in
             [("alice@example.com", "alic…"), ("alice", "a…"), ("bob", "b…"), ("al", "…"), ("ünïcödé 名前", "ünï…")]
         {
@@ -181,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_has_an_end() {
-        let of = |name: &str| Shown::Whole.of(Identity::Claimed(name));
+    fn the_whole_form_is_bounded() {
+        let of = |name: &str| IdentityDisplay::Whole.text(Identity::Claimed(name));
         assert_eq!(of("alice"), "alice");
         assert_eq!(of(&"x".repeat(1_024)).chars().count(), WHOLE_CHARACTERS_MAX + 1);
     }
 
     #[test]
-    fn the_key_is_not_printed() {
+    fn debug_output_hides_the_key() {
         assert_eq!(format!("{:?}", hashed(Some("canary"))), "Hashed(…)");
     }
 }

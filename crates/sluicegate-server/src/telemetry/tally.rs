@@ -1,44 +1,45 @@
-//! How many requests the store had no part in since the start, and the lines about them.
+//! Counts of requests that were decided without the store, and their log lines.
 //!
-//! Counts are independent of each other and only ever grow, so no order between them is promised. All threads share them:
-//! they are of what is rare. What comes of every request is counted by the [metrics](crate::metrics), thread by thread.
+//! The counters are independent and only grow, so relaxed atomics suffice. All threads share them, because these events are
+//! rare. The [metrics](crate::metrics) count the outcomes of all requests per thread.
 
 use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate::Observer;
 use sluicegate::core::{Quota, Timestamp};
-use sluicegate::observe::{Decided, LimitOutcome, Observed, Undecided};
+use sluicegate::decision::{LimitEvent, LimitOutcome};
+use sluicegate::observe::{DecisionEvent, FailClosedEvent};
 use sluicegate::store::StoreError;
 
 use super::degradation::DegradationLog;
 
-/// The counts, told by the limiter.
+/// An observer that counts requests without the store, and failures of the store.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct DegradationTally {
     undecided: AtomicU64,
     degraded: AtomicU64,
     store_failures: AtomicU64,
     log: DegradationLog,
 }
 
-/// What came of all requests up to one moment.
+/// The outcomes of all requests since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Totals {
+pub(crate) struct RequestTotals {
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
-    /// Refused because the store could not decide.
+    /// Denied because the store could not decide (fail closed).
     pub(crate) undecided: u64,
-    /// Of those allowed and denied, how many without the store.
+    /// Of the allowed and denied requests, those decided without the store.
     pub(crate) degraded: u64,
-    /// Calls to the store that failed, whatever they were for.
+    /// Failed calls to the store, of all operations.
     pub(crate) store_failures: u64,
 }
 
-impl Tally {
-    /// The counts so far, beside those of what was decided.
-    pub(crate) fn totals(&self, (allowed, denied): (u64, u64)) -> Totals {
-        Totals {
+impl DegradationTally {
+    /// The totals, with the decisions that the metrics count.
+    pub(crate) fn totals(&self, (allowed, denied): (u64, u64)) -> RequestTotals {
+        RequestTotals {
             allowed,
             denied,
             undecided: self.undecided.load(Ordering::Relaxed),
@@ -47,17 +48,31 @@ impl Tally {
         }
     }
 
-    /// Counts a request with a limit of its own that the store could not decide, and tells of it under `name`.
+    /// Counts and logs a request with an inline limit called `name` that was decided without the store.
+    pub(crate) fn count_degraded(
+        &self,
+        name: &str,
+        quota: &Quota,
+        outcome: LimitOutcome,
+        error: &StoreError,
+        now: Timestamp,
+    ) {
+        self.degraded.fetch_add(1, Ordering::Relaxed);
+        let decided = LimitEvent { rule: name, slot: None, quota, outcome, verdict: None };
+        self.log.write(now, error, iter::once(decided));
+    }
+
+    /// Counts and logs a request with an inline limit called `name` that the store could not decide.
     pub(crate) fn count_undecided(&self, name: &str, quota: &Quota, error: &StoreError, now: Timestamp) {
         self.undecided.fetch_add(1, Ordering::Relaxed);
         let outcome = LimitOutcome::FailedClosed;
-        let refused = Observed { rule: name, slot: None, quota, outcome, verdict: None };
-        self.log.write(now, error, iter::once(refused));
+        let denied = LimitEvent { rule: name, slot: None, quota, outcome, verdict: None };
+        self.log.write(now, error, iter::once(denied));
     }
 }
 
-impl Observer for Tally {
-    fn decided(&self, decided: &Decided<'_>) {
+impl Observer for DegradationTally {
+    fn decided(&self, decided: &DecisionEvent<'_>) {
         let decision = decided.decision;
         if let Some(degradation) = decision.degradation() {
             self.degraded.fetch_add(1, Ordering::Relaxed);
@@ -65,12 +80,14 @@ impl Observer for Tally {
         }
     }
 
-    fn undecided(&self, undecided: &Undecided<'_>) {
+    fn undecided(&self, undecided: &FailClosedEvent<'_>) {
         self.undecided.fetch_add(1, Ordering::Relaxed);
         self.log.write(undecided.now, undecided.error, undecided.outcomes());
     }
 
-    fn store_failed(&self, _error: &StoreError) {
-        self.store_failures.fetch_add(1, Ordering::Relaxed);
+    fn store_failed(&self, error: &StoreError) {
+        if !error.class.is_overload() {
+            self.store_failures.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }

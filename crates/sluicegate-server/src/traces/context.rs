@@ -1,7 +1,7 @@
-//! The W3C's `traceparent` and `tracestate`: read strictly, and never handed on in a form that is none.
+//! W3C Trace Context: strict parsing of `traceparent` and `tracestate`, and their propagation to the upstream.
 //!
-//! OpenTelemetry's propagator does both; it is lenient about what it reads (short numbers, several fields), so what it
-//! is shown here is either exactly what the specification has, or nothing.
+//! OpenTelemetry's propagator parses and writes both fields, but accepts short numbers and repeated fields. This module
+//! passes it only fields that conform exactly to the specification.
 
 use std::collections::HashSet;
 
@@ -13,31 +13,31 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// The longest `tracestate` that is kept, in bytes: what the specification asks everybody to keep.
+/// The longest `tracestate` that is propagated, in bytes: the minimum that the specification requires.
 const TRACESTATE_BYTES_MAX: usize = 512;
-/// The most entries that a `tracestate` may have, by the specification.
+/// The most entries of a `tracestate`, by the specification.
 const MEMBERS_MAX: usize = 32;
 
-/// What the fields of a request say, if it is something.
+/// The remote parent in the fields of a request, or an empty context.
 pub(super) fn parent_of(headers: &HeaderMap) -> Context {
-    let fields = Fields { parent: parent_field(headers), state: state_fields(headers) };
+    let fields = ContextFields { parent: parent_field(headers), state: state_fields(headers) };
     TraceContextPropagator::new().extract_with_context(&Context::new(), &fields)
 }
 
-/// Replaces what a request says by this context.
+/// Replaces the fields of a request by this context.
 pub(super) fn replace(headers: &mut HeaderMap, context: &Context) {
     headers.remove(TRACEPARENT);
     headers.remove(TRACESTATE);
-    TraceContextPropagator::new().inject_context(context, &mut Into(headers));
+    TraceContextPropagator::new().inject_context(context, &mut HeaderInjector(headers));
 }
 
-/// The two fields, if they are good.
-struct Fields<'h> {
+/// The two fields, if they are valid.
+struct ContextFields<'h> {
     parent: Option<&'h str>,
     state: Option<String>,
 }
 
-impl Extractor for Fields<'_> {
+impl Extractor for ContextFields<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         match key {
             "traceparent" => self.parent,
@@ -51,9 +51,10 @@ impl Extractor for Fields<'_> {
     }
 }
 
-struct Into<'h>(&'h mut HeaderMap);
+/// Writes the propagator's fields into headers.
+struct HeaderInjector<'h>(&'h mut HeaderMap);
 
-impl Injector for Into<'_> {
+impl Injector for HeaderInjector<'_> {
     fn set(&mut self, key: &str, value: String) {
         if value.is_empty() {
             return;
@@ -64,7 +65,7 @@ impl Injector for Into<'_> {
     }
 }
 
-/// Several parents are none: nobody knows which one counts.
+/// The parent, if it is valid and occurs once. Several fields are ambiguous, so they count as absent.
 fn parent_field(headers: &HeaderMap) -> Option<&str> {
     let mut fields = headers.get_all(TRACEPARENT).iter();
     let only = fields.next().filter(|_| fields.next().is_none())?;
@@ -76,7 +77,7 @@ fn is_traceparent(text: &str) -> bool {
     const LENGTH: usize = 55;
     let (bytes, is_digit) = (text.as_bytes(), |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let has_form = bytes.len() >= LENGTH
-        && bytes[..LENGTH].iter().enumerate().all(|(place, byte)| match place {
+        && bytes[..LENGTH].iter().enumerate().all(|(index, byte)| match index {
             2 | 35 | 52 => *byte == b'-',
             _ => is_digit(byte),
         });
@@ -88,20 +89,20 @@ fn is_traceparent(text: &str) -> bool {
     }
 }
 
-/// Several lines are one list. A list that is too long, or of which a part is no state, is left out whole: nobody knows
-/// which part matters.
+/// Joins several fields to one list. If the list is too long or an entry is invalid, the whole list is omitted, because a part
+/// of it could be misleading.
 fn state_fields(headers: &HeaderMap) -> Option<String> {
     let lines: Option<Vec<&str>> = headers.get_all(TRACESTATE).iter().map(|line| line.to_str().ok()).collect();
     let members =
         lines?.into_iter().flat_map(|line| line.split(',')).map(|member| member.trim_matches([' ', '\t']));
     let members: Vec<&str> = members.filter(|member| !member.is_empty()).take(MEMBERS_MAX + 1).collect();
     let keys: Option<HashSet<&str>> = members.iter().map(|member| key_of(member)).collect();
-    let is_good = members.len() <= MEMBERS_MAX && keys.is_some_and(|keys| keys.len() == members.len());
-    is_good.then(|| members.join(",")).filter(|state| !state.is_empty() && state.len() <= TRACESTATE_BYTES_MAX)
+    let is_valid = members.len() <= MEMBERS_MAX && keys.is_some_and(|keys| keys.len() == members.len());
+    is_valid.then(|| members.join(",")).filter(|state| !state.is_empty() && state.len() <= TRACESTATE_BYTES_MAX)
 }
 
-/// The key of one entry, if the entry is one. OpenTelemetry looks at its letters, but takes keys and values of nothing,
-/// values with tabs, and several `=` in a row.
+/// The key of an entry, if the entry is valid. OpenTelemetry checks the characters of keys, but accepts empty keys and values,
+/// tabs in values, and repeated `=`.
 fn key_of(member: &str) -> Option<&str> {
     let (key, value) = member.split_once('=')?;
     let is_value = value.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=');
@@ -124,12 +125,12 @@ mod tests {
         headers
     }
 
-    fn is_believed(parent: &str) -> bool {
+    fn is_accepted(parent: &str) -> bool {
         parent_of(&headers(&[("traceparent", parent)])).span().span_context().is_valid()
     }
 
     #[test]
-    fn a_parent_is_read_and_handed_on() {
+    fn a_valid_context_is_parsed_and_propagated() {
         let context = parent_of(&headers(&[("traceparent", GOOD), ("tracestate", "a=1"), ("tracestate", "b=2")]));
         let span = context.span();
         assert_eq!(span.span_context().trace_id().to_string(), "0af7651916cd43dd8448eb211c80319c");
@@ -141,9 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_a_parent_is_none() {
-        assert!(is_believed(GOOD));
-        assert!(is_believed(&format!("cc{}-more", &GOOD[2..])), "of a later version");
+    fn invalid_parents_are_ignored() {
+        assert!(is_accepted(GOOD));
+        assert!(is_accepted(&format!("cc{}-more", &GOOD[2..])), "of a later version");
         for bad in [
             "",
             "00",
@@ -159,13 +160,13 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0",
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0g",
         ] {
-            assert!(!is_believed(bad), "{bad}");
+            assert!(!is_accepted(bad), "{bad}");
         }
         let twice = parent_of(&headers(&[("traceparent", GOOD), ("traceparent", GOOD)]));
         assert!(!twice.span().span_context().is_valid());
     }
 
-    fn handed_on(states: &[&str]) -> Option<String> {
+    fn propagated(states: &[&str]) -> Option<String> {
         let fields: Vec<_> = states.iter().map(|state| ("tracestate", *state)).collect();
         let context = parent_of(&headers(&[&[("traceparent", GOOD)], &fields[..]].concat()));
         let mut onward = HeaderMap::new();
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_handed_on_as_the_specification_has_it() {
+    fn a_valid_state_is_propagated_in_canonical_form() {
         let most: Vec<String> = (0..32).map(|member| format!("k{member}=v")).collect();
         for (states, expected) in [
             (&["a=1"][..], "a=1"),
@@ -183,12 +184,12 @@ mod tests {
             (&["1a_-*/@vendor=x y!~"], "1a_-*/@vendor=x y!~"),
             (&[&most.join(",")], &most.join(",")),
         ] {
-            assert_eq!(handed_on(states).as_deref(), Some(expected), "{states:?}");
+            assert_eq!(propagated(states).as_deref(), Some(expected), "{states:?}");
         }
     }
 
     #[test]
-    fn a_state_that_is_none_is_never_handed_on() {
+    fn an_invalid_state_is_never_propagated() {
         let too_many: Vec<String> = (0..33).map(|member| format!("k{member}=v")).collect();
         let long_key = format!("{}=v", "k".repeat(257));
         for state in [
@@ -208,12 +209,12 @@ mod tests {
             &too_many.join(","),
             &long_key,
         ] {
-            assert_eq!(handed_on(&[state]), None, "{state}");
+            assert_eq!(propagated(&[state]), None, "{state}");
         }
     }
 
     #[test]
-    fn a_state_that_cannot_be_kept_is_left_out_and_the_parent_stays() {
+    fn an_unusable_state_is_omitted_and_the_parent_is_kept() {
         for state in [&"a=1,".repeat(200)[..], "not a state"] {
             let context = parent_of(&headers(&[("traceparent", GOOD), ("tracestate", state)]));
             let mut onward = headers(&[("tracestate", state)]);

@@ -1,8 +1,8 @@
-//! Spans on their way out: a bounded queue, and counts of what became of each.
+//! The export of spans: a bounded queue, and counts of spans by outcome.
 //!
-//! OpenTelemetry's batch processor collects and sends on a thread of its own; a request never waits for it. It drops what
-//! does not fit without saying how much, so the bound is kept here, before it: a span that is taken in is sent or failed,
-//! and one that is not is counted as dropped.
+//! OpenTelemetry's batch processor batches and sends spans on a separate thread, so a request never waits for it. It does not
+//! report the number of spans that it drops. This module therefore enforces the bound in front of it: an accepted span is
+//! exported or fails, and any other span is counted as dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,14 +15,14 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Span, SpanData, SpanExporter, SpanProcessor,
 };
 
-/// The most spans that wait to be sent, those on their way included. One has about a kilobyte.
+/// The most spans in the queue, including the batch in flight. A span has about one kilobyte.
 const QUEUE_MAX: usize = 4_096;
-/// The most spans in one message: a few hundred kilobytes, which every collector takes.
+/// The most spans per message: a few hundred kilobytes, which every collector accepts.
 const BATCH_MAX: usize = 512;
-/// How long a span waits for others to be sent with.
+/// How long a span waits for its batch to fill.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// What became of spans.
+/// The numbers of spans by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct SpanCounts {
     exported: AtomicU64,
@@ -31,39 +31,39 @@ pub(crate) struct SpanCounts {
 }
 
 impl SpanCounts {
-    /// How many, by what became of them.
+    /// The counts with the names of the outcomes.
     pub(crate) fn totals(&self) -> [(&'static str, u64); 3] {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         [("exported", of(&self.exported)), ("failed", of(&self.failed)), ("dropped", of(&self.dropped))]
     }
 }
 
-/// Takes spans in as long as there is room.
+/// A span processor with a bounded queue.
 #[derive(Debug)]
 pub(super) struct BoundedQueue {
     batches: BatchSpanProcessor,
-    state: Arc<State>,
+    state: Arc<SpanQueue>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Spans that were taken in and are neither sent nor failed.
+struct SpanQueue {
+    /// Accepted spans that are neither exported nor failed.
     waiting: AtomicUsize,
     counts: Arc<SpanCounts>,
     is_failing: AtomicBool,
 }
 
 impl BoundedQueue {
-    /// A queue to this exporter that counts here.
+    /// A queue for `exporter` that updates `counts`.
     pub(super) fn new(exporter: impl SpanExporter + 'static, counts: Arc<SpanCounts>) -> Self {
-        let state = Arc::new(State { counts, ..State::default() });
+        let state = Arc::new(SpanQueue { counts, ..SpanQueue::default() });
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(QUEUE_MAX)
             .with_max_export_batch_size(BATCH_MAX)
             .with_scheduled_delay(DELAY)
             .build();
-        let counted = Counted { exporter, state: Arc::clone(&state) };
-        Self { batches: BatchSpanProcessor::new(counted, config), state }
+        let counting = CountingExporter { exporter, state: Arc::clone(&state) };
+        Self { batches: BatchSpanProcessor::new(counting, config), state }
     }
 }
 
@@ -94,14 +94,14 @@ impl SpanProcessor for BoundedQueue {
     }
 }
 
-/// An exporter whose outcomes are counted.
+/// Counts the outcomes of an exporter.
 #[derive(Debug)]
-struct Counted<E> {
+struct CountingExporter<E> {
     exporter: E,
-    state: Arc<State>,
+    state: Arc<SpanQueue>,
 }
 
-impl<E: SpanExporter> SpanExporter for Counted<E> {
+impl<E: SpanExporter> SpanExporter for CountingExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         let sent = self.exporter.export(batch).await;
@@ -110,7 +110,7 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
         let counts = &state.counts;
         let counter = if sent.is_ok() { &counts.exported } else { &counts.failed };
         counter.fetch_add(count as u64, Ordering::Relaxed);
-        state.tell(&sent);
+        state.log(&sent);
         sent
     }
 
@@ -131,9 +131,9 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
     }
 }
 
-impl State {
-    /// One line when it begins to fail, and one when it works again: a collector may be gone for days.
-    fn tell(&self, sent: &OTelSdkResult) {
+impl SpanQueue {
+    /// Logs the first failure and the first success after failures, because an outage of the collector can last for days.
+    fn log(&self, sent: &OTelSdkResult) {
         match (sent, self.is_failing.swap(sent.is_err(), Ordering::Relaxed)) {
             (Err(error), false) => tracing::warn!(%error, "spans cannot be sent to the collector"),
             (Ok(()), true) => tracing::info!("spans are sent to the collector again"),
@@ -153,37 +153,37 @@ mod tests {
 
     use super::*;
 
-    /// Sends when it is told to, as it is told.
+    /// An exporter that returns the next result of a channel, and success after the channel is closed.
     #[derive(Debug)]
-    struct Told {
+    struct SteppedExporter {
         begun: Sender<usize>,
-        orders: Mutex<Receiver<OTelSdkResult>>,
+        results: Mutex<Receiver<OTelSdkResult>>,
     }
 
-    impl SpanExporter for Told {
+    impl SpanExporter for SteppedExporter {
         async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-            self.begun.send(batch.len()).expect("somebody listens");
-            self.orders.lock().recv().unwrap_or(Ok(()))
+            self.begun.send(batch.len()).expect("the test receives");
+            self.results.lock().recv().unwrap_or(Ok(()))
         }
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_and_every_span_is_counted() {
+    fn spans_beyond_the_queue_are_dropped_and_every_span_is_counted() {
         let counts = Arc::new(SpanCounts::default());
-        let ((begun, batches), (orders, receiver)) = (channel(), channel());
-        let exporter = Told { begun, orders: Mutex::new(receiver) };
+        let ((begun, batches), (results, receiver)) = (channel(), channel());
+        let exporter = SteppedExporter { begun, results: Mutex::new(receiver) };
         let queue = BoundedQueue::new(exporter, Arc::clone(&counts));
         let provider = SdkTracerProvider::builder().with_span_processor(queue).build();
         let tracer = provider.tracer("test");
-        // The collector is slow: it has the first batch and does not answer.
+        // The collector received the first batch and does not respond.
         (0..BATCH_MAX).for_each(|_| drop(tracer.start("span")));
         assert_eq!(batches.recv(), Ok(BATCH_MAX));
         (0..QUEUE_MAX).for_each(|_| drop(tracer.start("span")));
         assert_eq!(counts.totals(), [("exported", 0), ("failed", 0), ("dropped", BATCH_MAX as u64)]);
 
-        orders.send(Err(OTelSdkError::InternalFailure("told to".to_owned()))).expect("it listens");
-        // From here on it takes everything.
-        drop(orders);
+        results.send(Err(OTelSdkError::InternalFailure("as requested".to_owned()))).expect("it listens");
+        // From here on, every export succeeds.
+        drop(results);
         provider.shutdown_with_timeout(Duration::from_secs(30)).expect("all is sent");
         let (queue, batch) = (QUEUE_MAX as u64, BATCH_MAX as u64);
         assert_eq!(counts.totals(), [("exported", queue - batch), ("failed", batch), ("dropped", batch)]);

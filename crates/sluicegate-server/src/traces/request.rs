@@ -1,4 +1,4 @@
-//! The span of a request, from its head to the head of its answer, and that of sending it on to an upstream.
+//! The span of a request, from its head to the head of its response, and the span of the request to an upstream.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -10,9 +10,8 @@ use sluicegate::core::Timestamp;
 
 use super::{Traces, context};
 use crate::config::traces::Parents;
-use crate::http::OverTls;
 
-/// The methods that have a name of their own in a span; whoever makes up others does not make up names of spans.
+/// The methods that appear in spans. Clients can send any other method, so those must not create new span names.
 static METHODS: [Method; 9] = [
     Method::GET,
     Method::HEAD,
@@ -24,10 +23,10 @@ static METHODS: [Method; 9] = [
     Method::CONNECT,
     Method::TRACE,
 ];
-/// What every other method is called, by OpenTelemetry's conventions.
+/// The name of all other methods, by OpenTelemetry's conventions.
 const OTHER_METHOD: &str = "_OTHER";
 
-/// The paths of the listeners that are routes as they are. The gateway has routes of its own.
+/// The paths of fixed routes. The gateway has configured routes in addition.
 const PATHS: [&str; 12] = [
     "/",
     "/api/ping",
@@ -44,14 +43,14 @@ const PATHS: [&str; 12] = [
 ];
 const RATE_LIMIT_SERVICE: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Which listener a request came through.
+/// The front door that received a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum FrontDoor {
     Gateway,
     Api,
 }
 
-impl Door {
+impl FrontDoor {
     const fn name(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
@@ -60,24 +59,31 @@ impl Door {
     }
 }
 
-/// A request on its way to an upstream.
+/// The span of a request to an upstream.
 #[derive(Debug)]
-pub(crate) struct Proxying(Context);
+pub(crate) struct UpstreamSpan(Context);
 
 impl Traces {
-    /// Begins the span of a request from `peer`. It ends by [`Traces::end`], or when it is dropped.
-    pub(crate) fn begin<B>(&self, door: Door, request: &Request<B>, peer: IpAddr, now: Timestamp) -> Context {
-        let is_believed = match self.0.parents {
+    /// Starts the span of a request from `peer`. [`Traces::end`] ends it, or dropping it.
+    pub(crate) fn begin<B>(
+        &self,
+        door: FrontDoor,
+        is_tls: bool,
+        request: &Request<B>,
+        peer: IpAddr,
+        now: Timestamp,
+    ) -> Context {
+        let is_trusted = match self.0.parents {
             Parents::Anyone => true,
             Parents::TrustedProxies => self.0.proxies.contains(peer),
         };
-        let parent = if is_believed { context::parent_of(request.headers()) } else { Context::new() };
+        let parent = if is_trusted { context::parent_of(request.headers()) } else { Context::new() };
         let (method, path) = (method_name(request.method()), request.uri().path());
         let route = PATHS.iter().copied().find(|route| *route == path);
         let builder = SpanBuilder::from_name(name_of(method, route)).with_kind(SpanKind::Server);
         let span = self.0.tracer.build_with_context(builder.with_start_time(instant(now)), &parent);
         let context = parent.with_span(span);
-        describe(&context, door, request, route);
+        describe(&context, door, is_tls, request, route);
         context
     }
 
@@ -88,7 +94,7 @@ impl Traces {
         span.end_with_timestamp(instant(now));
     }
 
-    /// Names the current request by the route that it takes.
+    /// Sets the route of the current request.
     pub(crate) fn routed(&self, method: &Method, route: &str) {
         let context = Context::current();
         let span = context.span();
@@ -98,26 +104,26 @@ impl Traces {
         }
     }
 
-    /// Begins to send the current request on, and tells the upstream of it.
+    /// Starts the span of the request to the upstream, and writes its context into the headers.
     pub(crate) fn proxying(
         &self,
         method: &Method,
         route: &str,
         headers: &mut HeaderMap,
         now: Timestamp,
-    ) -> Proxying {
+    ) -> UpstreamSpan {
         let parent = Context::current();
         let name = name_of(method_name(method), Some(route));
         let builder = SpanBuilder::from_name(name).with_kind(SpanKind::Client).with_start_time(instant(now));
         let context = parent.with_span(self.0.tracer.build_with_context(builder, &parent));
         context.span().set_attribute(KeyValue::new("http.request.method", method_name(method)));
         context::replace(headers, &context);
-        Proxying(context)
+        UpstreamSpan(context)
     }
 }
 
-impl Proxying {
-    /// Ends with the upstream's answer, or with what went wrong, in a word.
+impl UpstreamSpan {
+    /// Ends the span with the upstream's status, or with the name of an error.
     pub(crate) fn end(self, outcome: Result<StatusCode, &'static str>, now: Timestamp) {
         let span = self.0.span();
         match outcome {
@@ -131,13 +137,18 @@ impl Proxying {
     }
 }
 
-/// Tells what a request is, as far as that is not the client's own words.
-fn describe<B>(context: &Context, door: Door, request: &Request<B>, route: Option<&'static str>) {
+/// Sets the attributes of a request, except values that clients choose freely.
+fn describe<B>(
+    context: &Context,
+    door: FrontDoor,
+    is_tls: bool,
+    request: &Request<B>,
+    route: Option<&'static str>,
+) {
     let span = context.span();
     if !span.is_recording() {
         return;
     }
-    let is_tls = request.extensions().get::<OverTls>().is_some();
     span.set_attribute(KeyValue::new("http.request.method", method_name(request.method())));
     span.set_attribute(KeyValue::new("url.scheme", if is_tls { "https" } else { "http" }));
     span.set_attribute(KeyValue::new("network.protocol.version", version_name(request.version())));
@@ -164,7 +175,7 @@ fn method_name(method: &Method) -> &'static str {
     METHODS.iter().find(|known| *known == method).map_or(OTHER_METHOD, Method::as_str)
 }
 
-/// `GET /v1/check`, as OpenTelemetry's conventions have it.
+/// The name of a span, such as `GET /v1/check`, by OpenTelemetry's conventions.
 fn name_of(method: &str, route: Option<&str>) -> String {
     let method = if method == OTHER_METHOD { "HTTP" } else { method };
     route.map_or_else(|| method.to_owned(), |route| format!("{method} {route}"))
@@ -178,7 +189,7 @@ fn version_name(version: Version) -> &'static str {
     }
 }
 
-/// An instant of our clock as OpenTelemetry wants it.
+/// A timestamp in the type that OpenTelemetry uses.
 fn instant(at: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(at.as_micros())
 }
@@ -188,14 +199,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_few_whatever_clients_send() {
+    fn clients_cannot_create_span_names() {
         let made_up: Method = "BREW".parse().expect("a method");
         assert_eq!(name_of(method_name(&made_up), None), "HTTP");
         assert_eq!(name_of(method_name(&Method::POST), Some("/v1/check")), "POST /v1/check");
     }
 
     #[test]
-    fn every_path_that_is_described_is_a_route() {
+    fn every_documented_path_is_a_route() {
         let description: serde_json::Value =
             serde_json::from_str(include_str!("../../ui/openapi.json")).expect("JSON");
         let paths: Vec<&String> = description["paths"].as_object().expect("paths").keys().collect();

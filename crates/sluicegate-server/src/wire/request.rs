@@ -1,11 +1,10 @@
-//! From JSON to checks: strict, in one pass, without building a tree.
+//! Parses JSON into checks: strictly, in one pass, without building a tree.
 //!
-//! A check is an object of at most five fields. Values are first taken as the text they are in the body, so a
-//! refusal can show what was sent and numbers are never turned into floats. An unknown, repeated or missing
-//! field, a value of the wrong type, and anything after the object refuse the whole body.
+//! A check is an object of at most five fields. Values are first kept as raw JSON text, so an error can show the value, and
+//! numbers never become floats. An unknown, repeated or missing field, a value of the wrong type, and bytes after the
+//! object invalidate the whole body.
 //!
-//! Whether names are names (not empty, not too long, no control characters) is not checked here: the library
-//! does that for every front door alike.
+//! The library validates names (not empty, not too long, no control characters), for all front doors alike.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,22 +16,22 @@ use sluicegate::Request;
 use sluicegate::core::Cost;
 use sluicegate::identity::DEFAULT_TENANT;
 
-/// The most checks of one batch: what the contract promises, and a fraction of a millisecond of work.
+/// The most checks of one batch, fixed by the API contract. They are a fraction of a millisecond of work.
 pub(crate) const BATCH_CHECKS_MAX: usize = 1_000;
 
-/// Characters of a caller's own text that a refusal repeats.
+/// Characters of a client's text that an error repeats.
 const SHOWN_CHARS_MAX: usize = 64;
 
 /// The fields of a check, in the order of [`RawFields`].
 const FIELDS: [&str; 5] = ["tenant", "resource", "identifier", "cost", "tier"];
 
-/// A body that `/v1/check` and its like take, for refusals.
+/// An example body of a single check, for errors.
 const CHECK_EXAMPLE: &str = r#"{"resource":"demo","identifier":"alice"}"#;
 
-/// A body that `/v1/check/batch` takes, for refusals.
+/// An example body of a batch, for errors.
 const BATCH_EXAMPLE: &str = r#"{"checks":[{"resource":"demo","identifier":"alice"}]}"#;
 
-/// One check as it was sent. Text without escapes is borrowed from the body.
+/// One parsed check. Text without escapes is borrowed from the body.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Check<'b> {
     tenant: Option<Cow<'b, str>>,
@@ -43,7 +42,7 @@ pub(crate) struct Check<'b> {
 }
 
 impl Check<'_> {
-    /// What the limiter is asked.
+    /// The request to the limiter.
     pub(crate) fn request(&self) -> Request<'_> {
         let request = Request::new(&self.resource, &self.identifier);
         Request {
@@ -55,23 +54,23 @@ impl Check<'_> {
     }
 }
 
-/// A body that is no check: what is wrong, and with which field, such as `checks[3].cost`.
+/// An invalid body: the error and the path of the field, such as `checks[3].cost`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
-pub(crate) struct Malformed {
-    /// The field at fault, if it is one field's fault.
+pub(crate) struct InvalidBody {
+    /// The invalid field, if the error concerns one field.
     pub(crate) field: Option<String>,
-    /// What is wrong, the value and the remedy.
+    /// The error, the value and the remedy.
     pub(crate) detail: String,
 }
 
-/// Reads the body of a single check.
-pub(crate) fn check(body: &[u8]) -> Result<Check<'_>, Malformed> {
+/// Parses the body of a single check.
+pub(crate) fn check(body: &[u8]) -> Result<Check<'_>, InvalidBody> {
     read(body, CHECK_EXAMPLE, |deserializer, trace| CheckReader(trace).deserialize(deserializer))
 }
 
-/// Reads the body of a batch, `{"checks":[…]}`.
-pub(crate) fn batch(body: &[u8]) -> Result<Vec<Check<'_>>, Malformed> {
+/// Parses the body of a batch, `{"checks":[…]}`.
+pub(crate) fn batch(body: &[u8]) -> Result<Vec<Check<'_>>, InvalidBody> {
     read(body, BATCH_EXAMPLE, |deserializer, trace| BatchReader(trace).deserialize(deserializer))
 }
 
@@ -81,7 +80,7 @@ fn read<'b, T>(
     body: &'b [u8],
     example: &str,
     read: impl FnOnce(&mut BodyReader<'b>, &mut Trace) -> serde_json::Result<T>,
-) -> Result<T, Malformed> {
+) -> Result<T, InvalidBody> {
     let mut trace = Trace::default();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let value = read(&mut deserializer, &mut trace);
@@ -89,18 +88,18 @@ fn read<'b, T>(
     whole.map_err(|error| trace.explain(&error, body, example))
 }
 
-/// Where in the body the reader is, and what it refused there. serde's errors have no room for either.
+/// The parser's position in the body, and its error. serde's errors cannot carry either.
 #[derive(Debug, Default)]
 struct Trace {
-    /// The check in the batch.
+    /// The index of the check in the batch.
     item: Option<usize>,
-    /// The field whose value is being read.
+    /// The current field.
     field: Option<&'static str>,
-    refused: Option<Malformed>,
+    refused: Option<InvalidBody>,
 }
 
 impl Trace {
-    /// The full name of `field` where the reader is.
+    /// The path of `field` at the current position.
     fn path(&self, field: &str) -> String {
         match self.item {
             Some(index) => format!("checks[{index}].{field}"),
@@ -108,7 +107,7 @@ impl Trace {
         }
     }
 
-    /// The full name of what is being read; `None` for the body itself.
+    /// The path of the current field; `None` for the body itself.
     fn place(&self) -> Option<String> {
         match (self.item, self.field) {
             (_, Some(field)) => Some(self.path(field)),
@@ -117,23 +116,23 @@ impl Trace {
         }
     }
 
-    /// Remembers why `field` is refused, and makes serde stop.
+    /// Records the error of `field`, and returns a serde error that stops the parser.
     fn refuse<E: Error>(&mut self, field: &str, problem: &str) -> E {
         let path = self.path(field);
         let detail = format!("`{path}` {problem}");
-        self.refused = Some(Malformed { field: Some(path), detail });
+        self.refused = Some(InvalidBody { field: Some(path), detail });
         E::custom("refused")
     }
 
-    /// What to tell the caller when reading stopped with `error`; `example` is a body that would do.
-    fn explain(self, error: &serde_json::Error, body: &[u8], example: &str) -> Malformed {
+    /// The error for the client after the parser stopped with `error`. `example` is a valid body.
+    fn explain(self, error: &serde_json::Error, body: &[u8], example: &str) -> InvalidBody {
         let place = self.place();
         if let Some(refused) = self.refused {
             return refused;
         }
         let remedy = format!("send for example {example}");
         let detail = match (&place, error.classify()) {
-            // serde's own message would repeat the value in full here.
+            // serde's own message would repeat the whole value.
             (Some(place), Category::Data) if place == "checks" => {
                 format!("`checks` is not an array: send {{\"checks\":[…]}} with at most {BATCH_CHECKS_MAX} checks")
             }
@@ -146,11 +145,11 @@ impl Trace {
             }
             (None, _) => format!("the body is not JSON ({error}): {remedy}"),
         };
-        Malformed { field: place, detail }
+        InvalidBody { field: place, detail }
     }
 }
 
-/// The start of a caller's text, with nothing in it that acts on a terminal.
+/// The start of a client's text, with control characters escaped.
 fn shown(text: &str) -> String {
     let mut shown = String::new();
     for character in text.chars().take(SHOWN_CHARS_MAX) {
@@ -165,7 +164,7 @@ fn shown(text: &str) -> String {
     shown
 }
 
-/// Reads one check.
+/// Parses one check.
 struct CheckReader<'t>(&'t mut Trace);
 
 impl<'de> DeserializeSeed<'de> for CheckReader<'_> {
@@ -199,12 +198,12 @@ impl<'de> Visitor<'de> for CheckReader<'_> {
     }
 }
 
-/// The values of a check as they stand in the body.
+/// The raw values of a check.
 type RawFields<'b> = [Option<&'b RawValue>; FIELDS.len()];
 
 fn typed<'b, E: Error>(raw: RawFields<'b>, trace: &mut Trace) -> Result<Check<'b>, E> {
     let [tenant, resource, identifier, cost, tier] = raw;
-    // Clients in typed languages send null for what they do not set; only the optional names allow it.
+    // Clients in typed languages send null for unset fields; only the optional fields allow null.
     let set = |raw: Option<&'b RawValue>| raw.filter(|raw| raw.get() != "null");
     Ok(Check {
         tenant: set(tenant).map(|raw| text("tenant", raw, trace)).transpose()?,
@@ -228,7 +227,7 @@ fn text<'b, E: Error>(field: &'static str, raw: &'b RawValue, trace: &mut Trace)
     let quoted = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     match quoted {
         Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
-        // Escapes can still stand for no character, such as half of a surrogate pair.
+        // An escape may be no character, such as half of a surrogate pair.
         Some(_) => serde_json::from_str(json).map(Cow::Owned).map_err(|_| {
             let problem = format!("is {}: its escapes stand for no text, use valid Unicode", shown(json));
             trace.refuse(field, &problem)
@@ -249,7 +248,7 @@ fn units<E: Error>(raw: &RawValue, trace: &mut Trace) -> Result<Cost, E> {
     }
 }
 
-/// Reads a batch.
+/// Parses a batch.
 struct BatchReader<'t>(&'t mut Trace);
 
 impl<'de> DeserializeSeed<'de> for BatchReader<'_> {
@@ -283,7 +282,7 @@ impl<'de> Visitor<'de> for BatchReader<'_> {
     }
 }
 
-/// Reads the list of a batch.
+/// Parses the list of a batch.
 struct ChecksReader<'t>(&'t mut Trace);
 
 impl<'de> DeserializeSeed<'de> for ChecksReader<'_> {
@@ -326,13 +325,13 @@ impl<'de> Visitor<'de> for ChecksReader<'_> {
     }
 }
 
-/// A field's name: its place among the known ones, or the start of what was sent.
+/// A field name: its index among the known fields, or the start of the unknown name.
 enum Key {
     Known(usize),
     Unknown(String),
 }
 
-/// The place of `key` among `fields`, or a refusal that names both.
+/// The index of `key` among `fields`, or an error that names both.
 fn known<E: Error>(key: Key, fields: &[&str], trace: &mut Trace) -> Result<usize, E> {
     match key {
         Key::Known(index) => Ok(index),
@@ -343,7 +342,7 @@ fn known<E: Error>(key: Key, fields: &[&str], trace: &mut Trace) -> Result<usize
     }
 }
 
-/// Reads a field's name without keeping it.
+/// Parses a field name without keeping it.
 struct KeyReader(&'static [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for KeyReader {

@@ -1,18 +1,19 @@
-//! The decision API of a server without a configuration: ten at once, one per second, for every identity.
+//! The decision API of a server without a configuration: a burst of ten and a refill of one per second for every
+//! identity.
 //!
-//! Where a test needs an identity with nothing left, it takes all ten at once and asks for all ten again: that
-//! is denied for ten seconds, whatever the machine is busy with.
+//! A test that needs an exhausted identity takes all ten units at once and then requests ten more. That request is
+//! denied for ten seconds, so the load of the machine does not matter.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Connection, ask, post, post_with};
-use crate::server::Server;
+use crate::client::{Answer, Connection, ask, ask_with, post, post_with};
+use crate::server::{ConfigFile, Server};
 
-const TOKEN: &str = "canary-token";
+const TOKEN: &str = "canary-token-of-tests";
 
 fn check_of(identifier: &str, cost: u64) -> String {
     json!({ "resource": "demo", "identifier": identifier, "cost": cost }).to_string()
@@ -132,6 +133,76 @@ fn refund_and_reset_need_the_token_and_give_back() {
     assert_eq!(post(api, "/v1/check", check_of("alice", 10)).status, 200);
 }
 
+/// All places that compare a secret share one guard.
+#[test]
+fn guesses_at_the_api_listener_are_429_and_lock_no_client_out() {
+    let server = Server::start_with(&[("SLUICEGATE_ADMIN_TOKEN", TOKEN)], &[]);
+    let api = server.address("api");
+    let guess = |path: &str| post_with(api, path, "authorization: Bearer wrong\r\n", check_of("alice", 1)).status;
+    let statuses: Vec<u16> = (0..10).map(|_| guess("/v1/reset")).collect();
+    assert_eq!(statuses, [401; 10]);
+    let is_late = |ask: &dyn Fn() -> u16, status: u16| {
+        let started = Instant::now();
+        assert_eq!(ask(), status);
+        started.elapsed() >= Duration::from_secs(1)
+    };
+    assert!(is_late(&|| guess("/v1/reset"), 429), "the answer to a wrong token beyond the limit is delayed");
+    let refund =
+        r#"{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"alice"}],"is_negative_hits":true}]}"#;
+    let refund_as =
+        |token: &str| post_with(api, "/json", &format!("authorization: Bearer {token}\r\n"), refund).status;
+    assert!(is_late(&|| refund_as("wrong"), 403), "also in the form of Envoy's service");
+    assert!(!is_late(&|| refund_as(TOKEN), 200));
+    assert_eq!(with_token(api, "/v1/reset", &check_of("alice", 1)).status, 200);
+    assert_eq!(
+        ask_with(server.address("admin"), "GET", "/admin/v1/rules", "authorization: Bearer wrong").status,
+        429
+    );
+}
+
+#[test]
+fn with_a_token_of_the_api_only_its_holders_ask() {
+    let text = "api: { token: token-of-the-api, origins: ['https://app.example'], hosts: [limits.example] }\n\
+                rules: [{ name: all, limits: [{ algorithm: fixed_window, limit: 5, window: 1d }] }]";
+    let file = ConfigFile::new("api-access", text);
+    let server = Server::start(&["--config", file.path()]);
+    let api = server.address("api");
+    let ask = |path: &str, host: &str, fields: &str| {
+        let mut connection = Connection::open(api);
+        let body = check_of("alice", 0);
+        let length = body.len();
+        connection.send(format!(
+            "POST {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n{fields}\r\n{body}"
+        ));
+        connection.answer().status
+    };
+    let token = "authorization: Bearer token-of-the-api\r\n";
+    let origin = |origin: &str| format!("{token}origin: {origin}\r\n");
+    assert_eq!(ask("/v1/check", "limits.example", token), 200);
+    assert_eq!(ask("/v1/check", "limits.example", ""), 401);
+    assert_eq!(ask("/v1/check", "rebound.example", token), 421);
+    assert_eq!(ask("/v1/check", "limits.example", &origin("https://app.example")), 200);
+    assert_eq!(ask("/v1/check", "limits.example", &origin("https://evil.example")), 403);
+    assert_eq!(ask("/json", "limits.example", &origin("https://evil.example")), 403);
+}
+
+/// This also holds without a configuration and for every content type: a page needs no preflight for `text/plain`.
+#[test]
+fn pages_of_other_sites_charge_no_limit() {
+    let server = Server::start(&[]);
+    let api = server.address("api");
+    for (path, body) in [
+        ("/v1/check", check_of("alice", 10)),
+        ("/json", r#"{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"alice"}]}]}"#.to_owned()),
+    ] {
+        let answer = post_with(api, path, "origin: https://evil.example\r\n", body);
+        assert_eq!((answer.status, &answer.json()["field"]), (403, &json!("origin")), "{path}");
+    }
+    assert_eq!(post(api, "/v1/peek", check_of("alice", 1)).json()["remaining"], 10);
+    assert_eq!(ask_with(api, "GET", "/openapi.json", "origin: https://evil.example").status, 200);
+}
+
 #[test]
 fn without_a_configured_token_changes_are_403_with_the_remedy() {
     let server = Server::start(&[]);
@@ -153,7 +224,7 @@ fn a_batch_is_answered_in_order() {
     let json = answer.json();
     let results = json["results"].as_array().expect("a list");
     assert_eq!(results.len(), 1_000);
-    // Costs of 0, 1, 2, 3 and 4 make ten for each of the two; whatever is larger than what refilled is denied.
+    // Costs of 0, 1, 2, 3 and 4 add up to ten for each of the two. A cost above the refilled amount is denied.
     let allowed: Vec<_> = results.iter().map(|result| result["allowed"] == true).collect();
     assert!(allowed[..10].iter().all(|allowed| *allowed));
     assert!(!allowed[22..].iter().any(|allowed| *allowed), "more than ten never fits");
@@ -187,7 +258,7 @@ fn the_description_and_its_page_are_served() {
     assert_eq!(ask(api, "GET", "/v1/check").header("allow"), Some("POST"));
 }
 
-/// Whatever they interleave to, no more passes than the bucket holds and refills meanwhile.
+/// In every interleaving, the bucket admits no more than its capacity and its refill.
 #[test]
 fn clients_at_once_are_admitted_the_quota_and_no_more() {
     const CLIENTS: usize = 64;
@@ -209,7 +280,7 @@ fn clients_at_once_are_admitted_the_quota_and_no_more() {
 }
 
 #[test]
-fn what_was_decided_is_logged_at_the_end() {
+fn decisions_are_logged_at_the_end() {
     let server = Server::start(&[]);
     for cost in [10, 10, 11] {
         post(server.address("api"), "/v1/check", check_of("alice", cost));
@@ -220,9 +291,9 @@ fn what_was_decided_is_logged_at_the_end() {
     assert!(stopped.contains("\"allowed\":1") && stopped.contains("\"denied\":2"), "{stopped}");
 }
 
-/// Refused by the head alone, so the body is never read.
+/// The server rejects these requests by their head, so it never reads the body.
 #[test]
-fn a_refusal_before_the_body_was_read_says_that_the_connection_closes() {
+fn an_error_before_the_body_is_read_announces_the_close() {
     let (closed, open) = (Server::start(&[]), Server::start_with_token(TOKEN));
     for (server, path, content_type, status) in [
         (&closed, "/v1/reset", "application/json", 403),

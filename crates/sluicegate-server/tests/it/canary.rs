@@ -1,9 +1,9 @@
-//! Secrets are planted in every input of the real binary, requests of every kind are sent, everything fails that can, and
-//! then all that it wrote, answered and sent is searched for them.
+//! Plants secrets in every input of the real binary, sends requests of every kind and provokes every failure. Then the
+//! test searches all logs, responses and outgoing data for the secrets.
 //!
-//! A secret may be where it belongs: upstreams get the credentials that callers send them, the collector its token, Redis
-//! its password. Nobody else may see any, in no form: logs at the level `trace`, metrics, answers and pages, the admin API,
-//! spans, what the command line prints.
+//! A secret may appear only where it belongs: upstreams receive the credentials of clients, the collector receives its
+//! token, and Redis its password. No other output may contain a secret in any form: logs at the level `trace`,
+//! metrics, responses and pages, the admin API, spans, and the output of the command line.
 
 mod doors;
 mod programs;
@@ -22,7 +22,7 @@ use crate::gateway::upstream::Upstream;
 use crate::server::{Server, sluicegate};
 use secrets::Canary;
 
-/// Everything secret that a server is told or sent.
+/// All secrets that the server receives from its configuration or from clients.
 struct Secrets {
     api_key: Canary,
     wrong_api_key: Canary,
@@ -30,7 +30,7 @@ struct Secrets {
     cookie: Canary,
     basic: Canary,
     jwt_secret: Canary,
-    /// The signature of a good token, which makes it one.
+    /// The signature of a valid token.
     signature: Canary,
     token: String,
     forged: Canary,
@@ -117,10 +117,10 @@ fn token_signature(name: &'static str, token: &str) -> Canary {
     Canary::of(name, token.to_owned(), signature)
 }
 
-/// How much is shown before a leak, in characters.
+/// The number of characters shown before a leak.
 const BEFORE_LEAK: usize = 80;
 
-/// What came out, and where.
+/// All captured outputs, each with its place.
 #[derive(Default)]
 struct Outputs(Vec<(String, String)>);
 
@@ -129,7 +129,7 @@ impl Outputs {
         self.0.push((place.into(), text.into()));
     }
 
-    /// Where which secret came to light.
+    /// A description of each leaked secret with its place.
     fn leaks(&self, secrets: &Secrets) -> Vec<String> {
         let mut leaks = Vec::new();
         for (place, text) in &self.0 {
@@ -142,13 +142,13 @@ impl Outputs {
         leaks
     }
 
-    /// All that came out at places whose name contains this.
+    /// All outputs of places with this text in their name.
     fn at(&self, place: &str) -> String {
         self.0.iter().filter(|(name, _)| name.contains(place)).map(|(_, text)| text.as_str()).collect()
     }
 }
 
-/// A server that knows all the secrets, and what it is connected to.
+/// A server that knows all the secrets, and its peers.
 struct Scene {
     secrets: Secrets,
     server: Server,
@@ -180,7 +180,7 @@ impl Scene {
     }
 }
 
-/// The binary, with its standard output in a file: the shell becomes it.
+/// The binary with its standard output in a file. The shell replaces itself by the binary.
 fn under_shell(folder: &TempDir) -> Command {
     let inner = sluicegate(&["--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
     let script = format!("exec \"$0\" \"$@\" > '{}'", folder.path().join("stdout").display());
@@ -242,7 +242,7 @@ async fn no_secret_comes_to_light() {
     doors::reload_mistakes(&scene, &mut outputs);
     programs::serve_with_wrong_password(&scene, &mut outputs);
     programs::serve_while_the_database_goes(&scene, &mut outputs);
-    // Everything again while nothing can be decided.
+    // Repeats everything while the store is down.
     scene.redis.kill();
     doors::ask_all(&scene, &mut outputs).await;
     programs::run_all(&scene, &mut outputs);
@@ -252,12 +252,10 @@ async fn no_secret_comes_to_light() {
     outputs.add("spans", spans);
     server.signal("TERM");
     let log = server.wait().lines.join("\n");
-    // Where they belong they were: this was no test of secrets that nobody used.
+    // The secrets reached their intended places, so the server really used them.
     assert!(collector.messages().iter().any(|message| message.contains(&secrets.otlp.text)));
     assert!(upstream.heads().iter().any(|head| head.contains(&secrets.cookie.text)));
-    for told in
-        ["the sender of a request is not known", "the store could not decide", "decisions: decision", "TRACE"]
-    {
+    for told in ["a request has no valid identity", "the store could not decide", "decisions: decision", "TRACE"] {
         assert!(log.contains(told), "`{told}` is not in the log");
     }
     outputs.add("the log", log);
@@ -268,7 +266,7 @@ async fn no_secret_comes_to_light() {
     assert!(leaks.is_empty(), "secrets came to light: {leaks:#?}");
 }
 
-/// The good secrets were good, and the bad ones bad.
+/// The valid secrets were accepted, and the wrong ones rejected.
 #[track_caller]
 fn assert_used(scene: &Scene, outputs: &Outputs) {
     for (place, expected) in [

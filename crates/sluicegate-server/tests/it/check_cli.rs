@@ -1,4 +1,4 @@
-//! `sluicegate check` against a real server, and against what is none.
+//! `sluicegate check` against a real server, and against other programs.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::server::{Server, sluicegate};
 
-/// Runs to the end: the exit code, stdout and stderr.
+/// Runs `check` to its end. Returns the exit code, stdout and stderr.
 fn run(arguments: &[&str]) -> (i32, String, String) {
     let output = sluicegate(arguments).output().expect("the binary starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
@@ -30,7 +30,7 @@ fn the_exit_code_is_the_decision() {
     let api = url(&server);
     let (code, stdout, stderr) = check(&api, &["--cost", "10"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
-    assert!(stdout.starts_with("allowed  demo  0 of 10 left, whole again in "), "{stdout}");
+    assert!(stdout.starts_with("allowed  demo  0 of 10 left, quota fully restored in "), "{stdout}");
 
     let (code, stdout, _) = check(&api, &["--cost", "10"]);
     assert_eq!(code, 1);
@@ -41,16 +41,16 @@ fn the_exit_code_is_the_decision() {
 }
 
 #[test]
-fn peek_looks_and_does_not_charge() {
+fn peek_does_not_charge() {
     let server = Server::start(&[]);
     for _ in 0..3 {
         let (code, stdout, _) = check(&url(&server), &["--peek", "--cost", "10"]);
-        assert_eq!((code, stdout.as_str()), (0, "allowed  demo  10 of 10 left, whole\n"));
+        assert_eq!((code, stdout.as_str()), (0, "allowed  demo  10 of 10 left, quota full\n"));
     }
 }
 
 #[test]
-fn json_is_the_servers_own_answer() {
+fn json_is_the_servers_response() {
     let server = Server::start(&[]);
     let (code, stdout, _) = check(&url(&server), &["--json"]);
     assert_eq!(code, 0);
@@ -77,15 +77,15 @@ fn without_a_decision_the_exit_code_is_2_and_stdout_is_empty() {
     }
 }
 
-/// Somebody else's server on the port, and what it says.
+/// Another program on the port, with invalid responses.
 #[test]
-fn a_server_that_talks_nonsense_decides_nothing() {
+fn invalid_responses_exit_with_2() {
     for (said, expected) in [
-        ("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\npong", "is no decision"),
-        ("HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n{\"allowed\":false}", "is no decision"),
-        ("HTTP/1.1 200 OK\r\ncontent-length: 400\r\n\r\n{\"allowed\":true", "no HTTP answer"),
-        ("220 smtp.example ESMTP\r\n", "no HTTP answer"),
-        ("", "no HTTP answer"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\npong", "is not a decision"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n{\"allowed\":false}", "is not a decision"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 400\r\n\r\n{\"allowed\":true", "no HTTP response"),
+        ("220 smtp.example ESMTP\r\n", "no HTTP response"),
+        ("", "no HTTP response"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let api = format!("http://{}", listener.local_addr().expect("bound"));
@@ -104,7 +104,7 @@ fn a_server_that_talks_nonsense_decides_nothing() {
 }
 
 #[test]
-fn bad_arguments_are_2_and_the_servers_settings_have_no_say() {
+fn invalid_arguments_exit_with_2_and_server_settings_are_ignored() {
     for arguments in [
         &["check", "--resource", "r"][..],
         &["check", "--resource", "r", "--identifier", "i", "--cost", "-1"],
@@ -123,7 +123,7 @@ fn bad_arguments_are_2_and_the_servers_settings_have_no_say() {
             assert!(code == 2 && is_told, "{arguments:?}: {code}: {stderr}");
         }
     }
-    // A token that no server would take must not look like a denial.
+    // An invalid setting of a server must not look like a denial.
     let server = Server::start(&[]);
     let mut command = sluicegate(&["check", "--resource", "r", "--identifier", "i", "--api", &url(&server)]);
     command.env("SLUICEGATE_ADMIN_TOKEN", "not a token");

@@ -1,5 +1,4 @@
-//! A client that sends exactly what it is told, so that tests can also send what no good client
-//! would.
+//! A client that sends exactly the given bytes, so tests can also send requests that a correct client never sends.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -9,7 +8,7 @@ use serde_json::Value;
 
 use crate::server::PATIENCE;
 
-/// One parsed answer.
+/// One parsed response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -49,7 +48,7 @@ impl Connection {
         Self::over(TcpStream::connect(address).expect("the listener accepts"))
     }
 
-    /// A connection from an address of this machine's own choice, such as 127.0.0.2.
+    /// A connection from a chosen loopback address, such as 127.0.0.2.
     pub(crate) fn open_from(source: Ipv4Addr, address: SocketAddr) -> Self {
         let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).expect("a socket");
         net::bind(&socket, &SocketAddr::from((source, 0))).expect("an address of this machine");
@@ -67,17 +66,17 @@ impl Connection {
         self.0.write_all(bytes.as_ref()).expect("the server reads");
     }
 
-    /// For servers that may have closed.
+    /// For servers that may have closed the connection.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all(bytes)
     }
 
-    /// The status line of an answer after which the connection stays open; its headers are passed.
+    /// The status line of a response after which the connection stays open. The headers are skipped.
     pub(crate) fn read_head(&mut self) -> String {
         self.read_whole_head().lines().next().unwrap_or_default().to_owned()
     }
 
-    /// The status line and the headers of an answer after which the connection stays open.
+    /// The status line and the headers of a response after which the connection stays open.
     pub(crate) fn read_whole_head(&mut self) -> String {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -86,21 +85,29 @@ impl Connection {
         String::from_utf8(head).expect("text")
     }
 
-    /// As many bytes.
+    /// A response with a length after which the connection stays open.
+    pub(crate) fn read_answer(&mut self) -> Answer {
+        let head = self.read_whole_head();
+        let length = parse(&head).header("content-length").and_then(|length| length.parse().ok());
+        let body = String::from_utf8(self.read(length.unwrap_or(0))).expect("text");
+        parse(&(head + &body))
+    }
+
+    /// Reads this number of bytes.
     pub(crate) fn read(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.0.read_exact(&mut bytes).expect("as many bytes");
         bytes
     }
 
-    /// The same, if the server does not close instead.
+    /// The same; `None` if the server closes the connection instead.
     pub(crate) fn try_read_head(&mut self) -> Option<String> {
         let mut byte = [0];
         matches!(self.0.peek(&mut byte), Ok(1)).then(|| self.read_head())
     }
 
-    /// Everything until the server closes. A reset counts as closing; silence beyond patience does
-    /// not.
+    /// Everything until the server closes. A reset counts as a close. The test fails if the server stays silent for
+    /// too long.
     pub(crate) fn read_to_end(&mut self) -> String {
         let mut bytes = Vec::new();
         match self.0.read_to_end(&mut bytes) {
@@ -111,13 +118,13 @@ impl Connection {
         String::from_utf8(bytes).expect("text")
     }
 
-    /// The only answer on a connection that the server closes after it.
+    /// The only response on a connection that the server closes after it.
     pub(crate) fn answer(&mut self) -> Answer {
         parse(&self.read_to_end())
     }
 }
 
-/// Asks again and again on one connection.
+/// Sends many requests on one connection.
 pub(crate) struct Session(TcpStream);
 
 impl Session {
@@ -125,7 +132,7 @@ impl Session {
         Self::try_open(address).expect("the listener accepts")
     }
 
-    /// For servers that may be gone.
+    /// For servers that may have stopped.
     pub(crate) fn try_open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -138,7 +145,8 @@ impl Session {
         self.try_post(path, "", body).expect("an answer")
     }
 
-    /// Posts `body` as JSON, with `headers` such as `"authorization: Bearer x\r\n"`, to a server that may be gone.
+    /// Posts `body` as JSON, with `headers` such as `"authorization: Bearer x\r\n"`, to a server that may have
+    /// stopped.
     pub(crate) fn try_post(&mut self, path: &str, headers: &str, body: &str) -> io::Result<Answer> {
         let length = body.len();
         self.0.write_all(
@@ -158,7 +166,7 @@ impl Session {
         Ok(parse(str::from_utf8(&text).expect("text")))
     }
 
-    /// Reads exactly `count` bytes more.
+    /// Reads exactly `count` more bytes.
     fn read_into(&mut self, bytes: &mut Vec<u8>, count: usize) -> io::Result<()> {
         let start = bytes.len();
         bytes.resize(start + count, 0);
@@ -166,7 +174,7 @@ impl Session {
     }
 }
 
-/// Asks once, on a connection of its own.
+/// Sends one request on a connection of its own.
 pub(crate) fn ask(address: SocketAddr, method: &str, path: &str) -> Answer {
     let mut connection = Connection::open(address);
     connection.send(format!("{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"));
@@ -191,7 +199,7 @@ pub(crate) fn post(address: SocketAddr, path: &str, body: impl AsRef<[u8]>) -> A
     post_with(address, path, "", body)
 }
 
-/// Asks once with one more header, on a connection of its own.
+/// Sends one request with one more header, on a connection of its own.
 pub(crate) fn ask_with(address: SocketAddr, method: &str, path: &str, header: &str) -> Answer {
     let mut connection = Connection::open(address);
     connection.send(format!("{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n{header}\r\n\r\n"));

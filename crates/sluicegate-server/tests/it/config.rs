@@ -1,5 +1,5 @@
-//! Configuration files, from the command line to the answer: `validate`, `schema`, and a server that decides by
-//! its file.
+//! Configuration files from the command line to the response: `validate`, `schema`, and a server that decides by its
+//! file.
 
 use std::process::Output;
 
@@ -42,7 +42,7 @@ fn a_good_file_is_one_line_and_exit_0() {
 }
 
 #[test]
-fn every_problem_of_a_bad_file_is_told_with_its_place_and_exit_1() {
+fn every_error_of_a_file_is_reported_with_its_place_and_exit_1() {
     let bad = "rules:\n  - name: a\n    limits:\n      - { algorithm: token_bucket, capacity: 0, refill: 5/fortnight }\n    moode: off\n    deadline: 1min\n    on_store_failure: close\n";
     let file = ConfigFile::new("bad", bad);
     let (code, stdout, stderr) = run(&["validate", file.path()]);
@@ -58,7 +58,7 @@ fn every_problem_of_a_bad_file_is_told_with_its_place_and_exit_1() {
 }
 
 #[test]
-fn a_file_that_is_not_there_or_too_long_is_told_so() {
+fn a_missing_or_too_long_file_is_reported() {
     let (code, _, stderr) = run(&["validate", "/nowhere/at/all.yaml"]);
     assert_eq!(code, 1);
     assert!(stderr.contains("cannot read the configuration file /nowhere/at/all.yaml"), "{stderr}");
@@ -137,7 +137,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
-fn what_no_rule_matches_is_denied_where_the_file_says_so() {
+fn unmatched_requests_are_denied_if_the_file_says_deny() {
     let file = ConfigFile::new("unmatched", "unmatched: deny\nrules: []\n");
     let server = Server::start(&["--config", file.path()]);
     let denied = post(server.address("api"), "/v1/check", r#"{"resource":"r","identifier":"a"}"#);

@@ -1,5 +1,5 @@
-//! The dashboard in a real browser: it loads without a complaint and without a stranger, its numbers move, rules are changed and
-//! requests explained, it works by keyboard, and whatever anybody calls itself stays text.
+//! The dashboard in a real browser: it loads without errors and without other origins, its numbers are live, rules can
+//! be changed and requests explained, it works by keyboard, and names of clients stay text.
 
 mod editing;
 mod explaining;
@@ -24,7 +24,7 @@ rules:
 const WIDE: Looks = Looks { width: 1280, height: 900, is_dark: false };
 const PHONE: Looks = Looks { width: 360, height: 740, is_dark: false };
 
-/// A picture that stays after the test, for whoever wants to look.
+/// The path of a screenshot that stays after the test, for manual inspection.
 fn picture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard").join(format!("{name}.png"))
 }
@@ -47,7 +47,7 @@ fn check(api: SocketAddr, tenant: &str, identifier: &str) {
     assert!(matches!(answer.status, 200 | 429), "{}", answer.body);
 }
 
-/// Nothing went wrong on the page, and it asked nobody but its server.
+/// The page had no errors, and it sent requests only to its own server.
 fn is_clean(page: &mut Page<'_>, server: &Server) {
     assert_eq!(page.complaints(), Vec::<String>::new());
     let own = format!("http://{}/", server.address("admin"));
@@ -55,7 +55,7 @@ fn is_clean(page: &mut Page<'_>, server: &Server) {
     assert_eq!(foreign, Vec::<String>::new());
 }
 
-/// Nothing went wrong but that the server said no with one of these statuses, which a browser writes down, too.
+/// The page had no errors except responses with one of these statuses, which the browser logs as errors.
 fn is_clean_but(page: &mut Page<'_>, statuses: &[u16]) {
     let told =
         |complaint: &String| statuses.iter().any(|status| complaint.contains(&format!("status of {status} ")));
@@ -63,7 +63,7 @@ fn is_clean_but(page: &mut Page<'_>, statuses: &[u16]) {
     assert_eq!(complaints, Vec::<String>::new());
 }
 
-/// Waits for a text within what a selector finds.
+/// Waits for a text within the element of a selector.
 fn says(page: &mut Page<'_>, selector: &str, text: &str) {
     page.wait_for(&format!("document.querySelector({})?.textContent.includes({})", json!(selector), json!(text)));
 }
@@ -76,7 +76,7 @@ fn tile(name: &str) -> String {
 }
 
 #[test]
-fn it_shows_that_nothing_was_asked_and_then_what_is_decided() {
+fn the_dashboard_shows_an_idle_server_and_then_its_decisions() {
     let (server, _config) = start("dashboard-moves", "memory");
     let mut browser = Browser::start();
     let mut page = browser.page();
@@ -84,13 +84,13 @@ fn it_shows_that_nothing_was_asked_and_then_what_is_decided() {
     page.wait_for("!document.querySelector('main .notice').hidden");
     page.keep_picture(&picture("empty"));
     let api = server.address("api");
-    // Often enough that the one in eight that is looked at is among them.
+    // The list samples one request in eight, so 64 requests include a sampled one.
     (0..64).for_each(|_| check(api, "default", "carol"));
     page.wait_for("document.querySelector('main .notice').hidden");
     page.wait_for("document.querySelector('td.name').textContent === 'carol'");
-    page.wait_for(&format!("Number({}) > 0", tile("keys held")));
+    page.wait_for(&format!("Number({}) > 0", tile("tracked keys")));
     page.wait_for(&format!("{}.endsWith('s')", tile("p99")));
-    // A shadow rule stands beside the one that decides: five passed, of which it would have denied two.
+    // The page shows a shadow rule beside the deciding one. It would have denied two of the five allowed requests.
     page.wait_for("document.querySelector('main').textContent.includes('burst')");
     for (name, looks) in [
         ("light", WIDE),
@@ -109,7 +109,7 @@ fn it_shows_that_nothing_was_asked_and_then_what_is_decided() {
 }
 
 #[test]
-fn a_rules_page_says_what_its_shadow_would_have_done_and_works_by_keyboard() {
+fn a_rule_page_shows_shadow_denials_and_works_by_keyboard() {
     let (server, _config) = start("dashboard-rule", "memory");
     let api = server.address("api");
     (0..5).for_each(|_| check(api, "default", "alice"));
@@ -118,7 +118,7 @@ fn a_rules_page_says_what_its_shadow_would_have_done_and_works_by_keyboard() {
     open(&mut page, &server, "#/rules");
     page.wait_for("document.querySelector('main a[href=\"#/rules/daily\"]')");
     page.evaluate("document.querySelector('main a[href=\"#/rules/daily\"]').focus()");
-    // Numbers move once per second, and the focus stays where it is.
+    // Numbers change once per second, and the focus stays in place.
     let looks = "performance.getEntriesByType('resource').length";
     page.evaluate(looks);
     page.evaluate("new Promise((resolve) => setTimeout(resolve, 2500))");
@@ -137,7 +137,7 @@ fn a_rules_page_says_what_its_shadow_would_have_done_and_works_by_keyboard() {
 }
 
 #[test]
-fn a_store_that_is_gone_is_said_first_and_so_is_a_server_that_is() {
+fn a_store_or_server_that_is_down_is_shown_first() {
     let redis = RedisServer::start();
     let (server, _config) = start("dashboard-store", &redis.url());
     let mut browser = Browser::start();
@@ -150,7 +150,7 @@ fn a_store_that_is_gone_is_said_first_and_so_is_a_server_that_is() {
     let body = json!({"resource": "r", "identifier": "alice"}).to_string();
     (0..20).for_each(|_| drop(session.post("/v1/check", &body)));
     page.wait_for("document.querySelector('#notices .bad')?.textContent.includes('does not answer')");
-    // What was decided without the store counts as well.
+    // Decisions without the store count as well.
     page.wait_for("document.querySelector('main .notice').hidden");
     page.keep_picture(&picture("store-down"));
     let admin = server.address("admin");

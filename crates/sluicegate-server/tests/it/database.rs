@@ -1,5 +1,5 @@
-//! Rules in a database: what the command line brings there and back, what servers make of it, and what the admin API lets
-//! whom do.
+//! Rules in a database: import and export by the command line, the effect on servers, and the permissions of the admin
+//! API.
 
 mod admin;
 mod command_line;
@@ -18,16 +18,16 @@ use tempfile::TempDir;
 use crate::client::{Answer, Connection, ask, post};
 use crate::server::{Server, sluicegate};
 
-/// The admin token of every server here.
-const TOKEN: &str = "database-token";
-/// A limit that no test outlasts.
+/// The admin token of every server of these tests.
+const TOKEN: &str = "database-token-of-tests";
+/// A limit that does not refill within a test.
 const FILE: &str = "rules: [{ name: first, limits: [{ algorithm: fixed_window, limit: 5, window: 365d }] }]\n";
 
-/// A database of its own.
+/// A database for one test.
 struct Owned {
     url: String,
     server: Option<PostgresServer>,
-    /// For files, and for the database if it is one.
+    /// The folder for files, including a SQLite database.
     folder: TempDir,
 }
 
@@ -47,9 +47,9 @@ impl Owned {
         self.server.as_ref().expect("this one is PostgreSQL")
     }
 
-    /// A server that has its rules here, and brings `file` here if there are none yet.
+    /// A server with its rules in this database. It imports `file` if the database has no rules yet.
     fn serve(&self, file: &str) -> Server {
-        // Each server has a file of its own, which stays where it is.
+        // Each server has a file of its own, which stays unchanged.
         let files = std::fs::read_dir(self.folder.path()).expect("a folder").count();
         let path = self.folder.path().join(format!("sluicegate-{files}.yaml"));
         std::fs::write(&path, file).expect("a file");
@@ -62,12 +62,12 @@ fn sqlite_url(path: &Path) -> String {
     format!("sqlite://{}", path.display())
 }
 
-/// Asks the admin API, with the token.
+/// Sends a request with the token to the admin API.
 fn admin(server: &Server, method: &str, path: &str, body: &str) -> Answer {
     admin_with(server.address("admin"), method, path, &format!("authorization: Bearer {TOKEN}\r\n"), body)
 }
 
-/// Asks the admin API with these header fields.
+/// Sends a request with these header fields to the admin API.
 fn admin_with(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> Answer {
     let mut connection = Connection::open(address);
     let content = if body.is_empty() {
@@ -81,21 +81,21 @@ fn admin_with(address: SocketAddr, method: &str, path: &str, headers: &str, body
     connection.answer()
 }
 
-/// A rule that lets `limit` pass in a time that no test outlasts.
+/// A rule that allows `limit` requests and does not refill within a test.
 fn rule(name: &str, limit: u32) -> String {
     format!(
         r#"{{"name":"{name}","match":{{"resource":"{name}"}},"limits":[{{"algorithm":"fixed_window","limit":{limit},"window":"365d"}}]}}"#
     )
 }
 
-/// Whether a request for `resource` is limited by a rule of that name, and by how much.
+/// The limit for requests of `resource`, if a rule of the same name applies to them.
 fn limit_of(server: &Server, resource: &str) -> Value {
     let body = format!(r#"{{"resource":"{resource}","identifier":"somebody"}}"#);
     let answer = post(server.address("api"), "/v1/peek", body).json();
     if answer["rule"] == resource { answer["limit"].clone() } else { Value::Null }
 }
 
-/// Runs the command line to its end: the exit code and what it printed.
+/// Runs the command line to its end. Returns the exit code and the output.
 fn run(arguments: &[&str]) -> (i32, String) {
     let output = sluicegate(arguments).output().expect("it runs");
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text")).concat();

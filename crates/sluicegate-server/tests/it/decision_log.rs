@@ -1,4 +1,4 @@
-//! The decision log of the real binary: what it says of requests through every door, and what it never says.
+//! The decision log of the real binary: its lines for requests through every front door, and the data that it must not contain.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -12,7 +12,7 @@ use sluicegate_testkit::envoy_client::{Code, Descriptor, EnvoyClient, Question};
 use crate::client::{Answer, Connection, Session, ask, ask_with, post};
 use crate::server::{ConfigFile, PATIENCE, Server, sluicegate};
 
-/// Rules with a limit of nothing deny everything, so that no test has to use one up first.
+/// Rules with a limit of zero deny every request, so tests need not exhaust a limit first.
 const RULES: &str = "
 trusted_proxies: [127.0.0.1]
 gateway: { routes: [{ path: /**, upstream: 'http://127.0.0.1:9' }] }
@@ -51,7 +51,7 @@ impl Scene {
         post(self.server.address("api"), "/v1/check", body)
     }
 
-    /// The next decision in the log, without the time.
+    /// The next decision in the log, without its timestamp.
     fn next(&mut self) -> Value {
         let line = self.server.wait_for_line("decision");
         let mut line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -72,7 +72,7 @@ impl Scene {
     }
 }
 
-/// What a denied request of the gateway says, through whichever door it came.
+/// The line of a denied HTTP request, for all front doors.
 fn denied_page(identity: &str, kind: &str) -> Value {
     json!({
         "outcome": "denied", "rule": "pages", "others": "also", "algorithm": "fixed_window", "limit": 0, "remaining": 0,
@@ -80,14 +80,14 @@ fn denied_page(identity: &str, kind: &str) -> Value {
     })
 }
 
-/// The wait of a window that is never open depends on the time of day, so only its presence is compared.
+/// The wait for a window depends on the time of day, so tests compare only its presence.
 fn without_wait(mut line: Value) -> Value {
     line.as_object_mut().expect("an object").remove("retry_after_ms");
     line
 }
 
 #[test]
-fn every_door_says_who_was_denied_by_which_rule() {
+fn every_front_door_logs_the_identity_and_the_rule_of_a_denial() {
     let mut scene = Scene::start("doors", "log: { decisions: {}, identities: whole }");
     let (gateway, api) = (scene.server.address("gateway"), scene.server.address("api"));
 
@@ -131,7 +131,7 @@ fn every_door_says_who_was_denied_by_which_rule() {
 }
 
 #[tokio::test]
-async fn envoys_questions_are_told_by_their_descriptors() {
+async fn requests_of_envoy_are_logged_by_descriptor() {
     let mut scene = Scene::start("envoy", "log: { decisions: {}, identities: whole }");
     let client = EnvoyClient::new(scene.server.address("api"));
     let question = Question::new("shop", [Descriptor::new(&[("user", "carol")])]);
@@ -142,7 +142,7 @@ async fn envoys_questions_are_told_by_their_descriptors() {
 }
 
 #[test]
-fn identities_are_hashed_unless_told_otherwise() {
+fn identities_are_hashed_by_default() {
     let secret = [("LOG_HASH_SECRET", "canary")];
     let log = "log: { decisions: {}, hash_secret: '${LOG_HASH_SECRET}' }";
     let mut identities = Vec::new();
@@ -164,7 +164,7 @@ fn identities_are_hashed_unless_told_otherwise() {
 }
 
 #[test]
-fn only_what_is_asked_for_is_written() {
+fn only_the_configured_shares_are_logged() {
     let mut scene = Scene::start("shares", "log: { decisions: { denied: 0%, shadow_denied: 0%, allowed: 100% } }");
     scene.check("watched", "alice");
     ask(scene.server.address("gateway"), "GET", "/pages/1");
@@ -186,11 +186,11 @@ fn only_what_is_asked_for_is_written() {
 }
 
 #[test]
-fn a_request_that_could_not_be_decided_is_written_too() {
+fn an_undecided_request_is_logged() {
     let rules = "log: { decisions: {}, identities: whole }\nrules: [ { name: strict, on_store_failure: closed, \
                  limits: [ { algorithm: fixed_window, limit: 9, window: 1d } ] } ]";
     let config = ConfigFile::new("decision-log-undecided", rules);
-    // Nobody listens on the discard port.
+    // No server listens on the discard port.
     let server = Server::start(&["--config", config.path(), "--store", "redis://127.0.0.1:9"]);
     let mut scene = Scene { server, _config: config };
     assert_eq!(scene.check("any", "alice").status, 503);
@@ -200,7 +200,7 @@ fn a_request_that_could_not_be_decided_is_written_too() {
 }
 
 #[test]
-fn text_is_for_people_and_a_form_that_is_none_is_refused() {
+fn text_format_is_supported_and_unknown_formats_are_rejected() {
     let text = [("SLUICEGATE_LOG_FORMAT", "text")];
     let mut scene = Scene::with("text", "log: { decisions: {}, identities: whole }", &text, &[]);
     scene.check("watched", "alice\u{202e}");
@@ -215,7 +215,7 @@ fn text_is_for_people_and_a_form_that_is_none_is_refused() {
     assert!(stderr.starts_with("error: SLUICEGATE_LOG_FORMAT: `xml`"), "{stderr}");
 }
 
-/// A server whose log somebody reads until it is ready, and then nobody.
+/// A server with a log that the test reads until `ready`, and not afterwards.
 fn unread(config: &ConfigFile, level: &str) -> (Ended, BufReader<ChildStderr>, HashMap<String, SocketAddr>) {
     let arguments =
         ["--gateway", "off", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", config.path()];
@@ -238,10 +238,10 @@ fn unread(config: &ConfigFile, level: &str) -> (Ended, BufReader<ChildStderr>, H
 }
 
 #[test]
-fn nobody_waits_for_whoever_reads_the_log() {
+fn a_stalled_log_reader_blocks_no_request() {
     let config = ConfigFile::new("decision-log-unread", format!("log: {{ decisions: {{}} }}{RULES}"));
     let (_child, log, listening) = unread(&config, "info");
-    // What a hundred lines say in a second is more than a pipe holds.
+    // One hundred lines exceed the capacity of a pipe.
     let mut session = Session::open(listening["api"]);
     let tenant = "\u{202e}".repeat(85);
     let body = json!({ "tenant": tenant, "resource": "watched", "identifier": "alice" }).to_string();
@@ -251,7 +251,7 @@ fn nobody_waits_for_whoever_reads_the_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_line_of_any_kind_is_waited_for_and_lost_ones_are_told() {
+async fn log_lines_never_block_and_lost_lines_are_reported() {
     let config = ConfigFile::new("log-unread", RULES);
     let (mut child, mut log, listening) = unread(&config, "trace");
     let client = EnvoyClient::new(listening["api"]);
@@ -260,7 +260,7 @@ async fn no_line_of_any_kind_is_waited_for_and_lost_ones_are_told() {
         let lost = metrics.lines().find_map(|line| line.strip_prefix("sluicegate_log_lines_lost_total "));
         lost.and_then(|count| count.parse().ok()).expect("a count")
     };
-    // At this level every frame of HTTP/2 makes lines, which fill the pipe, and then all the room there is.
+    // At this level, every HTTP/2 frame causes lines, which fill the pipe and then the queue.
     let started = Instant::now();
     while lost() == 0 {
         for _ in 0..100 {
@@ -277,7 +277,7 @@ async fn no_line_of_any_kind_is_waited_for_and_lost_ones_are_told() {
     assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
     assert!(child.0.wait().expect("it ends").success());
     let text = reader.join().expect("no panic").expect("text");
-    for told in ["lines of the log were lost, because nobody read it", "\"message\":\"stopped\""] {
+    for told in ["log lines were lost, because the reader of the log did not keep up", "\"message\":\"stopped\""] {
         assert!(text.contains(told), "`{told}` is not in {} bytes of the log", text.len());
     }
 }
@@ -287,14 +287,14 @@ struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 #[test]
-fn a_flood_of_denials_is_not_a_flood_of_lines_and_none_is_forgotten() {
+fn a_flood_of_denials_is_rate_limited_in_the_log_and_fully_counted() {
     const COMMANDS: u64 = 20_000;
     let scene = Scene::start("flood", "log: { decisions: {} }");
     let started = Instant::now();
@@ -304,7 +304,7 @@ fn a_flood_of_denials_is_not_a_flood_of_lines_and_none_is_forgotten() {
         let commands = "CL.THROTTLE k 0 1 86400\r\n".repeat(1_000);
         (0..COMMANDS / 1_000).for_each(|_| writer.write_all(commands.as_bytes()).expect("the server reads"));
     });
-    // Five integers in six lines are the answer to one command.
+    // The reply to one command has five integers in six lines.
     let (mut lines, mut bytes) = (0, [0; 65_536]);
     while lines < COMMANDS * 6 {
         let read = resp.read(&mut bytes).expect("an answer");

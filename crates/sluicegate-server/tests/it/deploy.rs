@@ -1,5 +1,5 @@
-//! What `deploy/` brings does what it says: alerts and pictures speak of series that exist, Prometheus itself counts what was
-//! asked, and whoever starts the process learns how far it is.
+//! The files in `deploy/`: alerts and dashboards refer to existing series, Prometheus counts the decisions, and the
+//! server notifies its supervisor of readiness.
 
 mod helm;
 
@@ -25,7 +25,7 @@ fn text(name: &str) -> String {
     fs::read_to_string(deploy(name)).expect("a file of ours")
 }
 
-/// Runs a program that must have no objection.
+/// Runs a program that must succeed.
 fn passes(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().expect("it is installed; `cargo xtask test` does that");
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -33,7 +33,7 @@ fn passes(command: &mut Command) {
 }
 
 #[test]
-fn the_alerts_are_valid_and_say_what_they_should_to_made_up_series() {
+fn alerts_are_valid_and_fire_on_their_series() {
     passes(Command::new("promtool").args(["check", "rules"]).arg(deploy("prometheus/alerts.yaml")));
     passes(Command::new("promtool").args(["test", "rules"]).arg(deploy("prometheus/alerts.test.yaml")));
     let folder = deploy("prometheus");
@@ -69,14 +69,14 @@ struct Ending(Child);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 #[test]
-fn a_real_prometheus_counts_what_was_asked() {
+fn a_real_prometheus_counts_the_requests() {
     let rules = "rules: [ { name: few, limits: [ { algorithm: token_bucket, capacity: 3, refill: 1/h } ] } ]";
     let config = ConfigFile::new("deploy-prometheus", rules);
     let server = Server::start(&["--config", config.path(), "--store", "memory"]);
@@ -101,7 +101,7 @@ fn a_real_prometheus_counts_what_was_asked() {
         .expect("prometheus is installed; `cargo xtask test` does that");
     let _prometheus = Ending(prometheus);
     let counted = |outcome: &str| -> Option<Value> {
-        // It is not there at once, and then knows nothing yet.
+        // Prometheus is not ready at once, and has no samples at first.
         let mut session = Session::try_open(port).ok()?;
         let query =
             format!("sum(sluicegate_decisions_total%7Bjob%3D%22sluicegate%22%2Coutcome%3D%22{outcome}%22%7D)");
@@ -119,7 +119,7 @@ fn a_real_prometheus_counts_what_was_asked() {
 }
 
 #[test]
-fn whoever_started_the_process_is_told_when_it_is_ready_and_when_it_stops() {
+fn the_service_manager_is_notified_of_ready_and_stop() {
     let folder = TempDir::new().expect("a folder");
     let socket = folder.path().join("notify");
     let manager = UnixDatagram::bind(&socket).expect("a socket");
@@ -137,7 +137,7 @@ fn whoever_started_the_process_is_told_when_it_is_ready_and_when_it_stops() {
     assert!(server.wait().status.success());
 }
 
-/// The list of words behind an instruction of the Dockerfile.
+/// The list of words after an instruction of the Dockerfile.
 fn words_after(instruction: &str) -> Vec<String> {
     let dockerfile = text("Dockerfile");
     let line = dockerfile.lines().find_map(|line| line.trim().strip_prefix(instruction));
@@ -145,7 +145,7 @@ fn words_after(instruction: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_health_check_of_the_container_fails_exactly_if_nobody_answers() {
+fn the_health_check_of_the_container_fails_exactly_without_a_response() {
     let words = words_after("CMD");
     assert_eq!(words_after("ENTRYPOINT"), [words[0].clone()]);
     let run = |api: &str| {
@@ -163,7 +163,7 @@ fn the_health_check_of_the_container_fails_exactly_if_nobody_answers() {
 #[test]
 fn systemd_has_no_objection_to_the_unit() {
     let folder = TempDir::new().expect("a folder");
-    // It looks whether the program is there.
+    // `systemd-analyze` checks that the program exists.
     let unit =
         text("systemd/sluicegate.service").replace("/usr/local/bin/sluicegate", env!("CARGO_BIN_EXE_sluicegate"));
     let file = folder.path().join("sluicegate.service");

@@ -1,4 +1,4 @@
-//! Envoy's rate limit service on the real binary: what it answers over gRPC and as JSON.
+//! Envoy's rate limit service on the real binary: its responses over gRPC and as JSON.
 
 mod hostile;
 mod real;
@@ -8,10 +8,10 @@ use sluicegate_testkit::envoy_client::EnvoyClient;
 
 use crate::server::{ConfigFile, Server};
 
-/// The admin token of every server here.
-const TOKEN: &str = "canary-token";
+/// The admin token of every server of these tests.
+const TOKEN: &str = "canary-token-of-tests";
 
-/// A server with a configuration of its own, and a client of it.
+/// A server with a configuration of its own, and a client for it.
 struct Scene {
     server: Server,
     client: EnvoyClient,

@@ -1,5 +1,5 @@
-//! A server that runs by a directory of `envoyproxy/ratelimit`: how it starts, what it follows, what it refuses, and that the
-//! page about moving over is right.
+//! A server that reads a directory of `envoyproxy/ratelimit`: its start, its reloads, the rejected files, and the
+//! commands of the migration page.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::client::{ask, post};
 use crate::readme::page::{Step, is_shown, steps};
 use crate::server::{ConfigFile, PATIENCE, Server, sluicegate};
 
-/// What the environment of whoever runs the tests must not say.
+/// Variables that the environment of the tests must not set.
 const THEIRS: [&str; 8] =
     ["HOST", "PORT", "GRPC_HOST", "GRPC_PORT", "REDIS_URL", "REDIS_AUTH", "REDIS_TYPE", "MERGE_DOMAIN_CONFIG"];
 
@@ -27,7 +27,7 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// Puts a file there whole: half of one would be a mistake of its own.
+/// Writes a file atomically, because half a file would be another error.
 fn put(folder: &Path, name: &str, text: &str) {
     let unfinished = folder.join("unfinished");
     fs::write(&unfinished, text).expect("a file");
@@ -38,14 +38,14 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path of text")
 }
 
-/// A command without what the environment says of `envoyproxy/ratelimit`.
+/// A command without the environment variables of `envoyproxy/ratelimit`.
 fn command(arguments: &[&str]) -> Command {
     let mut command = sluicegate(arguments);
     THEIRS.iter().for_each(|name| _ = command.env_remove(name));
     command
 }
 
-/// A server on free ports that follows this directory, as its variables say.
+/// A server on free ports that follows this directory, configured by the variables of `envoyproxy/ratelimit`.
 fn start(folder: &Path) -> Server {
     let mut command = command(&["--envoy-ratelimit", text(folder)]);
     command.envs([("GRPC_HOST", "127.0.0.1"), ("GRPC_PORT", "0"), ("HOST", "127.0.0.1"), ("PORT", "0")]);
@@ -53,14 +53,14 @@ fn start(folder: &Path) -> Server {
     Server::start_command(command)
 }
 
-/// Runs to the end and returns the exit code, what is printed, and what is complained of.
+/// Runs to the end. Returns the exit code, standard output and standard error.
 fn run(arguments: &[&str]) -> (i32, String, String) {
     let output = command(arguments).output().expect("the binary starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
 }
 
-/// Waits until the metrics have, or have no longer, a rule of this name.
+/// Waits until the metrics contain, or no longer contain, a rule of this name.
 fn wait_for_rule(server: &Server, name: &str) {
     let label = format!("rule=\"{name}\"");
     let started = Instant::now();
@@ -83,14 +83,14 @@ fn a_directory_and_its_variables_are_enough_to_start() {
     wait_for_rule(&server, "edge.user");
     let healthcheck = ask(server.address("gateway"), "GET", "/healthcheck");
     assert_eq!((healthcheck.status, healthcheck.body.as_str()), (200, "OK"));
-    // There is no demo application, and no rule but those of the directory.
+    // The server has no demo application, and only the rules of the directory.
     assert_eq!(ask(server.address("gateway"), "GET", "/api/ping").status, 404);
     let body = r#"{"resource":"demo","identifier":"alice"}"#;
     let free = post(server.address("api"), "/v1/check", body);
     assert_eq!((free.status, &free.json()["rule"]), (200, &serde_json::Value::Null));
 }
 
-/// The limits of the directory decide what Envoy asks, on both ports that have an HTTP twin of its protocol.
+/// The limits of the directory decide Envoy's requests on both ports that have an HTTP twin of its protocol.
 #[test]
 fn descriptors_are_decided_by_the_directory_and_header_fields_are_as_its_variables_say() {
     let folder = directory(&[("edge.yaml", &limit("user"))]);
@@ -177,7 +177,7 @@ fn validate_knows_the_directory_alone_and_beside_a_file() {
     let (code, stdout, _) = run(&both);
     assert!(code == 0 && stdout.ends_with(&line) && stdout.lines().count() == 2, "{stdout}");
 
-    // One bad half makes a bad whole, and both are read.
+    // One invalid half makes the whole configuration invalid. The server reads both halves.
     fs::write(&file, "rules: [{ name: edge.user, limits: unlimited }]").expect("a file");
     let (code, _, stderr) = run(&both);
     assert!(code == 1 && stderr.contains("two rules are called \"edge.user\""), "{stderr}");
@@ -188,7 +188,7 @@ fn validate_knows_the_directory_alone_and_beside_a_file() {
 }
 
 #[test]
-fn explain_tells_the_way_of_a_descriptor() {
+fn explain_shows_the_path_of_a_descriptor() {
     let folder = directory(&[("edge.yaml", &limit("user"))]);
     let explain = |more: &[&str]| run(&[&["explain", "--envoy-ratelimit", text(folder.path())], more].concat());
     let (code, stdout, stderr) = explain(&["--domain", "edge", "--descriptor", "user=ann", "--json"]);
@@ -207,8 +207,8 @@ fn explain_tells_the_way_of_a_descriptor() {
     assert!(code == 2 && stderr.contains("give --envoy-ratelimit DIR"), "{stderr}");
 }
 
-/// A store that charges ahead has smaller limits than were written; those that were written are explained, and those of the
-/// directory are among them.
+/// A store with leases has smaller effective limits than the configured ones. The explanation shows the configured
+/// limits, those of the directory included.
 #[test]
 fn a_running_server_explains_the_directory_beside_its_own_rules() {
     let folder = directory(&[("edge.yaml", &limit("user"))]);
@@ -225,7 +225,7 @@ fn a_running_server_explains_the_directory_beside_its_own_rules() {
     assert_eq!(rules[0]["terms"]["limits"][0]["limit"], 90, "{explained}");
 }
 
-/// Every file of the page is saved, every command typed, and what it prints is what the page shows.
+/// Saves every file of the page and runs every command. The output must equal the output on the page.
 #[test]
 fn the_page_about_moving_over_is_right() {
     let folder = tempfile::tempdir().expect("a directory");

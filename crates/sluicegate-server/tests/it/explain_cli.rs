@@ -1,4 +1,4 @@
-//! `sluicegate explain` as a user runs it: what it prints, and how it ends.
+//! `sluicegate explain` end to end: output and exit codes.
 
 use serde_json::Value;
 
@@ -22,15 +22,18 @@ fn run(arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String, String) 
 }
 
 #[test]
-fn it_needs_no_server_and_no_store_and_its_exit_code_tells_whether_a_rule_matches() {
+fn explain_contacts_no_store_and_its_exit_code_is_the_outcome() {
     let file = ConfigFile::new("explain", RULES);
-    // Nobody listens there, and nobody is asked.
+    // No server listens on this port, and `explain` does not connect.
     let store = "redis://127.0.0.1:1";
     let common = ["--config", file.path(), "--identifier", "alice", "--instances", "2", "--resource"];
     let (code, stdout, stderr) = run(&[&common[..], &["search.web", "--store", store]].concat(), &[]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     assert!(stdout.starts_with("limited: 1 of 1 rules match\n"), "{stdout}");
-    assert!(stdout.contains("in any time d at most 100 + 200/s·d + 20; 12 may sit unused"), "{stdout}");
+    assert!(
+        stdout.contains("in any time d at most 100 + 200/s·d + 20; other servers may hold 12 unused"),
+        "{stdout}"
+    );
 
     let variables = [("SLUICEGATE_STORE", store)];
     let (code, stdout, stderr) = run(&[&common[..], &["search.web", "--json"]].concat(), &variables);
@@ -46,7 +49,7 @@ fn it_needs_no_server_and_no_store_and_its_exit_code_tells_whether_a_rule_matche
 }
 
 #[test]
-fn host_header_fields_and_claims_are_what_is_said() {
+fn host_header_fields_and_claims_come_from_the_arguments() {
     let rules = "
 rules:
   - { name: by-host, match: { host: shop.example.com }, limits: unlimited }
@@ -80,7 +83,7 @@ fn without_a_file_it_explains_the_demo() {
 }
 
 #[test]
-fn what_is_wrong_is_2_and_stdout_is_empty() {
+fn errors_exit_with_2_and_print_nothing_to_stdout() {
     let (good, bad) = (ConfigFile::new("explain-good", RULES), ConfigFile::new("explain-bad", "rules: 7\n"));
     let who = ["--resource", "search.web", "--identifier", "alice"];
     for (arguments, expected) in [
@@ -89,11 +92,11 @@ fn what_is_wrong_is_2_and_stdout_is_empty() {
         (&["--config", good.path(), "--tier", "gold"], "`tier` is \"gold\": no tiers are configured"),
         (&["--config", good.path(), "--store", "mysql://x"], "--store: "),
         (&["--config", good.path(), "--instances", "0"], "--instances"),
-        (&["--config", good.path(), "--method", "GET"], "give its --path, too"),
+        (&["--config", good.path(), "--method", "GET"], "also give its --path"),
     ] {
         let (code, stdout, stderr) = run(&[&who, arguments].concat(), &[]);
         assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("error: ") && stderr.contains(expected), "{arguments:?}: {stderr}");
     }
-    assert_eq!(run(&["--resource", "r"], &[]).0, 2, "nobody asks");
+    assert_eq!(run(&["--resource", "r"], &[]).0, 2, "there is no identifier");
 }

@@ -1,8 +1,8 @@
-//! A fleet: several servers whose clocks disagree, one Redis, one limit for all.
+//! A fleet: several servers with different clocks share one Redis and one limit.
 //!
-//! What was admitted is seen from outside: each request with the moment before it was sent and the moment after it
-//! was answered. Whatever lies wholly between two such moments was admitted between them, so the promise of a limit
-//! can be checked for every interval without knowing the exact instants.
+//! The test measures admissions from outside: each admitted request has the instant before it was sent and the instant
+//! after its response. A request with both instants within an interval was admitted in that interval. So the test
+//! can check the promise of a limit for every interval without the exact instants.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,9 +13,9 @@ use sluicegate_testkit::redis_server::RedisServer;
 use crate::client::Session;
 use crate::server::{ConfigFile, Server};
 
-/// How far each server's clock is off, as `faketime` wants it.
+/// The clock offset of each server, in the syntax of `faketime`.
 const SKEWS: [&str; 4] = ["+0s", "+1h", "-1d", "+370d"];
-/// How long the fleet is asked for more than it may admit.
+/// The duration of the load, which exceeds the limits of the fleet.
 const RUN: Duration = Duration::from_secs(3);
 const CLIENTS_PER_SERVER: usize = 2;
 /// The limits of `CONFIG`.
@@ -24,7 +24,7 @@ const REFILL_PER_SECOND: u64 = 100;
 const WINDOW_MICROS: u64 = 1_000_000;
 const RESOURCES: [&str; 4] = ["bucket", "log", "counter", "fixed"];
 
-/// A deadline that a busy machine keeps, and nothing admitted without the store.
+/// The deadline is long enough for a busy machine. Without the store, the rules admit nothing.
 const CONFIG: &str = "
 rules:
   - { name: bucket,  match: { resource: bucket },  per: identifier, deadline: 10s, on_store_failure: closed,
@@ -37,8 +37,8 @@ rules:
       limits: [ { algorithm: fixed_window, limit: 40, window: 1s } ] }
 ";
 
-/// One admitted request: just before it was sent and just after it was answered, microseconds of the day's clock,
-/// which is Redis' clock too.
+/// One admitted request: the instants just before it was sent and just after its response, in microseconds of the
+/// machine's clock. Redis uses the same clock.
 #[derive(Clone, Copy, Debug)]
 struct Admitted {
     resource: usize,
@@ -47,7 +47,7 @@ struct Admitted {
 }
 
 #[test]
-fn four_servers_with_clocks_that_disagree_admit_together_what_the_limit_says() {
+fn four_servers_with_different_clocks_admit_exactly_the_limit() {
     let redis = RedisServer::start();
     let config = ConfigFile::new("fleet", CONFIG);
     let servers: Vec<Server> = SKEWS.iter().map(|skew| skewed_server(skew, &config, &redis)).collect();
@@ -57,7 +57,7 @@ fn four_servers_with_clocks_that_disagree_admit_together_what_the_limit_says() {
     };
     for (resource, name) in RESOURCES.iter().enumerate() {
         let count = of(resource).len();
-        // Ten times that was asked for: most of what the limit allows must have passed.
+        // The load is ten times the limit, so most of the limit must have been used.
         assert!(count >= LIMIT * RUN.as_secs() as usize / 2, "{name}: only {count} admitted");
     }
     check_bucket(&of(0));
@@ -66,15 +66,16 @@ fn four_servers_with_clocks_that_disagree_admit_together_what_the_limit_says() {
     check_fixed(&of(3));
 }
 
-/// A server whose time of day is off by `skew`.
+/// A server with a time of day that is off by `skew`.
 fn skewed_server(skew: &str, config: &ConfigFile, redis: &RedisServer) -> Server {
-    // Timers stay true: only the time of day lies. `faketime` stays between us and the server, which must end with it.
+    // Only the time of day is wrong; timers stay correct. `faketime` is the parent process of the server, which must
+    // end with it.
     let end_with_parent = ["setpriv", "--pdeathsig", "KILL"];
     let wrapper = [&["env", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", skew], &end_with_parent[..]].concat();
     Server::start_under(&wrapper, &["--config", config.path(), "--store", &redis.url()])
 }
 
-/// Asks every server for everything at once, again and again.
+/// Sends requests for all limits to all servers in a loop.
 fn hammer(servers: &[Server]) -> Vec<Admitted> {
     let addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address("api")).collect();
     let end = micros() + RUN.as_micros() as u64;
@@ -104,7 +105,7 @@ fn ask_until(address: SocketAddr, end: u64) -> Vec<Admitted> {
     admitted
 }
 
-/// In every interval at most the capacity and what flowed in.
+/// Every interval admits at most the capacity and the refill.
 fn check_bucket(admitted: &[Admitted]) {
     for_all_intervals(admitted, |length, count| {
         let allowed = LIMIT as u64 * 1_000_000 + length * REFILL_PER_SECOND;
@@ -112,14 +113,14 @@ fn check_bucket(admitted: &[Admitted]) {
     });
 }
 
-/// In every interval shorter than the window at most `most`.
+/// Every interval shorter than the window admits at most `most`.
 fn check_windows(name: &str, admitted: &[Admitted], most: usize) {
     for_all_intervals(admitted, |length, count| {
         assert!(length >= WINDOW_MICROS || count <= most, "{name}: {count} in {length} µs");
     });
 }
 
-/// Between two whole seconds at most the limit.
+/// At most the limit between two whole seconds.
 fn check_fixed(admitted: &[Admitted]) {
     let window = |instant: u64| instant / WINDOW_MICROS;
     for each in admitted {
@@ -131,7 +132,8 @@ fn check_fixed(admitted: &[Admitted]) {
     }
 }
 
-/// Calls `check` with the length of every interval from one sending to one answer, and how many lie within.
+/// Calls `check` with the length of every interval from one sending to one response, and the number of requests within
+/// it.
 fn for_all_intervals(admitted: &[Admitted], check: impl Fn(u64, usize)) {
     let mut by_answer = admitted.to_vec();
     by_answer.sort_by_key(|each| each.answered);

@@ -1,8 +1,8 @@
-//! Forward-auth behind the proxies that people have: real ones, with the configurations of `docs/forward-auth.md`.
+//! Forward-auth behind real proxies, with the configurations of `docs/forward-auth.md`.
 //!
-//! In each test a client asks a proxy, the proxy asks Sluicegate, and an application behind the proxy keeps what reaches
-//! it. Clients have loopback addresses of their own, so that the proxy (127.0.0.1, which is trusted) and its
-//! clients are not the same.
+//! In each test a client sends a request to a proxy, the proxy sends a check to Sluicegate, and an application behind
+//! the proxy records the requests that reach it. Clients have loopback addresses of their own, which differ from the
+//! address of the proxy (127.0.0.1, which is trusted).
 
 pub(crate) mod application;
 mod fronts;
@@ -19,7 +19,7 @@ use self::application::Application;
 use crate::client::{Answer, Connection};
 use crate::server::{ConfigFile, PATIENCE, Server};
 
-/// What the rule of the page holds.
+/// The limit of the rule on the page.
 const CAPACITY: usize = 5;
 
 const ALICE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -27,7 +27,7 @@ const BOB: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 const DEMO_KEY: &str = "x-api-key: demo-key\r\n";
 
-/// The fields that tell clients their limits.
+/// The header fields that report the limits to clients.
 const LIMITS: [&str; 5] =
     ["ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
 
@@ -50,7 +50,7 @@ impl Scene {
         let application = Application::start();
         let front = (front.start)(server.address("api"), application.address());
         let scene = Self { server, application, front, _config: config };
-        // A proxy may accept before it has its routes. A key that is not known takes from nobody.
+        // A proxy may accept connections before it has its routes. A request with an unknown key charges no client.
         poll::until_true("the proxy's routes", PATIENCE, || {
             scene.ask(BOB, "GET", "/api/ready", "x-api-key: wrong\r\n").status == 401
         });
@@ -58,7 +58,7 @@ impl Scene {
         scene
     }
 
-    /// Asks the proxy from `source`; `fields` are whole lines.
+    /// Sends a request from `source` to the proxy; `fields` are whole lines.
     fn ask(&self, source: Ipv4Addr, method: &str, path: &str, fields: &str) -> Answer {
         let mut connection = Connection::open_from(source, self.front.address());
         connection
@@ -90,7 +90,7 @@ fn allowed_requests_pass_and_denied_ones_do_not(front: &fronts::Front) {
     for left in (0..CAPACITY).rev() {
         let answer = scene.passes(ALICE, "GET", "/api/orders?page=1", DEMO_KEY);
         assert_eq!(answer.body, application::BODY);
-        // Instead of the application's own.
+        // Sluicegate's value replaces that of the application.
         let told = if front.tells_limits { left.to_string() } else { application::OWN_REMAINING.to_owned() };
         assert_eq!(answer.headers("x-ratelimit-remaining"), [told]);
         let is_told = LIMITS.iter().all(|name| answer.headers(name).len() == 1);
@@ -105,12 +105,12 @@ fn allowed_requests_pass_and_denied_ones_do_not(front: &fronts::Front) {
     for hidden in ["x-sluicegate-identifier", "x-sluicegate-status", "x-sluicegate-tenant"] {
         assert_eq!(denied.header(hidden), None, "{hidden} is not the client's to know");
     }
-    // What no rule is about passes, and says nothing of limits.
+    // A request without a matching rule passes, without limit headers.
     let free = scene.passes(ALICE, "GET", "/about", DEMO_KEY);
     assert_eq!((free.header("ratelimit"), free.header("x-ratelimit-limit")), (None, None));
 }
 
-fn bad_credentials_are_401_and_take_from_nobody(front: &fronts::Front) {
+fn bad_credentials_are_401_and_charge_no_client(front: &fronts::Front) {
     let scene = Scene::start(front);
     for key in ["x-api-key: wrong\r\n", "x-api-key:\r\n", "x-api-key: demo-key\r\nx-api-key: demo-key\r\n"] {
         let refused = scene.ask(ALICE, "GET", "/api/orders", key);
@@ -141,8 +141,8 @@ fn methods_and_spellings_of_a_path_share_one_quota(front: &fronts::Front) {
     }
 }
 
-/// Row 60: everything a client may send to look like another, or like another request.
-fn what_a_client_claims_changes_nothing(front: &fronts::Front) {
+/// Row 60: every way for a client to impersonate another client, or to disguise its request.
+fn claims_of_a_client_change_nothing(front: &fronts::Front) {
     let scene = Scene::start(front);
     for _ in 0..CAPACITY {
         scene.passes(ALICE, "POST", "/api/orders", "content-length: 0\r\n");
@@ -162,16 +162,16 @@ fn what_a_client_claims_changes_nothing(front: &fronts::Front) {
     ] {
         scene.is_denied(ALICE, "POST", "/api/orders", &format!("content-length: 0\r\n{claim}"));
     }
-    // The query is the client's too.
+    // The client also controls the query.
     for query in ["?deny_status=401", "?deny_status=200", "?deny_status=403&deny_status=403", "?"] {
         scene.is_denied(ALICE, "GET", &format!("/api/orders{query}"), "");
     }
     assert_eq!(scene.application.count(), reached);
-    // It is the address that is counted: another client has a quota of its own, whatever it claims.
+    // The key is the address: another client has a quota of its own, in spite of its forged headers.
     scene.passes(BOB, "GET", "/api/orders", "x-forwarded-for: 127.0.0.2\r\nforwarded: for=127.0.0.2\r\n");
 }
 
-fn the_application_learns_who_asks_from_nobody_else(front: &fronts::Front) {
+fn the_application_gets_the_identity_only_from_the_server(front: &fronts::Front) {
     let scene = Scene::start(front);
     let names = ["identifier", "tenant", "tier"];
     let claim = |name| {
@@ -191,7 +191,7 @@ fn the_application_learns_who_asks_from_nobody_else(front: &fronts::Front) {
     assert_eq!(nameless.field("x-sluicegate-tier").unwrap_or_default(), "");
 }
 
-/// The rule is closed, so nothing passes without the store; what no rule is about needs none.
+/// The rule fails closed, so its requests are denied without the store. Requests without a rule do not need the store.
 fn a_store_that_is_gone_is_503_under_a_closed_rule(front: &fronts::Front) {
     let redis = RedisServer::start();
     let open = "    per: identifier\n";
@@ -208,7 +208,7 @@ fn a_store_that_is_gone_is_503_under_a_closed_rule(front: &fronts::Front) {
     scene.passes(ALICE, "GET", "/about", DEMO_KEY);
 }
 
-fn nothing_passes_when_nobody_can_be_asked(front: &fronts::Front) {
+fn nothing_passes_while_the_server_is_unreachable(front: &fronts::Front) {
     let scene = Scene::start(front);
     scene.passes(ALICE, "GET", "/api/orders", DEMO_KEY);
     let Scene { server, application, front: proxy, _config } = scene;
@@ -219,6 +219,27 @@ fn nothing_passes_when_nobody_can_be_asked(front: &fronts::Front) {
     assert_eq!(application.count(), 1);
 }
 
+/// nginx reports and forwards the path as the client wrote it. The application may take an encoded slash for a
+/// separator or for data.
+#[test]
+fn encoded_slashes_share_the_quota_of_both_readings() {
+    let scene = Scene::start(&fronts::NGINX);
+    for path in ["/api%2Forders", "/x%2f..%2fapi/orders", "/%2FAPI%2f", "/x/..%2Fapi", "/api/a%2Fb"] {
+        scene.passes(ALICE, "GET", path, "");
+    }
+    for path in ["/api/orders", "/api%2F", "/x%2F%2e%2e%2FApi;v=1/", "/api/..%2Fabout", "/%61pi%2fx"] {
+        scene.is_denied(ALICE, "GET", path, "");
+    }
+    let reached = scene.application.count();
+    for path in ["/about%2Fx/../../api", "/x%5c..%5capi", "/x%2Fy/../api"] {
+        assert_ne!(scene.ask(ALICE, "GET", path, "").status, 200, "{path}");
+    }
+    assert_eq!(scene.application.count(), reached);
+    for path in ["/about%2Fapi", "/x%252Fapi"] {
+        scene.passes(ALICE, "GET", path, "");
+    }
+}
+
 /// The same tests behind every proxy.
 macro_rules! behind {
     ($($proxy:ident => $front:expr),* $(,)?) => {$(
@@ -227,12 +248,12 @@ macro_rules! behind {
 
             behind!(@tests $front,
                 allowed_requests_pass_and_denied_ones_do_not,
-                bad_credentials_are_401_and_take_from_nobody,
+                bad_credentials_are_401_and_charge_no_client,
                 methods_and_spellings_of_a_path_share_one_quota,
-                what_a_client_claims_changes_nothing,
-                the_application_learns_who_asks_from_nobody_else,
+                claims_of_a_client_change_nothing,
+                the_application_gets_the_identity_only_from_the_server,
                 a_store_that_is_gone_is_503_under_a_closed_rule,
-                nothing_passes_when_nobody_can_be_asked,
+                nothing_passes_while_the_server_is_unreachable,
             );
         }
     )*};

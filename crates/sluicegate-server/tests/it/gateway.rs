@@ -1,7 +1,7 @@
-//! The gateway listener: the demo application, and requests on their way to upstreams of the test's own.
+//! The gateway listener: the demo application, and requests to upstreams of the tests.
 
 mod demo;
-mod http2;
+pub(crate) mod http2;
 mod many;
 mod misbehaving;
 mod passing;
@@ -16,13 +16,13 @@ use std::net::SocketAddr;
 use crate::client::{Answer, Connection};
 use crate::server::{ConfigFile, Server};
 
-/// Callers are known by the key `demo-key`, or else by their address.
+/// The identity of a client is the key `demo-key`, or else its address.
 const IDENTITY: &str = "identity:
   - api_key:
       keys: [{ sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo }]
   - ip: {}";
 
-/// A rule that nobody reaches.
+/// A rule with limits that no test reaches.
 const AMPLE: &str = "rules:
   - name: ample
     limits: [{ algorithm: token_bucket, capacity: 1000000, refill: 1000000/s }]";
@@ -34,7 +34,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway with this section `gateway` and rules that nobody reaches.
+    /// A gateway with this section `gateway` and limits that no test reaches.
     fn start(test: &str, section: &str) -> Self {
         Self::with_rules(test, section, AMPLE)
     }
@@ -48,7 +48,7 @@ impl Gateway {
         Self { server, _file: file }
     }
 
-    /// A gateway that sends everything to `upstream`, with more keys of the route such as `", timeout: 1s"`.
+    /// A gateway that forwards everything to `upstream`, with more keys of the route such as `", timeout: 1s"`.
     fn to(test: &str, upstream: SocketAddr, more: &str) -> Self {
         Self::start(test, &format!("routes: [{{ path: /**, upstream: 'http://{upstream}'{more} }}]"))
     }
@@ -57,14 +57,14 @@ impl Gateway {
         self.server.address("gateway")
     }
 
-    /// Sends a request as it is written, and reads until the gateway closes.
+    /// Sends a request byte by byte as given, and reads until the gateway closes.
     fn send(&self, request: &str) -> Answer {
         let mut connection = Connection::open(self.address());
         connection.send(request);
         connection.answer()
     }
 
-    /// Asks for `path` with these header lines.
+    /// Requests `path` with these header lines.
     fn get(&self, path: &str, headers: &[&str]) -> Answer {
         self.send(&get(path, headers))
     }

@@ -1,4 +1,5 @@
-//! What no good client would send. Each is refused for what it is, and the server goes on. Here are the bodies.
+//! Requests that no correct client sends. Each gets the right error, and the server keeps working. This file has the
+//! bodies.
 
 mod framing;
 mod http2;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Connection, ask, post};
 use crate::server::Server;
 
-/// All decisions so far.
+/// The number of decisions so far.
 fn decisions(admin: SocketAddr) -> u64 {
     let metrics = ask(admin, "GET", "/metrics").body;
     let counts = metrics.lines().filter(|line| line.starts_with("sluicegate_decisions_total{"));
@@ -125,7 +126,7 @@ fn bad_shapes_are_400() {
 }
 
 #[test]
-fn what_is_not_json_by_its_content_type_is_415() {
+fn a_content_type_other_than_json_is_415() {
     let server = Server::start(&[]);
     let body = r#"{"resource":"demo","identifier":"alice"}"#;
     for content_type in ["", "content-type: text/plain\r\n", "content-type: application/problem+json\r\n"] {
@@ -163,7 +164,7 @@ fn half_a_body_charges_nothing_and_the_server_goes_on() {
     let api = server.address("api");
     for _ in 0..20 {
         let mut half = Connection::open(api);
-        // The half is a whole check, and still not what was announced.
+        // The first half of the body is a complete check, but shorter than the announced length.
         half.send(
             "POST /v1/check HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n\
              {\"resource\":\"demo\",\"identifier\":\"alice\"}",

@@ -63,7 +63,7 @@ fn garbage_is_400_and_the_server_goes_on() {
     assert_eq!(ask(api, "GET", "/").status, 404);
 }
 
-/// With 228 open files the server keeps 128 for itself and gives each listener a fifth of the rest.
+/// With 228 open files the server reserves 128 for itself and gives each listener a fifth of the rest.
 #[test]
 fn the_connection_cap_holds_and_leaves_the_admin_listener_alone() {
     const CAP: usize = (228 - 128) / 5;
@@ -85,18 +85,18 @@ fn the_connection_cap_holds_and_leaves_the_admin_listener_alone() {
         connection.send(keep_alive);
     }
     assert_eq!(ask(server.address("admin"), "GET", "/livez").status, 200);
-    // The admin connection may not be closed on the server's side yet.
+    // The server may not have closed the admin connection yet.
     let files = server.open_files();
     assert!(files <= idle_files + CAP + 1, "{files} open files, {idle_files} without clients");
 
-    // Each that leaves makes room for one that waits.
+    // Each closed connection makes room for a waiting one.
     served.clear();
     for connection in &mut waiting[..CAP] {
         assert_eq!(connection.read_head(), "HTTP/1.1 404 Not Found");
     }
 }
 
-/// The server under a limit on open files, which it cannot raise.
+/// Starts the server under a limit on open files, which it cannot raise.
 fn with_open_files(limit: u32, arguments: &[&str]) -> Command {
     let server = sluicegate(arguments);
     let mut shell = Command::new("sh");

@@ -1,6 +1,6 @@
-//! The real binary from outside: what a user, a script or an attacker can see.
+//! Tests of the real binary from outside, from the view of users, scripts and attackers.
 //!
-//! Every test owns its server on ports that the kernel chose; see [`server::Server`].
+//! Every test owns its server on ports that the kernel assigns; see [`server::Server`].
 
 #![allow(
     clippy::unwrap_used,
@@ -11,6 +11,7 @@
 )]
 
 mod api;
+mod bounds;
 mod canary;
 mod check_cli;
 mod client;
@@ -26,8 +27,11 @@ mod fleet;
 mod forward_auth;
 mod gateway;
 mod hostile;
+mod limit_sets;
 mod limits;
 mod metrics;
+mod oracle;
+mod overload;
 mod proxy_protocol;
 mod readme;
 mod redis;

@@ -1,4 +1,4 @@
-//! What Prometheus and whoever runs the server can see of it, after requests through every door.
+//! Metrics and top clients after requests through every front door.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,8 +10,9 @@ use sluicegate_testkit::redis_server::RedisServer;
 use crate::client::{ask, ask_with, post};
 use crate::server::{ConfigFile, PATIENCE, Server};
 
-/// A rule of each kind; the limits only empty within a test, and a busy machine keeps the deadline.
+/// A rule of each kind. Limits do not refill within a test, and the deadlines suit a busy machine.
 const RULES: &str = "
+demo: true
 rules:
   - { name: ping, match: { resource: api.ping }, per: identifier, deadline: 5s,
       limits: [ { algorithm: token_bucket, capacity: 2, refill: 1/h } ] }
@@ -31,7 +32,7 @@ fn start(test: &str, store: &str) -> (Server, ConfigFile) {
     (server, config)
 }
 
-/// The metrics, which Prometheus' own tool has no objection to.
+/// The metrics, checked with Prometheus' own tool.
 fn metrics(server: &Server) -> String {
     let answer = ask(server.address("admin"), "GET", "/metrics");
     assert_eq!(
@@ -54,7 +55,7 @@ fn metrics(server: &Server) -> String {
     answer.body
 }
 
-/// All decisions that are not none: rule, algorithm, outcome and count.
+/// All decision counts above zero: rule, algorithm, outcome and count.
 fn decisions(text: &str) -> Vec<String> {
     let series = text.lines().filter_map(|line| line.strip_prefix("sluicegate_decisions_total{"));
     let counted = series.filter(|line| !line.ends_with(" 0"));
@@ -80,7 +81,7 @@ fn check(server: &Server, path: &str, resource: &str, times: usize) {
     }
 }
 
-/// Sends commands and waits for the answer to the last one.
+/// Sends commands and waits for the reply to the last one.
 fn resp(server: &Server, commands: &str) {
     let mut stream = TcpStream::connect(server.address("resp")).expect("the listener accepts");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -91,7 +92,7 @@ fn resp(server: &Server, commands: &str) {
 }
 
 #[test]
-fn every_request_through_any_door_is_counted_once() {
+fn every_request_through_any_front_door_is_counted_once() {
     let (server, _config) = start("metrics-doors", "memory");
     let start = metrics(&server);
     assert_eq!((decisions(&start), value(&start, "sluicegate_tracked_keys")), (Vec::new(), "0".to_owned()));
@@ -109,7 +110,7 @@ fn every_request_through_any_door_is_counted_once() {
     ask_with(server.address("gateway"), "GET", "/api/ping", "x-api-key: wrong");
     resp(&server, &"SG.CHECK shadow carol\r\nSG.CHECK shadow carol PEEK\r\n".repeat(5));
     resp(&server, &"CL.THROTTLE dave 1 1 3600\r\n".repeat(3));
-    // What nothing limits, and what is no request, counts for no rule.
+    // Unlimited requests and invalid requests count for no rule.
     check(&server, "/v1/check", "nothing", 2);
     post(server.address("api"), "/v1/check", "{}");
 
@@ -141,7 +142,7 @@ fn every_request_through_any_door_is_counted_once() {
 }
 
 #[test]
-fn what_comes_of_requests_without_the_store_is_counted() {
+fn outcomes_without_the_store_are_counted() {
     let redis = RedisServer::start();
     let (server, _config) = start("metrics-redis", &redis.url());
     check(&server, "/v1/check", "local", 1);
@@ -174,7 +175,7 @@ fn what_comes_of_requests_without_the_store_is_counted() {
 }
 
 #[test]
-fn the_busiest_identities_can_be_seen_on_this_machine() {
+fn the_top_clients_are_visible_on_the_admin_listener() {
     let (server, _config) = start("metrics-top", "memory");
     let batch = |identifier: &str| {
         let checks = vec![json!({ "resource": "open", "identifier": identifier, "tenant": "acme" }); 1_000];
@@ -206,9 +207,9 @@ fn the_busiest_identities_can_be_seen_on_this_machine() {
     assert_eq!(ask(server.address("admin"), "DELETE", "/admin/v1/top").status, 405);
 }
 
-/// The example of docs/configuration.md: what charging ahead may cost with four servers.
+/// The example of docs/configuration.md: the bounds of leases with four servers.
 #[test]
-fn what_leases_may_cost_is_there_where_requests_are_charged_ahead() {
+fn lease_bounds_have_series_for_rules_with_leases() {
     let lease = |name: &str, mode: &str| {
         let limits = "limits: [ { algorithm: token_bucket, capacity: 100, refill: 200/s } ]";
         format!("  - {{ name: {name}, {limits}, lease: {{ ttl: 100ms, mode: {mode} }} }}\n")

@@ -1,4 +1,4 @@
-//! Clients behind a load balancer that speaks the PROXY protocol, and those who would like to be one.
+//! Clients behind a load balancer with the PROXY protocol, and clients that forge its header.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
@@ -6,12 +6,13 @@ use std::time::Instant;
 use crate::client::{Answer, Connection};
 use crate::server::{ConfigFile, PATIENCE, Server};
 
-/// Ten pings per address, on a gateway whose balancer is in `networks`.
+/// Ten pings per address, on a gateway with its balancer in `networks`.
 fn start(name: &str, networks: &str) -> (Server, ConfigFile) {
     let file = ConfigFile::new(
         name,
         format!(
-            "listen: {{ gateway: {{ proxy_protocol: {networks}, max_connections_per_address: 3 }} }}
+            "demo: true
+listen: {{ gateway: {{ proxy_protocol: {networks}, max_connections_per_address: 3 }} }}
 rules:
   - {{ name: each, per: ip, limits: [{{ algorithm: fixed_window, limit: 10, window: 1d }}] }}
 "
@@ -25,7 +26,7 @@ fn header(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     [&b"\r\n\r\n\0\r\nQUIT\n"[..], &[command, family], &length, rest].concat()
 }
 
-/// A header that names this client, with a field that nobody needs behind it.
+/// A header with this client address, followed by an optional field that the server ignores.
 fn client(address: [u8; 4]) -> Vec<u8> {
     let rest = [&address[..], &Ipv4Addr::LOCALHOST.octets(), &[0x30, 0x39, 0, 80], &[4, 0, 1, 0]].concat();
     header(0x21, 0x11, &rest)
@@ -39,7 +40,7 @@ fn ping(gateway: SocketAddr, header: &[u8]) -> Answer {
     connection.answer()
 }
 
-/// What comes before the server closes.
+/// All bytes until the server closes.
 fn rest(gateway: SocketAddr, bytes: &[u8]) -> String {
     let mut connection = Connection::open(gateway);
     connection.send(bytes);
@@ -64,7 +65,7 @@ fn each_client_behind_the_balancer_has_its_own_limit() {
     ipv6.extend([0, 1, 0, 2]);
     assert_eq!(remaining(&ping(gateway, &header(0x21, 0x21, &ipv6))), Some("9"));
 
-    // The balancer itself: a check of health, and a client that it knows nothing of.
+    // The balancer itself: a health check, and a header of an unspecified address family.
     assert_eq!(remaining(&ping(gateway, &header(0x20, 0x00, &[]))), Some("9"));
     assert_eq!(remaining(&ping(gateway, &header(0x21, 0x00, &[]))), Some("8"));
 }
@@ -88,16 +89,16 @@ fn the_balancer_must_send_a_good_header() {
     ] {
         assert_eq!(rest(gateway, &bytes), "", "{bytes:?}");
     }
-    // One header is enough; a second one is a bad request.
+    // A second header is a bad request.
     let twice = [client([198, 51, 100, 7]), client([198, 51, 100, 8])].concat();
     assert!(rest(gateway, &then_ping(twice)).starts_with("HTTP/1.1 400 "));
-    // And one that never ends is not waited for.
+    // An unfinished header is closed after a timeout.
     assert_eq!(rest(gateway, &client([198, 51, 100, 7])[..20]), "");
     assert_eq!(remaining(&ping(gateway, &client([198, 51, 100, 7]))), Some("9"), "nobody was charged");
 }
 
 #[test]
-fn who_is_not_the_balancer_is_nobody_else() {
+fn only_the_load_balancer_may_name_a_client() {
     let (server, _file) = start("proxy-others", "[10.0.0.0/8]");
     let gateway = server.address("gateway");
     assert_eq!(remaining(&ping(gateway, b"")), Some("9"));
@@ -121,11 +122,11 @@ fn one_client_has_only_so_many_connections_and_the_next_has_its_own() {
     }
     assert_eq!(open([198, 51, 100, 7]).read_to_end(), "", "one too many");
     assert_eq!(open([198, 51, 100, 8]).read_head(), "HTTP/1.1 200 OK");
-    // The balancer speaks for many, also when it speaks for itself.
+    // The cap on connections per address does not apply to the balancer, nor to its own health checks.
     let health: Vec<_> = (0..10).map(|_| ping(gateway, &header(0x20, 0x00, &[])).status).collect();
     assert_eq!(health, [200; 10]);
 
-    // A connection that leaves makes room, as soon as the server has seen it.
+    // A closed connection makes room as soon as the server notices the close.
     drop(kept);
     let left = Instant::now();
     while open([198, 51, 100, 7]).try_read_head().is_none() {

@@ -1,8 +1,8 @@
-//! The tour of the README, taken as a newcomer would: files are saved, servers are started, commands are typed into a
-//! shell, and what they print is what the page shows.
+//! Follows the tour of the README: saves the files, starts the servers and runs the commands in a shell. The output
+//! must equal the output on the page.
 //!
-//! Only addresses are others, so that the test owns its servers. `cargo run --release` is the binary under test. `…` on
-//! the page stands for anything.
+//! Only the addresses differ, because the test owns its servers. The binary under test replaces `cargo run --release`.
+//! `…` on the page matches any text.
 
 pub(crate) mod page;
 
@@ -17,18 +17,18 @@ use sluicegate_testkit::redis_server::RedisServer;
 use self::page::{Step, is_shown, statuses, steps};
 use crate::server::{PATIENCE, Server};
 
-/// What the shell of a newcomer would start, and the tests of which run it instead.
+/// Commands that this test skips, because `cargo xtask test` covers them.
 const ELSEWHERE: [&str; 2] = ["cargo xtask test", "cargo run --release -q -p sluicegate --example embed"];
 
-/// What starts the server.
+/// The command that starts the server.
 const SERVE: &str = "cargo run --release";
 
-/// The flags of the listeners, and where they listen on the page without them.
+/// The flags of the listeners, and their default addresses on the page.
 const LISTENERS: [(&str, &str); 3] =
     [("gateway", "127.0.0.1:8080"), ("api", "127.0.0.1:8081"), ("admin", "127.0.0.1:8082")];
 
 #[test]
-fn every_command_of_the_readme_does_what_the_readme_shows() {
+fn every_command_of_the_readme_prints_the_shown_output() {
     let mut tour = Tour::begin();
     let mut commands = 0;
     for step in steps(include_str!("../../../../README.md")) {
@@ -40,14 +40,14 @@ fn every_command_of_the_readme_does_what_the_readme_shows() {
             }
         }
     }
-    // A page that is read wrongly would show nothing.
+    // A parser error could yield an empty tour, which would always pass.
     assert!(commands >= 15 && tour.servers >= 5, "{commands} commands, {} servers", tour.servers);
 }
 
-/// A newcomer's folder and what runs in it.
+/// The folder of the tour and the processes in it.
 struct Tour {
     folder: tempfile::TempDir,
-    /// What stands on the page, and where that is here.
+    /// Addresses on the page, each with its address in this test.
     addresses: Vec<(String, String)>,
     running: Vec<(String, Server)>,
     redis: Option<RedisServer>,
@@ -87,7 +87,7 @@ impl Tour {
         }
     }
 
-    /// Starts a server, in place of the one that would be in its way.
+    /// Starts a server in place of one on the same address.
     fn serve(&mut self, arguments: &str, shown: &[String]) {
         let arguments = self.here(arguments);
         let mut words: Vec<&str> = arguments.split_whitespace().collect();
@@ -115,7 +115,7 @@ impl Tour {
         self.servers += 1;
     }
 
-    /// Runs a command to its end. One that shows how things stand at a moment may be typed again.
+    /// Runs a command to its end. A command that shows a momentary state may run again.
     fn run(&self, command: &str, shown: &[String]) {
         if shown.len() == 1 && statuses(&shown[0]).is_some() {
             return self.run_statuses(command, &shown[0]);
@@ -129,7 +129,7 @@ impl Tour {
         }
     }
 
-    /// Statuses of one request after the other: a bucket refills at one per second at most meanwhile.
+    /// The statuses of successive requests. Meanwhile a bucket refills by at most one per second.
     fn run_statuses(&self, command: &str, shown: &str) {
         let started = Instant::now();
         let printed = self.printed_by(command);
@@ -157,7 +157,7 @@ impl Tour {
         printed
     }
 
-    /// The text with addresses of the page replaced by those of now.
+    /// The text with the addresses of the page replaced by those of the test.
     fn here(&self, text: &str) -> String {
         let latest = self.addresses.iter().rev();
         latest.fold(text.to_owned(), |text, (on_page, here)| text.replace(on_page, here))
@@ -171,7 +171,7 @@ struct Application {
 }
 
 impl Application {
-    /// Starts it with these words on a free port, which it prints.
+    /// Starts the program with these arguments on a free port, which it prints.
     fn start(folder: &Path, words: &str) -> Self {
         let mut command = Command::new("python3");
         command.args(["-u", "-m", "http.server", "0"]).args(words.split(' ')).current_dir(folder);
@@ -187,7 +187,7 @@ impl Application {
 
 impl Drop for Application {
     fn drop(&mut self) {
-        // Both fail harmlessly when the process has ended already.
+        // Both fail harmlessly if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

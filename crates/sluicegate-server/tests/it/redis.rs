@@ -1,4 +1,4 @@
-//! The server on Redis: how it starts, shares, does without, and leaves.
+//! The server on Redis: start, shared limits, outages, and stop.
 
 mod refusals;
 mod rights;
@@ -13,12 +13,12 @@ use sluicegate_testkit::redis_server::RedisServer;
 use crate::client::{Answer, Connection, ask, post};
 use crate::server::{ConfigFile, PATIENCE, Server};
 
-/// Where servers are counted.
+/// The key in which Redis keeps the members of the fleet.
 const FLEET: &str = "sg:1:{instances}";
-/// What the line about a store at the start says.
+/// The text of the log line about an unusable store at the start.
 const CANNOT_BE_USED: &str = "the store cannot be used yet";
 
-/// A rule of each policy. The limits only empty within a test, and a busy machine keeps the deadline.
+/// A rule of each policy. The limits do not refill within a test, and the deadline is long enough for a busy machine.
 const EVERY_POLICY: &str = "
 rules:
   - { name: open,   match: { resource: open },   per: identifier, deadline: 1s, on_store_failure: open,
@@ -28,7 +28,7 @@ rules:
   - { name: local,  match: { resource: local },  per: identifier, deadline: 1s, on_store_failure: local,
       limits: [ { algorithm: token_bucket, capacity: 11, refill: 1/h } ] }
 ";
-/// Nothing can be answered without the store.
+/// All rules fail closed, so every request needs the store.
 const ONLY_CLOSED: &str = "
 rules:
   - { name: closed, match: { resource: closed }, per: identifier, deadline: 1s, on_store_failure: closed,
@@ -44,7 +44,7 @@ fn check(server: &Server, resource: &str, identifier: &str) -> Answer {
     post(server.address("api"), "/v1/check", body.to_string())
 }
 
-/// The status, and whether the answer is degraded.
+/// The status, and whether the response is degraded.
 fn answer(server: &Server, resource: &str) -> (u16, Value) {
     let answer = check(server, resource, "alice");
     (answer.status, answer.json()["degraded"].clone())
@@ -55,7 +55,7 @@ fn readiness(server: &Server) -> (u16, Value) {
     (answer.status, answer.json())
 }
 
-/// How many of so many requests pass.
+/// The number of allowed requests among this many.
 fn admitted(server: &Server, resource: &str, identifier: &str, requests: usize) -> usize {
     (0..requests).filter(|_| check(server, resource, identifier).status == 200).count()
 }
@@ -75,7 +75,7 @@ fn until_decided(server: &Server) {
 
 #[test]
 fn a_start_that_waits_for_redis_can_be_called_off() {
-    // Whoever connects is never answered, so the start waits for as long as it ever does.
+    // Connections to this store never get a reply, so the start waits for its maximum time.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let store = format!("redis://{}", silent.local_addr().expect("it is bound"));
     let server = Server::begin(&["--store", &store]);
@@ -132,7 +132,7 @@ fn a_server_that_can_answer_nothing_without_redis_is_not_ready_until_it_appears(
     poll::until_true("readiness", PATIENCE, || readiness(&server) == ready);
 }
 
-/// Whoever starts together with Redis is not left without it.
+/// A server that starts together with Redis waits for it instead of starting degraded.
 #[test]
 fn a_start_waits_a_moment_for_redis() {
     let redis = RedisServer::start();
@@ -143,7 +143,7 @@ fn a_start_waits_a_moment_for_redis() {
     assert_eq!(readiness(&server), (200, json!({ "status": "ready", "degraded": false })));
 }
 
-/// Sent at once, and the first of them needs no store.
+/// Both requests are sent at once, and the first one needs no store.
 #[test]
 fn an_answer_does_not_wait_for_the_next_decision() {
     let redis = RedisServer::start();

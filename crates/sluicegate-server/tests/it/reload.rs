@@ -1,5 +1,5 @@
-//! The configuration file changes while the server runs: every way to change it and to ask for it, what a bad file leaves
-//! as it is, and what state, metrics and requests under way make of it.
+//! The configuration file changes while the server runs: every way to change it and to request a reload, a rejected
+//! file that changes nothing, and the effect on state, metrics and in-flight requests.
 
 mod state;
 mod under_load;
@@ -14,14 +14,14 @@ use tempfile::TempDir;
 use crate::client::{Answer, ask, ask_with, post, post_with};
 use crate::server::Server;
 
-const TOKEN: &str = "reload-token";
-const AUTHORIZATION: &str = "authorization: Bearer reload-token\r\n";
+const TOKEN: &str = "reload-token-of-tests";
+const AUTHORIZATION: &str = "authorization: Bearer reload-token-of-tests\r\n";
 
-/// The line that tells of a change that took effect, and the one that tells of none.
+/// The log line of a change that took effect, and the one of a reload without a change.
 const IN_FORCE: &str = "the configuration file is in force";
 const CANNOT_BE_USED: &str = "the configuration file cannot be used";
 
-/// A rule that allows `limit` in a time that no test outlasts.
+/// A rule that allows `limit` requests and does not refill within a test.
 fn rule(name: &str, limit: u32) -> String {
     format!("  - {{ name: {name}, limits: [{{ algorithm: fixed_window, limit: {limit}, window: 365d }}] }}\n")
 }
@@ -62,7 +62,7 @@ impl Followed {
         fs::write(self.path(), text).expect("a file");
     }
 
-    /// Puts another file in the place of the old one, in one step.
+    /// Replaces the file in one atomic step.
     fn replace(&self, text: &str) {
         let aside = self.directory.path().join("aside");
         fs::write(&aside, text).expect("a file");
@@ -73,14 +73,14 @@ impl Followed {
         post_with(self.server.address("admin"), "/admin/v1/reload", AUTHORIZATION, "")
     }
 
-    /// Changes the file and waits until that took effect.
+    /// Changes the file and waits until the change took effect.
     fn change_to(&self, text: &str) {
         self.replace(text);
         let answer = self.reload();
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 
-    /// How the limit that decides about this identifier stands.
+    /// The state of the limit that decides about this identifier.
     fn peek(&self, identifier: &str) -> Value {
         let body = json!({ "resource": "r", "identifier": identifier }).to_string();
         post(self.server.address("api"), "/v1/peek", body).json()
@@ -130,7 +130,7 @@ fn an_edit_a_rename_and_a_signal_take_effect() {
     followed.replace(&rules(&[rule("one", 3)]));
     followed.server.wait_for_line(IN_FORCE);
     assert_eq!(followed.limit(), 3);
-    // The same file again: only who asks is told.
+    // The file is unchanged, so the log has a line only because of the explicit reload request.
     followed.server.signal("HUP");
     followed.server.wait_for_line(IN_FORCE);
     assert_eq!(followed.limit(), 3);
@@ -140,7 +140,7 @@ fn an_edit_a_rename_and_a_signal_take_effect() {
 fn a_config_map_is_followed_through_its_links() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_owned();
-    // As the kubelet does it: a new folder, and then one step that makes it the one that counts.
+    // As the kubelet does it: a new folder, and then one atomic step that makes it current.
     let publish = |version: &str, text: &str| {
         let folder = path.join(version);
         fs::create_dir(&folder).expect("a directory");
@@ -184,7 +184,7 @@ fn a_bad_empty_or_missing_file_changes_nothing_and_can_be_seen_until_it_is_good_
             (&status["successful"], status["problems"].as_array().map(Vec::len)),
             (&json!(false), Some(problems))
         );
-        // Who asks is told every mistake.
+        // The response to a reload request lists every error.
         let answer = followed.reload();
         assert_eq!(
             (answer.status, answer.json()["detail"].as_str().map(|all| all.lines().count())),
@@ -199,14 +199,14 @@ fn a_bad_empty_or_missing_file_changes_nothing_and_can_be_seen_until_it_is_good_
 }
 
 #[test]
-fn the_endpoint_says_what_is_different_and_wants_the_token() {
+fn the_endpoint_lists_differences_and_requires_the_token() {
     let followed = Followed::start(&rules(&[rule("kept", 1), rule("gone", 9)]));
     let admin = followed.server.address("admin");
     assert_eq!(post(admin, "/admin/v1/reload", "").status, 401);
     assert_eq!(post_with(admin, "/admin/v1/reload", "authorization: Bearer wrong\r\n", "").status, 401);
     let text = rules(&[rule("kept", 2), rule("new", 9)]);
     followed.replace(&format!("unmatched: deny\nheaders: {{ degraded: true }}\n{text}"));
-    // Whoever is first to look at the change is the one who sees it: here, or the watch on the directory.
+    // The first check of the file detects the change: this reload request or the watch on the directory.
     let answer = followed.reload();
     assert_eq!((answer.status, &answer.json()["needsRestart"]), (200, &json!(["headers.degraded"])));
     assert_eq!(followed.limit(), 2);
@@ -216,7 +216,7 @@ fn the_endpoint_says_what_is_different_and_wants_the_token() {
 }
 
 #[test]
-fn whoever_guesses_tokens_at_the_endpoint_is_held_off() {
+fn guesses_of_tokens_at_the_endpoint_are_429() {
     let followed = Followed::start(&rules(&[rule("one", 1)]));
     let admin = followed.server.address("admin");
     let guess = || post_with(admin, "/admin/v1/reload", "authorization: Bearer wrong\r\n", "").status;
@@ -225,7 +225,7 @@ fn whoever_guesses_tokens_at_the_endpoint_is_held_off() {
 }
 
 #[test]
-fn without_a_file_there_is_nothing_to_reload_and_without_a_token_nobody_may() {
+fn a_reload_needs_a_file_and_a_token() {
     let server = Server::start_with(&[("SLUICEGATE_ADMIN_TOKEN", TOKEN)], &[]);
     let answer = post_with(server.address("admin"), "/admin/v1/reload", AUTHORIZATION, "");
     assert_eq!(answer.status, 409);

@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::post;
 
@@ -18,11 +18,11 @@ fn start(arguments: &[&str]) -> Server {
     Server::start(&[&["--resp", "127.0.0.1:0"], arguments].concat())
 }
 
-/// A client that sends exactly what it is told.
-struct Client(TcpStream);
+/// A client that sends exactly the given bytes.
+pub(crate) struct Client(TcpStream);
 
 impl Client {
-    fn connect(server: &Server) -> Self {
+    pub(crate) fn connect(server: &Server) -> Self {
         let stream = TcpStream::connect(server.address("resp")).expect("the listener accepts");
         stream.set_nodelay(true).expect("an option");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -30,7 +30,7 @@ impl Client {
         Self(stream)
     }
 
-    fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).expect("the server reads");
     }
 
@@ -46,6 +46,33 @@ impl Client {
     fn ask(&mut self, command: &str, answer: &str) {
         self.send(format!("{command}\r\n"));
         self.expect(answer);
+    }
+
+    /// The values of a reply that is an array of numbers, texts and nulls.
+    pub(crate) fn read_values(&mut self) -> Vec<Value> {
+        let line = self.read_line();
+        let count: usize =
+            line.strip_prefix('*').and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{line}"));
+        let mut value = || {
+            let line = self.read_line();
+            match line.split_at(1) {
+                (":", number) => json!(number.parse::<i64>().expect("a number")),
+                ("$", "-1") => Value::Null,
+                ("$", _) => json!(self.read_line()),
+                _ => panic!("{line}"),
+            }
+        };
+        (0..count).map(|_| value()).collect()
+    }
+
+    pub(crate) fn read_line(&mut self) -> String {
+        let mut line = String::new();
+        let mut byte = [0];
+        while !line.ends_with("\r\n") {
+            self.0.read_exact(&mut byte).expect("an answer");
+            line.push(char::from(byte[0]));
+        }
+        line.trim_end().to_owned()
     }
 
     /// Everything up to `end`.
@@ -81,7 +108,7 @@ fn a_conversation_may_be_cut_at_any_byte_and_glued_together() {
         let (first, second) = CONVERSATION.split_at(cut);
         let mut client = Client::connect(&server);
         client.send([b"PING\r\n", first].concat());
-        // The answer shows that the first part has been looked at without the second.
+        // The reply proves that the server parsed the first part without the second.
         client.expect("+PONG\r\n");
         client.send(second);
         client.expect(ANSWERS);
@@ -102,13 +129,14 @@ fn a_pipeline_of_thousands_is_decided_in_order() {
         }
         reading.expect("*5\r\n:1\r\n:10000\r\n:0\r\n:3600\r\n:36000000\r\n");
     });
-    // No second passes in a bucket that gains one in an hour, or the numbers would show it: they round up.
+    // The test takes less than a second. The bucket gains one unit per hour, and times round up, so a full second
+    // would change the numbers.
     client.send("CL.THROTTLE pipeline 9999 1 3600\r\n".repeat(10_001));
     reader.join().expect("every answer is right");
 }
 
 #[test]
-fn what_is_too_large_is_a_protocol_error_and_closes() {
+fn oversized_input_is_a_protocol_error_and_closes() {
     let server = start(&[]);
     for (sent, error) in [
         ("*1025\r\n".to_owned(), "invalid multibulk length, the most is 1024"),
@@ -125,7 +153,7 @@ fn what_is_too_large_is_a_protocol_error_and_closes() {
         let expected = format!("+PONG\r\n-ERR Protocol error: {error}\r\n");
         assert_eq!(client.read_to_end(), expected, "{:.40}", sent);
     }
-    // The largest that is allowed passes.
+    // The largest allowed sizes pass.
     let mut client = Client::connect(&server);
     let bulk = "b".repeat(65_536);
     client.send(format!("*2\r\n$4\r\nECHO\r\n$65536\r\n{bulk}\r\n"));
@@ -197,7 +225,7 @@ fn commands_that_were_received_are_answered_before_the_server_stops() {
     for client in &mut clients[..3] {
         assert_eq!(client.read_to_end().matches("*5\r\n:0\r\n:1\r\n:1\r\n:-1\r\n:0\r\n").count(), 2_000);
     }
-    // One that only waits is closed too.
+    // An idle connection is closed too.
     assert_eq!(clients[3].read_to_end(), "");
     drop(clients);
     let ended = server.wait();
@@ -205,14 +233,14 @@ fn commands_that_were_received_are_answered_before_the_server_stops() {
     assert!(signalled.elapsed() < Duration::from_secs(10), "{:?}", signalled.elapsed());
 }
 
-/// Clients that take nothing, send nothing or never finish must not keep the server from others, or from stopping.
+/// Clients that do not read, do not send or never finish must not block other clients or the stop.
 #[test]
-fn bad_clients_are_nobody_elses_trouble() {
+fn bad_clients_do_not_affect_others() {
     let server = start(&[]);
     let mut deaf = Client::connect(&server);
     deaf.0.set_write_timeout(Some(Duration::from_millis(100))).expect("a timeout");
     let echo = format!("ECHO {}\r\n", "x".repeat(60_000));
-    // The server stops reading when nobody takes its answers.
+    // The server stops reading from a client that does not read its replies.
     while deaf.0.write_all(echo.as_bytes()).is_ok() {}
     let mut silent: Vec<_> = (0..50).map(|_| Client::connect(&server)).collect();
     silent[0].send("*3\r\n$3\r\nDE");

@@ -1,10 +1,10 @@
-//! Gateway, forward-auth, middleware, demo application and API give the same answer to the same request.
+//! Gateway, forward-auth, middleware, demo application and API give the same response to the same request.
 //!
-//! Each way has a store of its own and is asked every request once, in lockstep, so all of them are in the same state
-//! whenever they are asked. Requests are drawn at random: methods, paths in many spellings, credentials good and bad,
-//! addresses true and forged. Status, rate-limit fields, challenge and problem document must be the same; only times may
-//! differ, by as long as the ways were asked one after the other. The seed is printed; `SLUICEGATE_SAME_ANSWER_SEED`
-//! repeats a run.
+//! Each way has a store of its own and gets every request once, in lockstep, so all stores have the same state at each
+//! request. Requests are random: methods, paths in many spellings, valid and invalid credentials, real and forged
+//! addresses. Status, rate-limit fields, challenge and problem document must be equal. Only times may differ, by at
+//! most the time between the requests to the ways. The test prints the seed; `SLUICEGATE_SAME_ANSWER_SEED` repeats a
+//! run.
 
 mod asks;
 mod shown;
@@ -18,13 +18,14 @@ use serde_json::Value;
 
 use self::asks::Ask;
 use self::shown::{Shown, assert_same};
+pub(crate) use self::ways::serve;
 use self::ways::{Ways, check};
 use crate::client::Answer;
 
-/// Enough for every limit below to be reached by somebody.
+/// The number of requests, enough to exhaust every limit below for some client.
 const ASKS: usize = 400;
 
-/// Windows are days, and buckets refill once a day: nothing comes back while the test runs.
+/// Windows are days, and buckets refill once a day, so no limit recovers during the test.
 const RULES: &str = "
 tiers: [free, pro]
 rules:
@@ -66,7 +67,7 @@ rules:
     limits: [{ algorithm: fixed_window, limit: 1, window: 3650d }]
 ";
 
-/// Rules that need neither path nor address, and so have a say about checks, too.
+/// Rules without path or address, which therefore apply to checks, too.
 const RULES_OF_RESOURCES: &str = "
 tiers: [free, pro]
 unmatched: deny
@@ -95,7 +96,7 @@ rules:
     limits: [{ algorithm: token_bucket, capacity: 2, refill: 1/d }]
 ";
 
-/// The longest time in which all ways were asked one request so far. States and waits may differ by as much.
+/// The longest time so far for one request through all ways. States and waits may differ by as much.
 #[derive(Default)]
 struct Gap(Duration);
 
@@ -107,7 +108,8 @@ impl Gap {
         answers
     }
 
-    /// When something was charged and when it is looked at may each differ by a round; and seconds are rounded.
+    /// The tolerance in seconds. The instants of charge and read may each differ by one round, and seconds are
+    /// rounded.
     fn seconds(&self) -> u64 {
         2 * self.0.as_secs() + 3
     }

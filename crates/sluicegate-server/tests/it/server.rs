@@ -1,7 +1,7 @@
 //! A server process that a test owns.
 //!
-//! It runs the binary under test on ports of its own, waits for `ready`, keeps every line of
-//! stderr, and ends the process, by its own id, when the test ends however it ends.
+//! It runs the binary under test on ports of its own, waits for `ready`, and keeps every line of stderr. At the end of
+//! the test, even after a panic, it ends the process by its own id.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,13 +12,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up; nothing that passes comes near it.
+/// The longest wait before a test fails. No passing test comes near it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Every listener on a port of the kernel's choice.
+/// Every listener on a port that the kernel assigns.
 const FREE_PORTS: [&str; 6] = ["--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
 
-/// The variables the server reads; a test's server sees only those the test sets.
+/// The variables that the server reads. A server of a test sees only those that the test sets.
 const VARIABLES: [&str; 20] = [
     "SLUICEGATE_CONFIG",
     "SLUICEGATE_STORE",
@@ -52,7 +52,7 @@ pub(crate) fn sluicegate(arguments: &[&str]) -> Command {
     command
 }
 
-/// A file of its own for one test, removed at the end.
+/// A file for one test, removed at the end.
 pub(crate) struct ConfigFile(PathBuf);
 
 impl ConfigFile {
@@ -70,7 +70,7 @@ impl ConfigFile {
 
 impl Drop for ConfigFile {
     fn drop(&mut self) {
-        // Left behind at worst; nothing reads it again.
+        // A failure leaves the file behind, and no other test reads it.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -121,14 +121,14 @@ impl Server {
         Self::start_command(command)
     }
 
-    /// Starts a server as `command` says and waits until it is ready.
+    /// Starts a server by `command` and waits until it is ready.
     pub(crate) fn start_command(command: Command) -> Self {
         let mut server = Self::launch(command);
         while server.next_line() != "ready" {}
         server
     }
 
-    /// Starts a server on free ports and waits for nothing.
+    /// Starts a server on free ports without waiting.
     pub(crate) fn begin(arguments: &[&str]) -> Self {
         Self::launch(sluicegate(&[&FREE_PORTS, arguments].concat()))
     }
@@ -172,7 +172,7 @@ impl Server {
         }
     }
 
-    /// Where a listener listens.
+    /// The address of a listener.
     #[track_caller]
     pub(crate) fn address(&self, name: &str) -> SocketAddr {
         let address = self.addresses.get(name);
@@ -191,25 +191,42 @@ impl Server {
         &self.seen
     }
 
-    /// How many files the process has open, sockets among them.
+    /// The number of files that the process has open, sockets included.
     pub(crate) fn open_files(&self) -> usize {
         let files = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         files.expect("the process lives").count()
     }
 
+    /// The resident memory of the process.
+    pub(crate) fn resident_kilobytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line of memory");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// The processor time that the server has used so far, in user and system mode.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the process lives");
+        // The name of the program may contain blanks; it ends with the last parenthesis.
+        let (_, fields) = stat.rsplit_once(')').expect("the name of the program");
+        let ticks =
+            fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().expect("a number"));
+        // Linux counts hundredths of a second here.
+        Duration::from_millis(10 * ticks.sum::<u64>())
+    }
+
     /// Sends a signal such as `TERM`.
     pub(crate) fn signal(&self, signal: &str) {
-        // The shell's own `kill` is there wherever a shell is, and needs no unsafe code here.
+        // The shell's own `kill` is available with every shell and needs no unsafe code here.
         let kill = format!("kill -{signal} {}", self.child.id());
         let status = Command::new("sh").args(["-c", &kill]).status().expect("a shell");
         assert!(status.success(), "{kill}: {status}");
     }
 
-    /// Waits for the end, which something else must bring about.
+    /// Waits for the end of the process, which another event must cause.
     pub(crate) fn wait(mut self) -> Ended {
         let deadline = Instant::now() + PATIENCE;
-        // The last line is followed by the end of the stream, which comes with the end of the
-        // process.
+        // The stream ends after the last line, when the process ends.
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
@@ -225,7 +242,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail harmlessly when the process has ended already.
+        // Both fail harmlessly if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

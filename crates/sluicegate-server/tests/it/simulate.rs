@@ -1,5 +1,5 @@
-//! `sluicegate simulate` as a user runs it: what it prints of logs that are good, odd or hostile, and that its numbers are
-//! those of an exact model and of a live server.
+//! `sluicegate simulate` end to end: its output for valid, unusual and hostile logs. Its numbers are compared with an exact
+//! model and with a live server.
 
 mod browser;
 mod choices;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::server::sluicegate;
 
-/// Two requests a minute for each address.
+/// Two requests per minute for each address.
 const TWO_A_MINUTE: &str = "
 rules:
   - name: two
@@ -54,7 +54,7 @@ impl Folder {
         let mut stdin = child.stdin.take().expect("a pipe");
         let input = input.to_vec();
         let writer = std::thread::spawn(move || {
-            // Whoever does not read its input may close it.
+            // A process that does not read its input may close the pipe.
             let _ = stdin.write_all(&input);
         });
         let output = child.wait_with_output().expect("it ends");
@@ -63,7 +63,7 @@ impl Folder {
         (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
     }
 
-    /// What `simulate --json` prints.
+    /// The output of `simulate --json`.
     fn json(&self, arguments: &[&str], input: &[u8]) -> Value {
         let (code, stdout, stderr) = self.run(&[&["--json"], arguments].concat(), input);
         assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
@@ -85,7 +85,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_log_is_counted_by_request_by_rule_and_by_identity() {
+fn a_log_is_counted_by_request_rule_and_identity() {
     let folder = Folder::new(TWO_A_MINUTE);
     let mut log = String::new();
     for second in [0, 1, 2, 3, 40] {
@@ -108,7 +108,7 @@ fn a_log_is_counted_by_request_by_rule_and_by_identity() {
     let (code, stdout, stderr) = folder.run(&["--log", &path], b"");
     assert_eq!((code, stderr.as_str()), (0, ""));
     assert!(stdout.starts_with("6 requests, 4 allowed, 2 denied (33.3 %)\n"), "{stdout}");
-    assert!(stdout.contains("1 of 2 identities were denied something\n"), "{stdout}");
+    assert!(stdout.contains("1 of 2 clients had denied requests\n"), "{stdout}");
     assert!(stdout.contains("access.log:6: no time: this is no request\n"), "{stdout}");
 }
 
@@ -128,7 +128,7 @@ fn files_compressed_files_and_standard_input_are_one_log() {
 }
 
 #[test]
-fn callers_are_known_by_name_where_the_user_says_so() {
+fn identity_option_selects_the_field_with_the_client() {
     let rules = "
 tiers: [pro]
 rules:
@@ -160,7 +160,7 @@ rules:
 }
 
 #[test]
-fn clients_behind_trusted_proxies_are_told_apart() {
+fn clients_behind_trusted_proxies_are_separate() {
     let folder = Folder::new(&format!("trusted_proxies: [10.0.0.0/8]\n{TWO_A_MINUTE}"));
     let envoy = |forwarded: &str| {
         format!(
@@ -177,8 +177,9 @@ fn clients_behind_trusted_proxies_are_told_apart() {
 }
 
 #[test]
-fn what_the_gateway_does_not_decide_is_told_apart() {
-    let folder = Folder::new(&format!("gateway: {{ exempt: [/healthz] }}\n{TWO_A_MINUTE}"));
+fn exempt_and_rejected_requests_are_counted_separately() {
+    let folder =
+        Folder::new(&format!("gateway: {{ exempt: [/healthz], encoded_slashes: refuse }}\n{TWO_A_MINUTE}"));
     let log = ["/healthz", "/healthz", "/healthz", "/a%2Fb", "*", "/"]
         .map(|target| line("192.0.2.1", 0, target))
         .concat();
@@ -189,7 +190,19 @@ fn what_the_gateway_does_not_decide_is_told_apart() {
 }
 
 #[test]
-fn rules_for_what_no_log_has_are_named_as_not_tried() {
+fn encoded_slashes_are_read_as_in_the_gateway() {
+    let rule = "rules: [{ name: a, match: { path: /a/** }, limits: [{ algorithm: fixed_window, limit: 2, window: 1d }] }]";
+    let folder = Folder::new(&format!("gateway: {{ exempt: [/healthz] }}\n{rule}"));
+    let log = ["/a%2Fb", "/healthz/..%2Fa", "/healthz%2F", "/x%2f..%2fA", "/other%2Fa", "/x%2Fy/../a", "/healthz"]
+        .map(|target| line("192.0.2.1", 0, target))
+        .concat();
+    let report = folder.json(&["--log", "-"], log.as_bytes());
+    let totals = |key: &str| report[key].as_u64().expect("a number");
+    assert_eq!(["lines", "malformed", "requests", "allowed", "denied", "exempt"].map(totals), [7, 1, 6, 5, 1, 1]);
+}
+
+#[test]
+fn rules_that_a_log_cannot_exercise_are_named_as_not_tested() {
     let limits = "limits: [ { algorithm: fixed_window, limit: 1, window: 1h } ]";
     let rule = |name: &str, selector: &str| format!("  - {{ name: {name}, match: {{ {selector} }}, {limits} }}\n");
     let rules = [
@@ -203,14 +216,14 @@ fn rules_for_what_no_log_has_are_named_as_not_tried() {
     let report = folder.path("report.html");
     let summary = folder.json(&["--log", "-", "--report", report.to_str().expect("text")], log.as_bytes());
     assert_eq!((&summary["denied"], &summary["untried"]), (&json!(2), &json!(["host", "field", "claim"])));
-    let told = "tried, because they match by what no log has: host, field, claim";
-    assert!(std::fs::read_to_string(report).expect("a report").contains(&format!("Not {told}")));
+    let names = "tested, because no log has the fields that they match by: host, field, claim";
+    assert!(std::fs::read_to_string(report).expect("a report").contains(&format!("Not {names}")));
     let (code, text, _) = folder.run(&["--log", "-"], log.as_bytes());
-    assert!(code == 0 && text.contains(&format!("not {told}")), "{text}");
+    assert!(code == 0 && text.contains(&format!("not {names}")), "{text}");
 }
 
 #[test]
-fn rules_that_watch_deny_nobody_and_count_all_the_same() {
+fn shadow_rules_deny_no_request_and_count_their_denials() {
     let folder = Folder::new(&TWO_A_MINUTE.replace("per: ip", "per: ip\n    mode: shadow"));
     let log = line("192.0.2.1", 0, "/").repeat(5);
     let report = folder.json(&["--log", "-"], log.as_bytes());
@@ -220,7 +233,7 @@ fn rules_that_watch_deny_nobody_and_count_all_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_2_with_the_remedy_and_nothing_on_standard_output() {
+fn errors_exit_with_2_name_the_remedy_and_print_no_result() {
     let folder = Folder::new(TWO_A_MINUTE);
     let key = format!("{{ sha256: '{}', identifier: alice }}", "0".repeat(64));
     let tokens = format!("identity: [ {{ api_key: {{ keys: [ {key} ] }} }} ]\nrules: []\n");
@@ -229,7 +242,7 @@ fn what_is_wrong_is_2_with_the_remedy_and_nothing_on_standard_output() {
     let broken = folder.file("broken.gz", &gzip(line("192.0.2.1", 0, "/").repeat(99).as_bytes())[..60]);
     for (arguments, expected) in [
         (vec!["--log", "/nowhere/access.log"], "cannot open the log /nowhere/access.log: "),
-        (vec!["--log", &broken], "check that the file is whole"),
+        (vec!["--log", &broken], "check that the file is complete"),
         (vec!["--log", &log, "--fields", "ip=x"], "add --format json"),
         (vec!["--log", &log, "--identity", "agent"], "use user, or leave it out"),
         (vec!["--log", &log, "--window", "soon"], "soon"),
@@ -241,11 +254,11 @@ fn what_is_wrong_is_2_with_the_remedy_and_nothing_on_standard_output() {
     }
     let output = sluicegate(&["simulate", "--config", &only_tokens, "--log", &log]).output().expect("it starts");
     let stderr = String::from_utf8(output.stderr).expect("text");
-    assert!(stderr.contains("say which field names them with --identity"), "{stderr}");
+    assert!(stderr.contains("name the field with their identity with --identity"), "{stderr}");
 }
 
 #[test]
-fn an_empty_log_is_no_error() {
+fn an_empty_log_is_not_an_error() {
     let folder = Folder::new(TWO_A_MINUTE);
     let report = folder.json(&["--log", "-"], b"");
     assert_eq!((&report["lines"], &report["requests"], &report["from"]), (&json!(0), &json!(0), &Value::Null));

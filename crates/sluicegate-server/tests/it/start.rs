@@ -1,4 +1,4 @@
-//! Starting: what is printed, what is served, and what refuses to start.
+//! The start of the server: its output, its listeners, and the errors that prevent it.
 
 use std::net::TcpListener;
 
@@ -35,6 +35,20 @@ fn every_listener_is_announced_before_ready() {
         assert_ne!(server.address(name).port(), 0);
         assert_eq!(ask(server.address(name), "GET", "/nowhere").status, 404, "{name}");
     }
+}
+
+#[test]
+fn an_api_that_other_machines_can_reach_without_a_token_is_warned_of() {
+    let warning = |test: &str, address: &str, rest: &str| {
+        let file = ConfigFile::new(test, format!("{rest}rules: []\n"));
+        let flags = ["--gateway", "off", "--admin", "off", "--api", address, "--config", file.path()];
+        let server = Server::start_command(sluicegate(&flags));
+        let is_told = |line: &String| line.contains("can reach the api listener and need no token; set api.token");
+        server.lines_to_ready().iter().any(is_told)
+    };
+    assert!(warning("open-api", "0.0.0.0:0", ""));
+    assert!(!warning("open-api-token", "0.0.0.0:0", "api: { token: a-token-of-some-length }\n"));
+    assert!(!warning("open-api-loopback", "127.0.0.1:0", ""));
 }
 
 #[test]
@@ -136,12 +150,12 @@ fn an_open_admin_listener_without_a_token_refuses_to_start() {
     assert!(stderr.contains("set SLUICEGATE_ADMIN_TOKEN"), "{stderr}");
 
     let mut command = sluicegate(&["--gateway", "off", "--api", "off", "--admin", "0.0.0.0:0"]);
-    command.env("SLUICEGATE_ADMIN_TOKEN", "canary-token").env("SLUICEGATE_LOG", "trace");
+    command.env("SLUICEGATE_ADMIN_TOKEN", "canary-token-of-tests").env("SLUICEGATE_LOG", "trace");
     let server = Server::start_command(command);
     let lines = server.lines_to_ready().join("\n");
     assert!(!lines.contains("canary"), "{lines}");
 
-    // Those that the file lists are tokens, too.
+    // Tokens listed in the file are valid, too.
     let hash = "c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c";
     let text = format!("admin: {{ tokens: [{{ name: ops, role: read, sha256: {hash} }}] }}\nrules: []\n");
     let file = ConfigFile::new("open-admin", &text);
@@ -159,9 +173,10 @@ fn help_names_every_flag_and_variable() {
         let variable = format!("[env: SLUICEGATE_{}]", name.to_ascii_uppercase());
         assert!(help.contains(&variable), "{help}");
     }
-    for listener in
-        ["demo application without routes (default: 127.0.0.1:8080)", "Health (default: 127.0.0.1:8082)"]
-    {
+    for listener in [
+        "demo application without routes (default: 127.0.0.1:8080)",
+        "Dashboard, admin API, metrics and health (default: 127.0.0.1:8082)",
+    ] {
         assert!(help.contains(listener), "{help}");
     }
 }

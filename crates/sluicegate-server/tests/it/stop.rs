@@ -1,4 +1,4 @@
-//! Stopping: readiness off, answers finished, exit code.
+//! The stop of the server: readiness off, in-flight responses finished, exit code.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ fn assert_exit(ended: &Ended, code: i32) {
     assert_eq!(ended.status.code(), Some(code), "{:#?}", ended.lines);
 }
 
-/// Asks until readiness is off; the signal is on its way and arrives when it arrives.
+/// Requests readiness until it is off, because the signal takes effect asynchronously.
 fn wait_until_not_ready(server: &Server) {
     loop {
         let answer = ask(server.address("admin"), "GET", "/readyz");
@@ -32,7 +32,7 @@ fn both_signals_end_an_idle_server_with_0() {
     }
 }
 
-/// Who sends it wants a reload; a server that dies of it would take all its counts along.
+/// `SIGHUP` means a reload. A server that dies from it would lose all its counts.
 #[test]
 fn a_hangup_without_a_file_is_logged_and_the_server_goes_on() {
     let mut server = Server::start(&[]);
@@ -50,14 +50,15 @@ fn a_request_in_flight_is_answered_while_readiness_is_off() {
     let server = Server::start(&[]);
     let mut in_flight = Connection::open(server.address("api"));
     in_flight.send("GET /v1/in-flight HTTP/1.1\r\n");
-    // An answer on another connection, opened later, shows that the first has been accepted.
+    // The response on a later connection proves that the server has accepted the first one.
     assert_eq!(ask(server.address("api"), "GET", "/").status, 404);
     let signalled = Instant::now();
     server.signal("TERM");
     wait_until_not_ready(&server);
 
     in_flight.send("host: t\r\n\r\n");
-    // The answer comes whole, and then the connection is closed, although the client would have kept it.
+    // The client gets the whole response. Then the server closes the connection, although the client would keep it
+    // open.
     let answer = in_flight.answer();
     assert_eq!(answer.status, 404);
     assert_eq!(answer.json()["detail"].as_str().map(|detail| detail.contains("in-flight")), Some(true));
@@ -66,9 +67,9 @@ fn a_request_in_flight_is_answered_while_readiness_is_off() {
     assert!(signalled.elapsed() < Duration::from_secs(10), "{:?}", signalled.elapsed());
 }
 
-/// Clients that never finish must not hold up the stop.
+/// Clients that never finish must not delay the stop.
 #[test]
-fn stopping_takes_less_than_ten_seconds_whatever_clients_do() {
+fn stopping_takes_less_than_ten_seconds_with_any_clients() {
     let server = Server::start(&[]);
     let mut stuck: Vec<_> =
         ["gateway", "api", "admin"].iter().map(|listener| Connection::open(server.address(listener))).collect();

@@ -1,12 +1,12 @@
-//! Storms: several servers, one Redis, and everything that can happen to them, drawn at random.
+//! Storms: several servers and one Redis under load, with random faults.
 //!
-//! Every run has limits, servers and faults of its own, all from one seed: servers are killed holding what they hold,
-//! stopped and woken, Redis is paused, or killed and started empty, units are given back. Meanwhile everybody asks for
-//! more than there is. What was admitted is seen from outside, as in `fleet`, and held against the promise for every
-//! interval: the capacity, what flowed in, and what each fault may add as documented.
+//! One seed determines the limits, servers and faults of a run: servers are killed while they hold permits, or
+//! suspended and resumed; Redis is suspended, or killed and restarted empty; clients refund units. Meanwhile the load
+//! exceeds the limits. The test measures admissions from outside, as in `fleet`, and checks them against the promise
+//! for every interval: the capacity, the refill, and the documented excess of each fault.
 //!
-//! A few dozen runs are part of every test; `SLUICEGATE_STORMS=1000` makes more of them, and `SLUICEGATE_STORM_SEED`
-//! repeats one.
+//! Every test run includes a few dozen storms; `SLUICEGATE_STORMS=1000` runs more, and `SLUICEGATE_STORM_SEED` repeats
+//! one.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -18,14 +18,14 @@ use sluicegate_testkit::redis_server::RedisServer;
 use crate::client::Session;
 use crate::server::{ConfigFile, Server, sluicegate};
 
-/// How many runs are part of every test.
+/// The number of storms in every test run.
 const RUNS: u64 = 24;
-/// How long the servers are asked in one run.
+/// The duration of the load in one storm.
 const LASTS: Duration = Duration::from_millis(1_200);
 const CLIENTS_PER_SERVER: usize = 2;
-const TOKEN: &str = "storm-token";
+const TOKEN: &str = "storm-token-of-tests";
 
-/// What one run is made of.
+/// The parameters of one storm.
 #[derive(Debug)]
 struct Storm {
     seed: u64,
@@ -34,7 +34,7 @@ struct Storm {
     cost: u64,
     lease: Option<Lease>,
     servers: usize,
-    /// When each fault happens, and what it is.
+    /// The time of each fault, and its kind.
     faults: Vec<(Duration, Fault)>,
 }
 
@@ -48,24 +48,24 @@ struct Lease {
 enum Fault {
     /// A server is killed, and another takes its place.
     Kill(usize),
-    /// A server stands still.
+    /// A server is suspended.
     Stop(usize, Duration),
-    /// Redis stands still.
+    /// Redis is suspended.
     PauseStore(Duration),
-    /// Redis is killed, and started again without what it knew.
+    /// Redis is killed and restarted without its data.
     LoseStore,
-    /// Units are given back through a server.
+    /// A client refunds units through a server.
     Refund(usize, u64),
 }
 
-/// One admitted request: just before it was sent and just after it was answered, in microseconds.
+/// One admitted request: the instants just before it was sent and just after its response, in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Admitted {
     sent: u64,
     answered: u64,
 }
 
-/// Servers whose places are kept when they are replaced.
+/// Servers with addresses that stay the same after a replacement.
 struct Fleet {
     config: ConfigFile,
     store_url: String,
@@ -74,7 +74,7 @@ struct Fleet {
 }
 
 #[test]
-fn whatever_happens_no_interval_has_more_than_was_promised() {
+fn no_interval_exceeds_its_bound_under_any_fault() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds: Vec<u64> = match variable("SLUICEGATE_STORM_SEED") {
         Some(seed) => vec![seed],
@@ -103,7 +103,8 @@ impl Storm {
         });
         let mut faults: Vec<_> = faults.collect();
         faults.sort_by_key(|(at, _)| *at);
-        // Now less than is asked for, so that most are denied, and now more, so that much is charged ahead.
+        // Half of the storms have limits below the load, so most requests are denied. The others have high limits, so
+        // servers charge many permits in advance.
         let (capacity, refill_per_second) = if random.bool() {
             (random.u64(40..=160), random.u64(20..=200))
         } else {
@@ -127,7 +128,7 @@ impl Storm {
         )
     }
 
-    /// Runs it and returns how many units were asked for, and how many passed.
+    /// Runs the storm and returns the number of requested and of admitted units.
     fn run(&self) -> (u64, u64) {
         let redis = RedisServer::start();
         let config = ConfigFile::new(&format!("storm-{}", self.seed), self.config());
@@ -150,7 +151,7 @@ impl Storm {
         (asked, passed)
     }
 
-    /// Lets the faults happen at their times.
+    /// Causes the faults at their times.
     fn rage(&self, fleet: &Fleet, redis: &RedisServer, refunded: &AtomicU64) {
         let start = micros();
         for (at, fault) in &self.faults {
@@ -165,7 +166,7 @@ impl Storm {
                     redis.resume();
                 }
                 Fault::LoseStore => redis.restart_empty(),
-                // Whether it was done is not always known, so it counts before.
+                // The outcome of a refund may be unknown, so it counts before the attempt.
                 Fault::Refund(place, units) => {
                     refunded.fetch_add(units, Ordering::Relaxed);
                     fleet.refund(place, units);
@@ -174,8 +175,8 @@ impl Storm {
         }
     }
 
-    /// What may pass in an interval beyond what flows in: the capacity, once more for every time that Redis forgot
-    /// everything, what was given back, and what a bounded lease adds.
+    /// The units that an interval may admit beyond the refill: the capacity, once more for every loss of Redis' data,
+    /// the refunds, and the excess of a bounded lease.
     fn burst(&self, refunded: u64) -> u64 {
         let lost = self.faults.iter().filter(|(_, fault)| matches!(fault, Fault::LoseStore)).count() as u64;
         let leased = match self.lease {
@@ -185,7 +186,7 @@ impl Storm {
         self.capacity * (1 + lost) + refunded + leased
     }
 
-    /// In every interval from one sending to one answer at most the burst and what flowed in.
+    /// Every interval from one sending to one response admits at most the burst and the refill.
     fn check(&self, admitted: &[Admitted], refunded: u64) {
         let burst = self.burst(refunded);
         let mut by_answer = admitted.to_vec();
@@ -240,12 +241,12 @@ impl Fleet {
     fn refund(&self, place: usize, units: u64) {
         let body = format!(r#"{{"resource":"any","identifier":"alice","cost":{units}}}"#);
         let header = format!("authorization: Bearer {TOKEN}\r\n");
-        // A server that is gone gives nothing back.
+        // A dead server accepts no refund.
         let _ =
             Session::try_open(self.address(place)).and_then(|mut it| it.try_post("/v1/refund", &header, &body));
     }
 
-    /// Asks without pause, and goes on when the server has been replaced.
+    /// Sends requests without pause, and continues after the server has been replaced.
     fn ask(&self, place: usize, end: u64) -> Vec<Admitted> {
         let mut admitted = Vec::new();
         let mut session = None;

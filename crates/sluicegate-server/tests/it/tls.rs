@@ -1,4 +1,4 @@
-//! TLS on the listeners: both versions of HTTP, the protocol of Redis, new certificates, bad files.
+//! TLS on the listeners: both versions of HTTP, RESP, replaced certificates, invalid files.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ fn config(certificate: &Path, key: &Path) -> String {
     let tls = format!("tls: {{ certificate_file: {}, key_file: {} }}", certificate.display(), key.display());
     format!(
         "listen:\n  gateway: {{ address: '127.0.0.1:0', {tls} }}\n  api: {{ {tls} }}\n  resp: {{ address: \
-         '127.0.0.1:0', {tls} }}\nrules: []\n"
+         '127.0.0.1:0', {tls} }}\ndemo: true\nrules: []\n"
     )
 }
 
@@ -60,7 +60,7 @@ fn ping() -> Request<Empty<Bytes>> {
     Request::get("https://localhost/api/ping").header("host", "localhost").body(Empty::new()).expect("valid")
 }
 
-/// The certificate that the server showed.
+/// The server's certificate.
 fn shown(stream: &TlsStream<TcpStream>) -> Vec<u8> {
     stream.get_ref().1.peer_certificates().expect("shown")[0].to_vec()
 }
@@ -97,7 +97,7 @@ async fn the_protocol_of_redis_is_spoken_under_tls_too() {
     let mut stream = connect(server.address("resp"), &[&certificates], &[]).await.expect("a handshake");
     stream.write_all(b"PING\r\nQUIT\r\n").await.expect("sent");
     let mut answers = String::new();
-    // The server closes the connection as clients of Redis are used to.
+    // The server closes the connection in the way that Redis clients expect.
     let _ = stream.read_to_string(&mut answers).await;
     assert_eq!(answers, "+PONG\r\n+OK\r\n");
 }
@@ -140,9 +140,9 @@ async fn a_new_certificate_is_shown_to_new_connections_and_old_ones_live_on() {
     tokio::spawn(connection);
     assert_eq!(requests.send_request(ping()).await.expect("an answer").status(), 200);
 
-    // Half of a pair changes nothing, and the log says why.
+    // A certificate without its matching key changes nothing, and the log gives the reason.
     fs::copy(next.server(), ours.server()).expect("copied");
-    server.wait_for_line("the new certificate is no good; the one in use stays");
+    server.wait_for_line("the new certificate is unusable; the current one stays in use");
     let still = connect(gateway, &[&ours], &[]).await.expect("a handshake");
     assert_eq!(shown(&still), old_certificate);
 
@@ -179,9 +179,9 @@ fn bad_files_refuse_to_start_and_are_named() {
     }
 }
 
-/// The command believes whom the system believes, which is asked for by a variable here.
+/// The command trusts the authorities of the system, which a variable sets here.
 #[test]
-fn check_asks_an_encrypted_listener_whose_authority_it_knows() {
+fn check_connects_to_a_listener_with_a_trusted_certificate() {
     let (certificates, strangers) = (Certificates::new(), Certificates::new());
     let (server, _file) = start("tls-check", &certificates);
     let url = format!("https://localhost:{}", server.address("api").port());

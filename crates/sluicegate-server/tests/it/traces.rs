@@ -1,4 +1,4 @@
-//! Traces of the real binary: spans of every door reach a collector with the right parents, and nobody waits for it.
+//! Traces of the real binary: spans of every front door reach a collector with the correct parents, and no request waits for it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::server::{ConfigFile, Server};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 
-/// What OTLP calls the kinds of spans.
+/// The kinds of spans in OTLP.
 const INTERNAL: i32 = 1;
 const SERVER: i32 = 2;
 const CLIENT: i32 = 3;
@@ -32,7 +32,7 @@ impl Scene {
         Self::with(test, traces, &["--store", "memory"])
     }
 
-    /// A server that sends spans to a collector and requests to an upstream.
+    /// A server with a collector and an upstream.
     fn with(test: &str, traces: &str, arguments: &[&str]) -> Self {
         let (collector, upstream) = (OtlpCollector::start(), Upstream::echo(""));
         let config =
@@ -41,7 +41,7 @@ impl Scene {
         Self { server: Server::start(&arguments), collector, upstream, _config: config }
     }
 
-    /// Asks the gateway, as a caller with these header lines.
+    /// Sends a request with these header lines to the gateway.
     fn get(&self, path: &str, lines: &str) -> Answer {
         get(self.server.address("gateway"), path, lines)
     }
@@ -83,12 +83,12 @@ fn get(gateway: SocketAddr, path: &str, lines: &str) -> Answer {
     connection.answer()
 }
 
-/// A caller's header line.
+/// A `traceparent` header line of a client.
 fn parent(flags: &str) -> String {
     format!("traceparent: 00-{TRACE}-{CALLER}-{flags}\r\n")
 }
 
-/// Each attribute with its value, or nothing where it is absent.
+/// The values of attributes; `None` for absent ones.
 fn attributes<const N: usize>(span: &ReceivedSpan, names: [&str; N]) -> [Option<String>; N] {
     names.map(|name| span.attribute(name))
 }
@@ -98,7 +98,7 @@ fn some<const N: usize>(values: [&str; N]) -> [Option<String>; N] {
 }
 
 #[test]
-fn a_request_through_the_gateway_is_one_trace_from_the_caller_to_the_upstream() {
+fn a_request_through_the_gateway_is_one_trace_from_the_client_to_the_upstream() {
     let scene = Scene::start("gateway", "service_name: edge");
     let lines = format!("{}tracestate: a=1\r\ntracestate: b=2\r\n", parent("01"));
     assert_eq!(scene.get("/shop/secret-path?q=secret", &lines).status, 200);
@@ -122,7 +122,7 @@ fn a_request_through_the_gateway_is_one_trace_from_the_caller_to_the_upstream() 
     assert_eq!(attributes(&request, names), some(["GET", "/shop/**", "200", "gateway"]));
     assert_eq!(attributes(&proxying, ["http.response.status_code"]), some(["200"]));
     assert_eq!(request.of_sender("service.name").as_deref(), Some("edge"));
-    // Times nest.
+    // The times of the spans are nested.
     for (inner, outer) in [(&check, &request), (&store, &check), (&proxying, &request)] {
         assert!(outer.span.start_time_unix_nano <= inner.span.start_time_unix_nano, "{inner:?} in {outer:?}");
         assert!(inner.span.end_time_unix_nano <= outer.span.end_time_unix_nano, "{inner:?} in {outer:?}");
@@ -133,7 +133,7 @@ fn a_request_through_the_gateway_is_one_trace_from_the_caller_to_the_upstream() 
 }
 
 #[test]
-fn a_decision_tells_what_came_of_it_and_not_who_asked() {
+fn a_decision_span_has_its_outcome_and_a_hashed_identity() {
     let scene = Scene::start("check", "");
     assert_eq!((scene.check("alice", "").status, scene.check("alice", &parent("01")).status), (200, 429));
     let (request, check) = (scene.span("POST /v1/check"), scene.span("ratelimit check"));
@@ -150,13 +150,13 @@ fn a_decision_tells_what_came_of_it_and_not_who_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_door_has_spans() {
+async fn every_front_door_has_spans() {
     let scene = Scene::start("doors", "");
     let lines = format!("x-forwarded-method: GET\r\nx-forwarded-uri: /shop/1\r\n{}", parent("01"));
     assert_eq!(get(scene.server.address("api"), "/v1/auth", &lines).status, 204);
     assert_eq!(scene.span("ratelimit check").parent_id(), scene.span("GET /v1/auth").span_id());
 
-    // Envoy's client here sends no context: the spans are a trace of their own.
+    // The Envoy client of the test sends no context, so the spans start a new trace.
     let client = EnvoyClient::new(scene.server.address("api"));
     let question = Question::new("d", [Descriptor::new(&[("user", "a")]), Descriptor::new(&[("user", "b")])]);
     client.ask(question).await.expect("an answer");
@@ -169,7 +169,7 @@ async fn every_door_has_spans() {
     let check = scene.collector.wait_for_span(&request.trace_id(), "ratelimit check");
     assert_eq!(attributes(&check, ["ratelimit.requests", "ratelimit.tenant"]), some(["2", "d"]));
 
-    // RESP has no context and no requests, only decisions.
+    // RESP has neither contexts nor request spans, only decisions.
     let mut resp = Connection::open(scene.server.address("resp"));
     resp.send("SG.CHECK few resp\r\n");
     let is_alone = |span: &&ReceivedSpan| span.span.name == "ratelimit check" && span.parent_id().is_empty();
@@ -178,7 +178,7 @@ async fn every_door_has_spans() {
 }
 
 #[test]
-fn calls_to_redis_have_spans_and_their_failures_too() {
+fn successful_and_failed_redis_calls_have_spans() {
     let redis = RedisServer::start();
     let scene = Scene::with("redis", "", &["--store", &redis.url()]);
     assert_eq!(scene.check("alice", &parent("01")).status, 200);
@@ -197,12 +197,12 @@ fn calls_to_redis_have_spans_and_their_failures_too() {
 }
 
 #[test]
-fn who_is_not_sampled_has_no_spans_and_the_upstream_is_told_so() {
+fn an_unsampled_request_has_no_spans_and_propagates_its_flag() {
     let scene = Scene::start("unsampled", "");
     assert_eq!(scene.get("/shop/1", &parent("00")).status, 200);
     let told = header(&scene.upstream.heads()[0], "traceparent").expect("a context").to_owned();
     assert!(told.starts_with(&format!("00-{TRACE}-")) && told.ends_with("-00"), "{told}");
-    // A later request of another trace shows that everything before it would have come.
+    // The spans of a later request prove that earlier spans would have arrived.
     assert_eq!(scene.get("/shop/2", "").status, 200);
     let sampled = scene.collector.wait_for("the other", |spans| spans.first().cloned());
     assert_ne!(sampled.trace_id(), TRACE);
@@ -211,14 +211,14 @@ fn who_is_not_sampled_has_no_spans_and_the_upstream_is_told_so() {
     let scene = Scene::start("sample-none", "sample: 0%");
     assert_eq!(scene.get("/shop/1", "").status, 200);
     assert!(header(&scene.upstream.heads()[0], "traceparent").is_some_and(|told| told.ends_with("-00")));
-    // The caller's choice wins over the share.
+    // The client's sampling flag overrides the share.
     assert_eq!(scene.get("/shop/2", &parent("01")).status, 200);
     scene.span("ratelimit check");
     assert!(scene.collector.spans().iter().all(|span| span.trace_id() == TRACE));
 }
 
 #[test]
-fn a_context_that_is_none_is_replaced_and_untrusted_ones_can_be() {
+fn invalid_contexts_are_replaced_and_untrusted_ones_on_request() {
     let scene = Scene::start("invalid", "");
     for lines in [
         "traceparent: junk\r\ntracestate: a=1\r\n".to_owned(),
@@ -242,7 +242,7 @@ fn a_context_that_is_none_is_replaced_and_untrusted_ones_can_be() {
 }
 
 #[test]
-fn without_traces_a_context_passes_as_it_is() {
+fn without_traces_a_context_passes_unchanged() {
     let upstream = Upstream::echo("");
     let config = ConfigFile::new(
         "traces-off",
@@ -258,8 +258,8 @@ fn without_traces_a_context_passes_as_it_is() {
 }
 
 #[test]
-fn a_collector_that_is_gone_changes_no_answer_and_no_stop() {
-    // A port where nobody listens any more.
+fn an_unreachable_collector_changes_no_response_and_no_stop() {
+    // A port without a listener.
     let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let upstream = Upstream::echo("");
     let config = ConfigFile::new("traces-gone", config(&format!("http://{gone}"), "", upstream.address));
@@ -275,12 +275,12 @@ fn a_collector_that_is_gone_changes_no_answer_and_no_stop() {
 }
 
 #[test]
-fn a_collector_that_is_silent_fills_the_queue_and_stops_nobody() {
+fn an_unresponsive_collector_fills_the_queue_and_blocks_no_request() {
     let scene = Scene::start("silent", "");
     scene.collector.be_silent(true);
     let body = json!({ "checks": vec![json!({ "resource": "few", "identifier": "a" }); 1_000] }).to_string();
     let mut session = Session::open(scene.server.address("api"));
-    // Each is 2,001 spans, and 4,096 may wait.
+    // Each batch has 2,001 spans, and the queue holds 4,096.
     const BATCHES: u64 = 10;
     for _ in 0..BATCHES {
         assert_eq!(session.post("/v1/check/batch", &body).status, 200);
@@ -295,12 +295,12 @@ fn a_collector_that_is_silent_fills_the_queue_and_stops_nobody() {
 }
 
 #[test]
-fn what_is_left_is_sent_before_the_end() {
+fn remaining_spans_are_exported_at_the_end() {
     let scene = Scene::start("last", "");
     assert_eq!(scene.check("alice", &parent("01")).status, 200);
     scene.server.signal("TERM");
     assert!(scene.server.wait().status.success());
-    // The process has ended: whatever came, came by now.
+    // The process has ended, so all spans have arrived.
     let names: Vec<String> = scene.collector.spans().into_iter().map(|span| span.span.name).collect();
     for name in ["POST /v1/check", "ratelimit check", "store charge"] {
         assert!(names.iter().any(|known| known == name), "{name} in {names:?}");
@@ -308,7 +308,7 @@ fn what_is_left_is_sent_before_the_end() {
 }
 
 #[test]
-fn a_collector_with_tls_is_believed_by_its_certificate_only() {
+fn a_collector_with_tls_needs_a_trusted_certificate() {
     let (collector, certificate) = OtlpCollector::start_with_tls();
     let folder = tempfile::tempdir().expect("a folder");
     let ca_file = folder.path().join("ca.pem");
@@ -328,7 +328,7 @@ fn a_collector_with_tls_is_believed_by_its_certificate_only() {
 }
 
 #[test]
-fn the_usual_variables_are_enough() {
+fn standard_variables_enable_traces() {
     let collector = OtlpCollector::start();
     let variables = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &*collector.endpoint()),

@@ -1,10 +1,10 @@
-// Pictures in SVG: what was allowed and denied over time, and how values are spread.
+// SVG charts: allowed and denied requests over time, and histograms.
 
 import { element, setText } from "./elements.js";
 import { clock, short } from "./numbers.js";
 
 const HEIGHT = 200;
-/** How wide a picture is before it has a place. */
+/** The width of a chart before it is part of the page. */
 const WIDTH = 640;
 const LEFT = 44;
 const BOTTOM = 20;
@@ -19,7 +19,7 @@ function shape(tag, attributes, ...children) {
   return made;
 }
 
-/** A picture that is drawn anew whenever its place gets wider or narrower, so that its text is never stretched. */
+/** A chart that is redrawn whenever its container changes width, so that its text is never stretched. */
 function picture(attributes, draw) {
   const root = shape("svg", { class: "chart", height: HEIGHT, role: "img", ...attributes });
   let width = WIDTH;
@@ -33,7 +33,7 @@ function picture(attributes, draw) {
   return { root, width: () => width };
 }
 
-/** The least round number that is not below `value`. */
+/** The smallest round number that is at least `value`. */
 function roundUp(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value);
@@ -118,10 +118,10 @@ export function timeline(label) {
   };
 }
 
-/** Below so many pixels a bar's name is too long with its unit. */
+/** The width in pixels below which the label of a bar has no room for its unit. */
 const NAME = 46;
 
-/** One bar for each count, with a name below it. */
+/** A bar per count, with its label below. */
 export function bars(label) {
   let [names, counts] = [[], []];
   const { root, width } = picture({ "aria-label": label }, () => draw());

@@ -1,5 +1,5 @@
-// Talks to the server: JSON, and what it tells once per second. Whoever is not on the server's own machine needs the admin
-// token, which is kept for as long as the tab is open and sent to nobody else.
+// The connection to the server: JSON requests, and one event per second. Remote users need the admin token, which is kept
+// until the tab is closed and sent only to this server.
 
 import { askToken } from "./dialogs.js";
 
@@ -11,7 +11,7 @@ const ownToken = () => sessionStorage.getItem(TOKEN);
 
 export const hasToken = () => ownToken() !== null;
 
-/** Tells whoever shows whether there is a token. */
+/** Announces that the token was set or removed. */
 const tokenChanged = () => dispatchEvent(new Event("tokenchange"));
 
 export function setToken(token) {
@@ -24,12 +24,12 @@ export function forgetToken() {
   tokenChanged();
 }
 
-/** A header field holds bytes, so what is no ASCII is sent as those of its UTF-8. */
+/** A header field contains bytes, so other characters than ASCII are sent as their UTF-8 bytes. */
 function fields(token) {
   return token === null ? {} : { authorization: `Bearer ${String.fromCharCode(...new TextEncoder().encode(token))}` };
 }
 
-/** The server said no: `status`, what it says about it, and the field that it is about, if it names one. */
+/** An error response: `status`, the detail, and the field that it names, if any. */
 export class Refused extends Error {
   constructor(status, { detail, field }) {
     super(detail ?? `the server answered ${status}`);
@@ -42,7 +42,7 @@ async function refusal(response) {
   return new Refused(response.status, await response.json().catch(() => ({})));
 }
 
-/** Asks for JSON, or sends some. */
+/** Sends a request with optional JSON, and returns the JSON of the response. */
 export async function ask(path, { method = "GET", body, match, token = ownToken() } = {}) {
   const headers = fields(token);
   if (body !== undefined) {
@@ -60,11 +60,11 @@ export async function ask(path, { method = "GET", body, match, token = ownToken(
 }
 
 /**
- * Changes something, which needs a token: the person is asked for one until the server knows it, and only then is it kept. With
- * `isAnother`, the one that is kept does not count. Null if the person would rather not.
+ * Sends a change, which needs a token. It prompts until the server accepts a token, and only then keeps it. With `isAnother`,
+ * it ignores the kept token. Null if the user cancels.
  */
 export async function change(path, options, isAnother = false) {
-  let [token, about] = [isAnother ? null : ownToken(), "To change something, the server wants to know who you are."];
+  let [token, about] = [isAnother ? null : ownToken(), "Changes need the admin token."];
   for (;;) {
     token ??= await askToken(about);
     if (token === null) {
@@ -76,19 +76,19 @@ export async function change(path, options, isAnother = false) {
       return answered;
     } catch (error) {
       if (error.status !== 401) {
-        // Whatever else there is to say, with these the token was the least of it.
+        // With these errors the server has accepted the token.
         if ([400, 404, 409, 412].includes(error.status)) {
           setToken(token);
         }
         throw error;
       }
       forgetToken();
-      [token, about] = [null, "The server does not know that token. Is it the one that the server was started with?"];
+      [token, about] = [null, "The server rejects this token. Use the token that the server was started with."];
     }
   }
 }
 
-/** Events of a stream, by their name and data. */
+/** The data of a stream's events. */
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -111,10 +111,10 @@ async function* events(response) {
 const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 /**
- * Follows the server for ever, across its restarts. `told` hears every overview, `changed` how the connection is: "live",
- * "lost" with the milliseconds until the next try, or "refused" with why, after which `follow` ends.
+ * Follows the server for ever, across its restarts. `onOverview` receives every overview, `onConnection` the state of the
+ * connection: "live", "lost" with the milliseconds until the next attempt, or "refused" with the error, which ends `follow`.
  */
-export async function follow(told, changed) {
+export async function follow(onOverview, onConnection) {
   let pause = PAUSE_FIRST;
   for (;;) {
     try {
@@ -124,17 +124,17 @@ export async function follow(told, changed) {
       }
       for await (const data of events(response)) {
         pause = PAUSE_FIRST;
-        changed("live");
-        told(JSON.parse(data));
+        onConnection("live");
+        onOverview(JSON.parse(data));
       }
     } catch (error) {
       if (error instanceof Refused && error.status === 401) {
         forgetToken();
-        changed("refused", error);
+        onConnection("refused", error);
         return;
       }
     }
-    changed("lost", pause);
+    onConnection("lost", pause);
     await wait(pause);
     pause = Math.min(pause * 2, PAUSE_MOST);
   }

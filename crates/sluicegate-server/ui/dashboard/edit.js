@@ -1,5 +1,5 @@
-// A rule as JSON, to be changed, made or deleted. What is wrong with it is said at its line; who comes second is told, and
-// overwrites nothing without knowing it.
+// The editor of a rule as JSON: create, change or delete. Errors are shown at their lines. If the rule was changed
+// meanwhile, the editor shows both versions and overwrites nothing without consent.
 
 import { ask, change } from "./client.js";
 import { confirm } from "./dialogs.js";
@@ -13,7 +13,7 @@ export const NEW_LINK = "#/new";
 const RULES = "/admin/v1/rules";
 const path = (name) => `${RULES}/${encodeURIComponent(name)}`;
 
-/** What a new rule begins with: it watches, so that nobody is denied by accident. */
+/** The template of a new rule. It is in shadow mode, so that no client is denied by accident. */
 const EXAMPLE = {
   name: "",
   match: { resource: "*" },
@@ -22,7 +22,7 @@ const EXAMPLE = {
   mode: "shadow",
 };
 
-/** The order that people expect; what is not in it comes after. */
+/** The conventional order of keys; other keys follow. */
 const ORDER = ["name", "match", "per", "cost", "limits", "tiers", "overrides", "mode", "on_store_failure", "deadline"];
 
 /** The text of a rule. */
@@ -31,7 +31,7 @@ function textOf(rule) {
   return write(Object.fromEntries(Object.entries(rule).sort((one, other) => place(one) - place(other))));
 }
 
-/** Texts that were begun and not saved, by the place of their page; they last as long as the page. */
+/** Unsaved texts, by the address of their editor. They are lost when the page is closed. */
 const drafts = new Map();
 addEventListener("beforeunload", (event) => {
   if (drafts.size > 0) {
@@ -39,20 +39,20 @@ addEventListener("beforeunload", (event) => {
   }
 });
 
-/** What was just done, for the next page to tell. */
-let news = null;
-export function takeNews() {
-  const taken = news;
-  news = null;
+/** The confirmation of the last change, for the next page to show. */
+let notice = null;
+export function takeNotice() {
+  const taken = notice;
+  notice = null;
   return taken;
 }
 
 function leave(words, hash) {
-  news = words;
+  notice = words;
   location.hash = hash;
 }
 
-/** A text with its lines numbered, and marks on some of them. It is as high as its lines, so the numbers never scroll away. */
+/** A text area with line numbers and marked lines. It is as high as its text, so the numbers stay aligned. */
 function editor(describedBy) {
   const numbers = element("div", { class: "numbers", "aria-hidden": "true" });
   const area = element("textarea", { id: "rule-text", spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", "aria-describedby": describedBy });
@@ -79,7 +79,7 @@ function editor(describedBy) {
   };
 }
 
-/** What the server said about a text, each with the line that it is about, if it is about one. */
+/** The server's errors about a text, each with its line if it names one. */
 function findings(error, text, places) {
   return error.message.split("\n").map((words, index) => {
     const named = index === 0 && error.field ? error.field : words.slice(0, Math.max(words.indexOf(": "), 0));
@@ -88,13 +88,13 @@ function findings(error, text, places) {
   });
 }
 
-/** The page on which a rule is changed, or made if it has no name yet. */
+/** The editor page of a rule, or of a new rule if `name` is null. */
 export function editPage(name) {
   const isNew = name === null;
   const place = isNew ? NEW_LINK : editLink(name);
   const messages = element("div", { id: "rule-messages" });
   const { box: editorBox, area, draw, set, goTo } = editor("rule-messages");
-  const save = element("button", { class: "main" }, isNew ? "Make this rule" : "Save");
+  const save = element("button", { class: "main" }, isNew ? "Create rule" : "Save");
   const remove = element("button", { type: "button", class: "danger", hidden: isNew ? "" : null }, "Delete");
   const cancel = element("button", { type: "button" }, "Cancel");
   const form = element("form", { novalidate: "" },
@@ -105,7 +105,7 @@ export function editPage(name) {
   const box = element("section", {}, element("h2", {}, isNew ? "A new rule" : `Change ${name}`), form);
   let tag = null;
 
-  const say = (kind, ...parts) => messages.replaceChildren(element("div", { class: `notice ${kind}`, role: "alert" }, ...parts));
+  const showMessage = (kind, ...parts) => messages.replaceChildren(element("div", { class: `notice ${kind}`, role: "alert" }, ...parts));
   const begin = (text, itsTag) => {
     tag = itsTag;
     set(text);
@@ -114,7 +114,7 @@ export function editPage(name) {
   const forget = () => drafts.delete(place);
   const point = (found) => {
     draw(found.map(({ line }) => line).filter((line) => line !== null));
-    say("bad", element("p", {}, "Nothing was changed:"), element("ul", {}, ...found.map(({ words, line }) => {
+    showMessage("bad", element("p", {}, "Nothing was changed:"), element("ul", {}, ...found.map(({ words, line }) => {
       const link = element("button", { type: "button", class: "link", onclick: () => goTo(line) }, `line ${line}`);
       return element("li", {}, ...(line === null ? [words] : [link, ` ${words}`]));
     })));
@@ -124,14 +124,14 @@ export function editPage(name) {
     }
   };
 
-  /** Somebody else was faster: both texts are there, and the person decides. */
+  /** The rule was changed meanwhile: shows both versions, and the user decides. */
   const conflict = async () => {
     const { answer, tag: theirTag } = await ask(path(name));
     const theirs = textOf(answer);
-    const take = element("button", { type: "button", onclick: () => { forget(); begin(theirs, theirTag); area.focus(); } }, "Take theirs");
-    const keep = element("button", { type: "button", onclick: () => { tag = theirTag; drafts.set(place, { text: area.value, tag }); messages.replaceChildren(); save.focus(); } }, "Keep mine, to save over it");
-    say("watch",
-      element("p", {}, "Somebody else has changed this rule since you opened it, and nothing of yours was saved. This is what it is now:"),
+    const take = element("button", { type: "button", onclick: () => { forget(); begin(theirs, theirTag); area.focus(); } }, "Use the saved version");
+    const keep = element("button", { type: "button", onclick: () => { tag = theirTag; drafts.set(place, { text: area.value, tag }); messages.replaceChildren(); save.focus(); } }, "Keep my version and overwrite");
+    showMessage("watch",
+      element("p", {}, "This rule was changed since you opened it, and your text was not saved. The saved version is now:"),
       element("pre", {}, theirs), element("div", { class: "buttons" }, take, keep));
     take.focus();
   };
@@ -139,20 +139,20 @@ export function editPage(name) {
     if (error.status === 412) {
       await conflict();
     } else if (error.status === 403) {
-      say("bad", element("p", {}, error.message), element("div", { class: "buttons" }, element("button", { type: "button", onclick: () => again(true) }, "Use another token")));
+      showMessage("bad", element("p", {}, error.message), element("div", { class: "buttons" }, element("button", { type: "button", onclick: () => again(true) }, "Use another token")));
     } else if (error.status === undefined) {
-      say("bad", element("p", {}, "The server does not answer; nothing was changed, as far as is known. Your text is still here: try again."));
+      showMessage("bad", element("p", {}, "The server does not answer, so the change was probably not made. Your text is still here: try again."));
     } else {
-      say("bad", element("p", {}, error.message));
+      showMessage("bad", element("p", {}, error.message));
     }
   };
-  /** Runs one change at a time, and tells what came of it. */
+  /** Runs one change at a time, and shows its outcome. */
   const attempt = async (act, isAnother) => {
     save.disabled = remove.disabled = true;
     try {
       await act(isAnother);
     } catch (error) {
-      await refused(error, (another) => attempt(act, another)).catch(() => say("bad", element("p", {}, "The server does not answer.")));
+      await refused(error, (another) => attempt(act, another)).catch(() => showMessage("bad", element("p", {}, "The server does not answer.")));
     } finally {
       save.disabled = remove.disabled = false;
     }
@@ -176,7 +176,7 @@ export function editPage(name) {
       const answered = await change(isNew ? RULES : path(name), options, isAnother);
       if (answered !== null) {
         forget();
-        leave(isNew ? "Made, and in force on this server." : "Saved, and in force on this server.", ruleLink(answered.answer.name));
+        leave(isNew ? "Created, and in force on this server." : "Saved, and in force on this server.", ruleLink(answered.answer.name));
       }
     } catch (error) {
       if (error.status !== 400) {
@@ -202,7 +202,7 @@ export function editPage(name) {
     attempt(saving, false);
   });
   remove.addEventListener("click", async () => {
-    if (await confirm(`Delete ${name}?`, "What it limits is not limited by it any more, on every server of this database. What it has counted is forgotten in time.", "Delete it")) {
+    if (await confirm(`Delete ${name}?`, "The rule stops applying on every server of this database. Its state expires.", "Delete")) {
       attempt(deleting, false);
     }
   });
@@ -215,7 +215,7 @@ export function editPage(name) {
     const draft = drafts.get(place);
     if (draft) {
       begin(draft.text, draft.tag);
-      say("", element("p", {}, "This is your text from before; it is not saved yet. Cancel throws it away."));
+      showMessage("", element("p", {}, "This is your unsaved text; it is not saved yet. Cancel discards it."));
     } else if (isNew) {
       begin(textOf(EXAMPLE), null);
     } else {
@@ -227,12 +227,12 @@ export function editPage(name) {
   };
   start().catch((error) => {
     area.disabled = remove.disabled = true;
-    say("bad", element("p", {}, error.message));
+    showMessage("bad", element("p", {}, error.message));
   });
   return { title: isNew ? "A new rule" : `Change ${name}`, box, update() {} };
 }
 
-/** How rules can be changed on this server: links to do so, or what is needed for it. */
+/** A link to create a rule, or instructions if this server cannot change rules. */
 export function editing() {
   const box = element("div", {});
   let shown = null;
@@ -247,26 +247,26 @@ export function editing() {
         box.replaceChildren(element("p", {}, element("a", { class: "button", href: NEW_LINK }, "New rule")));
       } else {
         box.replaceChildren(element("p", { class: "quiet" },
-          "Rules are those of the configuration file: what is changed there is in force within two seconds. To change them here, give the server a database, for example ",
+          "The rules come from the configuration file, where changes take effect within two seconds. To change them here, give the server a database, for example ",
           element("code", {}, "database: sqlite:///var/lib/sluicegate/rules.db"),
           ", and a token in ", element("code", {}, "SLUICEGATE_ADMIN_TOKEN"),
-          "; it takes over the rules of the file at its next start."));
+          "; at its next start it imports the rules of the file."));
       }
     },
   };
 }
 
-/** What a rule says, with a way to change it where that is possible. */
+/** The definition of a rule, with a link to change it where that is possible. */
 export function definition(name) {
   const text = element("pre", {});
-  const way = element("p", { hidden: "" }, element("a", { class: "button", href: editLink(name) }, "Change it"));
-  const box = element("section", { hidden: "" }, element("h2", {}, "What it says"), text, way);
+  const way = element("p", { hidden: "" }, element("a", { class: "button", href: editLink(name) }, "Change"));
+  const box = element("section", { hidden: "" }, element("h2", {}, "Definition"), text, way);
   let asked = false;
   return {
     box,
     set(rulesFrom) {
       way.hidden = rulesFrom !== "database";
-      // Names with other characters are of what requests or tenants bring along; they are nowhere to be read.
+      // Other names belong to limits that requests or tenants bring; they have no stored definition.
       if (!asked && /^[\w.-]{1,64}$/.test(name)) {
         asked = true;
         ask(path(name)).then(({ answer }) => {

@@ -1,6 +1,6 @@
-// Elements, and tables that keep their rows. Text from outside is only ever set as text, never read as markup.
+// Elements, and tables that reuse their rows. Foreign text is only set as text, never parsed as markup.
 
-/** An element with attributes and children; strings become text. Nothing is made of an attribute that is null. */
+/** An element with attributes and children; strings become text. Attributes that are null are skipped. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -17,7 +17,7 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Sets the text of an element, if it is another one: what is selected stays selected. */
+/** Sets the text of an element if it differs, so that a selection survives. */
 export function setText(target, text) {
   if (target.textContent !== text) {
     target.textContent = text;
@@ -75,5 +75,5 @@ export function table(columns, keyOf, empty) {
   };
 }
 
-/** A cell that is a text. */
+/** A cell with a text. */
 export const text = (of) => (cell, item) => setText(cell, of(item));

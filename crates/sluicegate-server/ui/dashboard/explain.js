@@ -1,4 +1,4 @@
-// Who gets what, and why: every rule says whether a request is its business, by whose limits, and what is left of them.
+// Explains a request: the rules that match and those that do not, the limits that apply, and their remaining quota.
 
 import { ask } from "./client.js";
 import { element } from "./elements.js";
@@ -6,24 +6,24 @@ import { read } from "./json.js";
 import { span } from "./numbers.js";
 import { ruleLink } from "./overview.js";
 
-/** The most rules that do not match that are shown; the rest is counted. */
+/** The most rules that are shown as not matching; the rest is counted. */
 const OTHERS = 100;
 
 const FIELDS = {
   resource: { name: "Resource", kinds: ["check"], isNeeded: ["check"], hint: "api.payment.create" },
   path: { name: "Path", kinds: ["http"], isNeeded: ["http"], hint: "/api/payments" },
   method: { name: "Method", kinds: ["http"], isNeeded: [], hint: "GET" },
-  identifier: { name: "Who asks", kinds: ["check", "http"], isNeeded: ["check"], hint: "alice" },
-  address: { name: "From which address", kinds: ["http"], isNeeded: [], hint: "192.0.2.7" },
+  identifier: { name: "Identifier", kinds: ["check", "http"], isNeeded: ["check"], hint: "alice" },
+  address: { name: "Client address", kinds: ["http"], isNeeded: [], hint: "192.0.2.7" },
   tenant: { name: "Tenant", kinds: ["check", "http"], isNeeded: [], hint: "default" },
   tier: { name: "Tier", kinds: ["check", "http"], isNeeded: [], hint: "none" },
-  cost: { name: "Cost", kinds: ["check", "http"], isNeeded: [], hint: "as the rule says" },
+  cost: { name: "Cost", kinds: ["check", "http"], isNeeded: [], hint: "the rule's cost" },
   host: { name: "Host", kinds: ["http"], isNeeded: [], hint: "shop.example.com" },
-  headers: { name: "Header fields, one a line", kinds: ["http"], isNeeded: [], hint: "x-plan: gold", isLong: true },
+  headers: { name: "Header fields, one per line", kinds: ["http"], isNeeded: [], hint: "x-plan: gold", isLong: true },
   claims: { name: "Claims of a verified token, as JSON", kinds: ["http"], isNeeded: [], hint: '{ "groups": ["staff"] }', isLong: true },
 };
 
-/** What was asked last, so that the form is as it was when somebody comes back. */
+/** The last values of the form, restored when the user returns to the page. */
 const last = { kind: "check", values: {} };
 
 function field(key) {
@@ -38,7 +38,7 @@ function field(key) {
   const box = element("label", {}, element("span", {}, name), input, trouble);
   return {
     key, input, box,
-    say(words) {
+    setError(words) {
       trouble.textContent = words;
       input.setAttribute("aria-invalid", String(words !== ""));
     },
@@ -51,7 +51,7 @@ function wait(decision) {
   return decision.retryAfterMs === null ? "It never fits: the cost is more than the whole limit." : `It fits again in ${span(decision.retryAfterMs * 1_000)}.`;
 }
 
-/** One sentence for all of it, and whether it is good news. */
+/** The kind of the notice, and one sentence for the whole outcome. */
 function sentence({ outcome, decision }) {
   if (outcome === "denied") {
     return ["bad", "Denied: no rule matches, and unmatched requests are denied here."];
@@ -60,7 +60,7 @@ function sentence({ outcome, decision }) {
     return ["", "Allowed: no rule matches, so nothing limits this request."];
   }
   if (decision.degraded) {
-    return ["watch", `The store does not answer: ${decision.allowed ? "it would be allowed" : "it would be denied"}, by what rules say of that.`];
+    return ["watch", `The store does not answer in time. By the rules' on_store_failure, the request would be ${decision.allowed ? "allowed" : "denied"}.`];
   }
   if (outcome === "unlimited") {
     return ["", "Allowed: rules match, and none of them can deny it."];
@@ -70,11 +70,11 @@ function sentence({ outcome, decision }) {
     : ["bad", `Denied now by ${decision.rule}. ${wait(decision)}`];
 }
 
-function whose({ kind, name }) {
+function limitSource({ kind, name }) {
   return { rule: "the rule's own limits", tier: `limits of the tier ${name}`, override: `limits of the override ${name}` }[kind] ?? kind;
 }
 
-function limitWords(limit, verdict) {
+function limitText(limit, verdict) {
   const { bucket } = limit;
   const of = bucket
     ? `${limit.limit} at once, ${bucket.refillTokens} back every ${span(bucket.refillMicros)}`
@@ -86,12 +86,12 @@ function limitWords(limit, verdict) {
 function matching(rule, decision) {
   const { terms } = rule;
   const verdicts = (decision.limits ?? []).filter((verdict) => verdict.rule === rule.name);
-  const limits = terms.limits.map((limit, index) => element("li", {}, limitWords(limit, verdicts[index])));
-  const about = [whose(terms.limitsOf), terms.cost === null ? null : `cost ${terms.cost}`, `${terms.onStoreFailure} without the store`].filter(Boolean).join(" · ");
+  const limits = terms.limits.map((limit, index) => element("li", {}, limitText(limit, verdicts[index])));
+  const about = [limitSource(terms.limitsOf), terms.cost === null ? null : `cost ${terms.cost}`, `${terms.onStoreFailure} without the store`].filter(Boolean).join(" · ");
   return element("article", {},
     element("h3", {}, element("a", { href: ruleLink(rule.name) }, rule.name), " ", element("span", { class: `tag ${terms.mode}` }, terms.mode)),
     element("p", { class: "quiet" }, about),
-    terms.ended ? element("p", { class: "quiet" }, `The override ${terms.ended.name} has ended at ${terms.ended.until}.`) : "",
+    terms.ended ? element("p", { class: "quiet" }, `The override ${terms.ended.name} ended at ${terms.ended.until}.`) : "",
     terms.unlimited ? element("p", {}, "Unlimited.") : element("ul", {}, ...limits),
     terms.key === null ? "" : element("p", { class: "quiet" }, "Counted under ", element("code", {}, terms.key)));
 }
@@ -101,7 +101,7 @@ function others(rules) {
     element("li", {}, element("a", { href: ruleLink(rule.name) }, rule.name), ": ", rule.mismatches.map(({ reason }) => reason).join("; ")));
   const more = rules.length > OTHERS ? [element("li", { class: "quiet" }, `and ${rules.length - OTHERS} more`)] : [];
   return element("details", { open: rules.length <= 10 ? "" : null },
-    element("summary", {}, `${plural(rules.length, "rule does", "rules do")} not match, and why`),
+    element("summary", {}, `${plural(rules.length, "rule does", "rules do")} not match: reasons`),
     element("ul", {}, ...shown, ...more));
 }
 
@@ -116,21 +116,21 @@ function answerBox(explained) {
   ];
 }
 
-/** What is wrong with a field before anybody is asked. */
-class Wrong extends Error {
+/** An invalid field, found before anything is sent. */
+class InvalidField extends Error {
   constructor(field, detail) {
     super(detail);
     this.field = field;
   }
 }
 
-/** Header fields that are written one a line; those of the same name become a list. */
+/** Parses header fields, one per line. Fields of the same name become a list. */
 function headers(text) {
   const found = new Map();
   for (const line of text.split("\n").filter((each) => each.trim() !== "")) {
     const colon = line.indexOf(":");
     if (colon < 1) {
-      throw new Wrong("headers", `${line.trim()} is no header field; write name: value`);
+      throw new InvalidField("headers", `${line.trim()} is not a header field; write name: value`);
     }
     const name = line.slice(0, colon).trim();
     found.set(name, [...(found.get(name) ?? []), line.slice(colon + 1).trim()]);
@@ -142,15 +142,15 @@ function claims(text) {
   try {
     return read(text).value;
   } catch (error) {
-    throw new Wrong("claims", `this is no JSON: ${error.message}`);
+    throw new InvalidField("claims", `this is not JSON: ${error.message}`);
   }
 }
 
-/** A value as the server takes it. What is no number is sent as it is, and the server says so. */
+/** Converts values for the server. An invalid number is sent unchanged, and the server reports the error. */
 const MEANINGS = { cost: (text) => (/^\d{1,10}$/.test(text) ? Number(text) : text), headers, claims };
 
-/** What the form says. */
-function question(fields) {
+/** The values of the form. */
+function requestOf(fields) {
   const entries = fields.map(({ key, input }) => [key, input.value]).filter(([, value]) => value.trim() !== "");
   return Object.fromEntries(entries.map(([key, value]) => [key, MEANINGS[key]?.(value) ?? value]));
 }
@@ -158,7 +158,7 @@ function question(fields) {
 export function explainPage() {
   const fields = Object.keys(FIELDS).map(field);
   const result = element("div", { id: "explained", role: "status" });
-  const kinds = [["check", "a check, as the API is asked"], ["http", "an HTTP request, as the gateway sees it"]].map(([kind, words]) => {
+  const kinds = [["check", "a check through the API"], ["http", "an HTTP request through the gateway"]].map(([kind, words]) => {
     const radio = element("input", { type: "radio", name: "kind", value: kind });
     radio.checked = last.kind === kind;
     radio.addEventListener("change", () => choose(kind));
@@ -179,23 +179,23 @@ export function explainPage() {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     fields.forEach((each) => {
-      each.say("");
+      each.setError("");
       last.values[each.key] = each.input.value;
     });
     try {
-      const { answer } = await ask("/admin/v1/explain", { method: "POST", body: question(fields.filter(({ key }) => FIELDS[key].kinds.includes(last.kind))) });
+      const { answer } = await ask("/admin/v1/explain", { method: "POST", body: requestOf(fields.filter(({ key }) => FIELDS[key].kinds.includes(last.kind))) });
       result.replaceChildren(...answerBox(answer));
     } catch (error) {
       const about = fields.find(({ key, box }) => key === error.field && !box.hidden);
-      about?.say(error.message);
+      about?.setError(error.message);
       about?.input.focus();
       const words = error.status === undefined && !about ? "The server does not answer; try again." : error.message;
       result.replaceChildren(...(about ? [] : [element("p", { class: "notice bad" }, words)]));
     }
   });
   const box = element("section", {},
-    element("h2", {}, "Who gets what, and why"),
-    element("p", { class: "quiet" }, "Says what would become of a request now. Nothing is charged."),
+    element("h2", {}, "Explain a request"),
+    element("p", { class: "quiet" }, "Shows how a request would be decided now. Nothing is charged."),
     form, result);
   return { title: "Explain", box, update() {} };
 }

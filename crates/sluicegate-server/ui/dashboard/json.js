@@ -1,6 +1,6 @@
-// JSON as people read and write it: short values on one line, and where in a text each value stands.
+// A JSON reader and writer: short values on one line, and the position of each value in the text.
 
-/** How long a line may be before its value is spread over several. */
+/** The longest line; a longer value is spread over several. */
 const LINE = 88;
 
 const flat = (value) => {
@@ -29,7 +29,7 @@ export function write(value, indent = "") {
   return `${open}\n${parts.map((part) => deeper + part).join(",\n")}\n${indent}${close}`;
 }
 
-/** A text that is no JSON: why, and where that shows. */
+/** Invalid JSON: the error and its offset. */
 export class Misplaced extends Error {
   constructor(message, offset) {
     super(message);
@@ -87,7 +87,7 @@ export function read(text) {
         stop("a colon is missing here");
       }
       const own = path === "" ? word : `${path}.${word}`;
-      // By definition, so that a name such as __proto__ is one like all others.
+      // With defineProperty, so that a name such as __proto__ is an ordinary one.
       Object.defineProperty(made, word, { value: value(own), enumerable: true, configurable: true, writable: true });
       places.set(own, start);
     });
@@ -119,7 +119,7 @@ export function read(text) {
   return { value: whole, places };
 }
 
-/** The offset of the value that a path leads to, or of the nearest around it that is there; undefined if none is. */
+/** The offset of the value at a path, or of its nearest existing ancestor; undefined if there is none. */
 export function placeOf(places, path) {
   for (let rest = path; rest !== ""; rest = rest.replace(/(?:\.[^.[\]]*|\[\d*\]|^[^.[\]]*)$/, "")) {
     if (places.has(rest)) {
@@ -132,7 +132,7 @@ export function placeOf(places, path) {
   return undefined;
 }
 
-/** The line that an offset is on; the first is 1. */
+/** The line of an offset, counted from 1. */
 export function lineOf(text, offset) {
   return text.slice(0, offset).split("\n").length;
 }

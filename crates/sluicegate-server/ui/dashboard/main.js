@@ -1,15 +1,17 @@
-// The dashboard: follows the server and shows the page that the address names.
+// The dashboard: follows the server's events and shows the page of the current address.
 
 import { follow, forgetToken, hasToken, setToken } from "./client.js";
-import { editing, editPage, NEW_LINK, takeNews } from "./edit.js";
+import { editing, editPage, NEW_LINK, takeNotice } from "./edit.js";
 import { element, setText, table, text } from "./elements.js";
 import { explainPage } from "./explain.js";
 import { percent, short } from "./numbers.js";
 import { modeCell, overview, ruleCell, ruleLink, withRate } from "./overview.js";
 import { rulePage } from "./rule.js";
 
-/** How many looks are remembered: five minutes. */
+/** The number of overviews that are kept: five minutes. */
 const LOOKS = 301;
+/** The number of overviews that cover the last seconds. */
+const RECENT_LOOKS = 6;
 
 const view = document.querySelector("#view");
 const connection = document.querySelector("#connection");
@@ -28,14 +30,14 @@ function rules() {
       { title: "denied", kind: "number", fill: text((rule) => short(rule.denied)) },
       { title: "would have denied", kind: "number", fill: text((rule) => short(rule.shadowDenied)) },
       { title: "share", kind: "number", fill: text((rule) => percent(rule.denied + rule.shadowDenied, rule.allowed + rule.denied + rule.shadowDenied)) },
-      { title: "typically left", kind: "number", fill: text((rule) => rule.left) },
+      { title: "median remaining", kind: "number", fill: text((rule) => rule.left) },
     ],
     (rule) => rule.name,
     "There are no rules: every request passes.",
   );
   const note = element("p", { class: "quiet" });
   const name = element("input", { id: "rule-name", required: "", autocomplete: "off", spellcheck: "false" });
-  const find = element("form", { class: "find", hidden: "" }, element("label", {}, "Any rule, by its name", name), element("button", {}, "Show it"));
+  const find = element("form", { class: "find", hidden: "" }, element("label", {}, "Rule name", name), element("button", {}, "Show"));
   find.addEventListener("submit", (event) => {
     event.preventDefault();
     location.hash = ruleLink(name.value);
@@ -51,7 +53,7 @@ function rules() {
   return { title: "Rules", box: element("section", {}, element("h2", {}, "Rules"), change.box, rows.box, note, find), update };
 }
 
-/** A name as it stands in an address, which somebody may have typed. */
+/** Decodes a name in the address. A typed address may be invalid. */
 function decoded(text) {
   try {
     return decodeURIComponent(text);
@@ -60,7 +62,7 @@ function decoded(text) {
   }
 }
 
-/** The page that the address names. */
+/** The page of an address. */
 function pageOf(hash) {
   const [, kind, name] = /^#\/(rules|edit)\/(.+)$/.exec(hash) ?? [];
   if (kind) {
@@ -70,7 +72,7 @@ function pageOf(hash) {
   return (pages[hash] ?? overview)();
 }
 
-/** Whether a page of the menu is the one that is shown, or the way to it. */
+/** True if a link of the menu leads to the current page or its section. */
 function isHere(link) {
   const isOfRules = /^#\/(rules|edit|new)(\/|$)/.test(location.hash);
   return link.hash === (location.hash || "#/") || (link.hash === "#/rules" && isOfRules);
@@ -86,21 +88,33 @@ function show() {
       link.removeAttribute("aria-current");
     }
   }
-  const news = takeNews();
-  view.replaceChildren(...(news === null ? [] : [element("p", { class: "notice good", role: "status" }, news)]), page.box);
+  const notice = takeNotice();
+  view.replaceChildren(...(notice === null ? [] : [element("p", { class: "notice good", role: "status" }, notice)]), page.box);
   if (looks.length > 0) {
     page.update(looks);
   }
 }
 
-/** What an operator should know before anything else. */
+/** True if requests were decided without the store in the last seconds, although it was up. */
+function isOverloaded() {
+  const recent = looks.slice(-RECENT_LOOKS);
+  return recent.length > 1 && recent.every((look) => look.store.state === "up")
+    && recent.at(-1).requests.degraded > recent[0].requests.degraded;
+}
+
+/** The warnings at the top of the page. */
 function warn(look) {
   const made = [];
   if (look.store.state !== "up") {
     const what = look.store.state === "down" ? "The store does not answer" : "A part of the store does not answer";
     made.push(element("div", { class: "notice bad", role: "alert" },
-      element("p", {}, `${what} (${look.store.trouble}). Rules answer by their on_store_failure until it does.`),
-      element("p", { class: "quiet" }, "Look at the store's own log and at sluicegate_store_errors_total; nothing has to be restarted here.")));
+      element("p", {}, `${what} (${look.store.trouble}). Until it does, rules decide by their on_store_failure.`),
+      element("p", { class: "quiet" }, "Check the store's log and sluicegate_store_errors_total. This server needs no restart.")));
+  }
+  if (isOverloaded()) {
+    made.push(element("div", { class: "notice watch", role: "alert" },
+      element("p", {}, "The store is up but overloaded: requests that it does not decide in time are decided by this server's share of the limits."),
+      element("p", { class: "quiet" }, "sluicegate_decisions_total counts them as overload_allowed and overload_denied. Check the busiest clients first.")));
   }
   if (look.health.status === "stopping") {
     made.push(element("div", { class: "notice watch", role: "alert" }, element("p", {}, "The server is stopping.")));
@@ -111,8 +125,8 @@ function warn(look) {
   }
 }
 
-function told(look) {
-  // Counts that are less than before are those of another process.
+function onOverview(look) {
+  // Counts below the previous ones come from a restarted server.
   const last = looks.at(-1);
   if (last && look.requests.allowed + look.requests.denied < last.requests.allowed + last.requests.denied) {
     looks = [];
@@ -123,14 +137,14 @@ function told(look) {
   page.update(looks);
 }
 
-function changed(state, about) {
+function onConnection(state, about) {
   connection.className = state;
   if (state === "live") {
     setText(connection, "Live");
   } else if (state === "lost") {
-    setText(connection, `The server does not answer; trying again in ${Math.round(about / 1000)} s`);
+    setText(connection, `The server does not answer; retrying in ${Math.round(about / 1000)} s`);
   } else {
-    setText(connection, "The admin token is needed");
+    setText(connection, "Admin token required");
     askForToken(about);
   }
 }
@@ -145,7 +159,7 @@ function askForToken(error) {
     event.preventDefault();
     setToken(input.value);
     notices.replaceChildren();
-    follow(told, changed);
+    follow(onOverview, onConnection);
   });
   notices.replaceChildren(form);
   input.focus();
@@ -164,4 +178,4 @@ addEventListener("hashchange", () => {
   view.focus();
 });
 show();
-follow(told, changed);
+follow(onOverview, onConnection);

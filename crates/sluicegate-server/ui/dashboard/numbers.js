@@ -1,12 +1,12 @@
-// What can be read from two looks at counts that only grow.
+// Rates and quantiles from two readings of counters, and the formats of numbers.
 
-/** What was added between two looks, per second. */
+/** The increase between two readings, per second. */
 export function perSecond(now, before, of) {
   const seconds = (now.at - before.at) / 1000;
   return seconds > 0 ? Math.max(0, of(now) - of(before)) / seconds : 0;
 }
 
-/** What was added to each bucket of a histogram. */
+/** The increase of each bucket of a histogram. */
 export function added(now, before) {
   return now.map((count, index) => Math.max(0, count - (before?.[index] ?? 0)));
 }
@@ -32,7 +32,7 @@ export function quantile(bounds, counts, share) {
   return bounds.at(-1);
 }
 
-/** A number of things, with three digits that count. */
+/** A count with three significant digits. */
 export function short(value) {
   const units = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
   const [size, unit] = units.find(([least]) => value >= least) ?? [1, ""];
@@ -41,7 +41,7 @@ export function short(value) {
   return `${scaled.toFixed(digits)}${unit}`;
 }
 
-/** A length of time that is given in microseconds. */
+/** A duration given in microseconds. */
 export function duration(micros) {
   if (micros === null) {
     return "–";
@@ -52,7 +52,7 @@ export function duration(micros) {
   return micros < 1_000_000 ? `${short(micros / 1_000)} ms` : `${short(micros / 1_000_000)} s`;
 }
 
-/** A length of time as people set it, such as 1.5 min or 30 d; given in microseconds. */
+/** A duration as in a configuration, such as 1.5 min or 30 d; given in microseconds. */
 export function span(micros) {
   const units = [[86_400e6, "d"], [3_600e6, "h"], [60e6, "min"], [1e6, "s"], [1e3, "ms"]];
   const [size, unit] = units.find(([least]) => micros >= least) ?? [1, "µs"];

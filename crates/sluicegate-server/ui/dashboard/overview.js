@@ -1,11 +1,11 @@
-// The first page: what is decided now, how fast, by which rules, and for whom.
+// The overview: current decisions, their latency, the busiest rules and the busiest clients.
 
 import { ask } from "./client.js";
 import { bars, timeline } from "./charts.js";
 import { element, setText, table, text, tile } from "./elements.js";
 import { added, duration, percent, perSecond, quantile, short } from "./numbers.js";
 
-/** How many looks the percentiles are taken over. */
+/** The number of overviews over which the percentiles are computed. */
 const RECENT = 60;
 
 export const ruleLink = (name) => `#/rules/${encodeURIComponent(name)}`;
@@ -16,16 +16,16 @@ function nameOf(entry) {
 
 function identities(title, note) {
   const columns = [
-    { title: "who", kind: "name", fill: text(nameOf) },
+    { title: "client", kind: "name", fill: text(nameOf) },
     { title: "kind", fill: text((entry) => entry.kind) },
-    { title: "asks/s", kind: "number", fill: text((entry) => short(Number(entry.requestsPerSecond))) },
+    { title: "requests/s", kind: "number", fill: text((entry) => short(Number(entry.requestsPerSecond))) },
     { title: "denied/s", kind: "number", fill: text((entry) => short(Number(entry.deniedPerSecond))) },
   ];
   const rows = table(columns, (entry) => `${entry.kind} ${entry.tenant} ${entry.identifier}`, note);
   return { box: element("section", {}, element("h2", {}, title), rows.box), set: rows.set };
 }
 
-/** Links to a rule's page; the link stays the same element. */
+/** Links to a rule's page. The link element is reused, so it keeps the focus. */
 export function ruleCell(cell, rule) {
   const link = cell.firstElementChild ?? cell.appendChild(element("a", {}));
   setText(link, rule.name);
@@ -39,18 +39,18 @@ export function modeCell(cell, rule) {
   tag.className = `tag ${mode}`;
 }
 
-/** What share a rule denies, or would have denied if it did not only watch. */
-function deniedWords(rule) {
+/** The share that a rule denies, or would have denied in shadow mode. */
+function deniedShare(rule) {
   const share = percent(rule.denied + rule.shadowDenied, rule.allowed + rule.denied + rule.shadowDenied);
   return rule.mode === "shadow" && rule.shadowDenied > 0 ? `would have: ${share}` : share;
 }
 
-/** A chart with a choice between the last minutes as they were told and the last hour as the server keeps it. */
+/** A chart with a choice between the last minutes, from events, and the last hour, from the history. */
 export function outcomes(title, label, rule) {
   const chart = timeline(label);
   const buttons = [["5 min", false], ["1 h", true]].map(([name, isHour]) =>
     element("button", { type: "button", "aria-pressed": String(!isHour), onclick: () => choose(isHour) }, name));
-  const box = element("section", {}, element("div", { class: "choice", role: "group", "aria-label": "How much time" }, ...buttons), element("h2", {}, title), chart.box);
+  const box = element("section", {}, element("div", { class: "choice", role: "group", "aria-label": "Time range" }, ...buttons), element("h2", {}, title), chart.box);
   let [showsHour, live, asked] = [false, [], 0];
   const choose = (isHour) => {
     showsHour = isHour;
@@ -80,7 +80,7 @@ async function hour(rule) {
   }));
 }
 
-/** Rates between any two looks that follow each other. */
+/** The rates between consecutive overviews. */
 export function rates(looks, of) {
   return looks.slice(1).map((now, index) => {
     const before = looks[index];
@@ -92,39 +92,39 @@ export function rates(looks, of) {
 const shadowOf = (look) => look.rules.reduce((sum, rule) => sum + rule.shadowDenied, 0);
 const requestsOf = (look) => ({ allowed: look.requests.allowed, denied: look.requests.denied + look.requests.undecided, shadowDenied: shadowOf(look) });
 
-/** How the bounds of what is left are named. */
+/** The labels of the buckets of remaining quota. */
 export function ratioNames(bounds) {
   return bounds.map((bound, index) => (index === 0 ? "none" : `≤${bound / 10_000}%`));
 }
 
 export function overview() {
-  const tiles = Object.fromEntries(["allowed /s", "denied /s", "denied share", "p50", "p95", "p99", "store", "keys held"].map((name) => [name, tile(name)]));
+  const tiles = Object.fromEntries(["allowed /s", "denied /s", "denied share", "p50", "p95", "p99", "store", "tracked keys"].map((name) => [name, tile(name)]));
   const chart = outcomes("Decisions per second", "Decisions per second, allowed and denied");
-  const remaining = bars("What is left of limits after a decision");
-  const heaviest = identities("Who asks most", "Nobody has asked within the last seconds.");
-  const denied = identities("Who is denied most", "Nobody has been denied within the last seconds.");
+  const remaining = bars("Remaining quota after a decision");
+  const heaviest = identities("Top clients by request rate", "No requests within the last seconds.");
+  const denied = identities("Top clients by denials", "No denials within the last seconds.");
   const ruleTable = table(
     [
       { title: "rule", kind: "name", fill: ruleCell },
       { title: "mode", fill: modeCell },
       { title: "decisions/s", kind: "number", fill: text((rule) => short(rule.rate)) },
-      { title: "denied", kind: "number", fill: text(deniedWords) },
-      { title: "typically left", kind: "number", fill: text((rule) => rule.left) },
+      { title: "denied", kind: "number", fill: text(deniedShare) },
+      { title: "median remaining", kind: "number", fill: text((rule) => rule.left) },
     ],
     (rule) => rule.name,
     "There are no rules: every request passes.",
   );
   const more = element("p", { class: "quiet" });
   const hint = element("div", { class: "notice", hidden: "" },
-    element("p", {}, "Nothing has been asked since the server started. Try:"),
+    element("p", {}, "No requests since the server started. Try:"),
     element("pre", {}, `curl -s http://127.0.0.1:8081/v1/check -H 'content-type: application/json' -d '{"resource":"demo","identifier":"alice"}'`));
   const box = element("div", {},
     hint,
     element("dl", { class: "tiles" }, ...Object.values(tiles).map((each) => each.box)),
     chart.box,
     element("div", { class: "columns" }, denied.box, heaviest.box),
-    element("section", {}, element("h2", {}, "Rules ", element("small", {}, "the busiest first")), ruleTable.box, more),
-    element("section", {}, element("h2", {}, "What is left of limits after a decision"), remaining.box),
+    element("section", {}, element("h2", {}, "Rules ", element("small", {}, "busiest first")), ruleTable.box, more),
+    element("section", {}, element("h2", {}, "Remaining quota after a decision"), remaining.box),
   );
 
   const update = (looks) => {
@@ -143,7 +143,7 @@ export function overview() {
       tiles[name].set(duration(quantile(now.latency.boundsMicros, spread, share)));
     }
     tiles.store.set(`${now.store.kind} ${now.store.state}`, now.store.state !== "up");
-    tiles["keys held"].set(short(now.trackedKeys));
+    tiles["tracked keys"].set(short(now.trackedKeys));
     chart.set(rates(looks, requestsOf));
     heaviest.set(now.heaviest);
     denied.set(now.mostDenied);
@@ -154,7 +154,7 @@ export function overview() {
   return { title: "Overview", box, update };
 }
 
-/** A rule's line with what can be read from two looks. */
+/** A rule with its rate and its median remaining quota, computed from two overviews. */
 export function withRate(rule, now, before) {
   const former = before.rules.find((each) => each.name === rule.name);
   const all = (each) => each.allowed + each.denied + each.shadowDenied;

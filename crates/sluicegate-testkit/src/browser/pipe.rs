@@ -1,4 +1,4 @@
-//! Messages to a browser and from it: JSON with a NUL after each.
+//! Messages to and from a browser: JSON values, each terminated by a NUL byte.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -9,28 +9,28 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How long an answer may take on a busy machine.
+/// The time limit of a reply, generous enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Both directions.
+/// Both directions of the connection.
 #[derive(Debug)]
 pub(super) struct Pipe {
     to: File,
     messages: Receiver<Value>,
-    /// What the browser told without being asked.
+    /// Events that the browser sent without a request.
     events: Vec<Value>,
     calls: u64,
     log: Box<Path>,
 }
 
 impl Pipe {
-    /// Waits for the browser at the other ends.
+    /// Waits until the browser has opened its ends of the pipes.
     pub(super) fn open(to: &Path, from: &Path, log: &Path) -> Self {
         let (sender, messages) = mpsc::channel();
         let from = from.to_owned();
         thread::spawn(move || {
             let mut lines = BufReader::new(File::open(from).expect("a pipe")).split(0);
-            // It ends when the browser does, or when nobody wants to know any more.
+            // The loop ends when the browser exits or the receiver is dropped.
             while let Some(Ok(line)) = lines.next() {
                 let message = serde_json::from_slice(&line).expect("the browser speaks JSON");
                 if sender.send(message).is_err() {
@@ -38,12 +38,12 @@ impl Pipe {
                 }
             }
         });
-        // Opened for both, so that it does not wait for a browser that did not start.
+        // Open for reading and writing, so that the call does not block if the browser failed to start.
         let to = File::options().read(true).write(true).open(to).expect("a pipe");
         Self { to, messages, events: Vec::new(), calls: 0, log: log.into() }
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a command and waits for its reply.
     pub(super) fn call(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Value {
         self.calls += 1;
         let mut message = json!({"id": self.calls, "method": method, "params": parameters});
@@ -63,7 +63,7 @@ impl Pipe {
         }
     }
 
-    /// What was told of this tab so far.
+    /// All events of this tab so far.
     pub(super) fn events(&mut self, session: &str) -> Vec<&Value> {
         self.events.extend(self.messages.try_iter());
         self.events.iter().filter(|event| event["sessionId"] == json!(session)).collect()

@@ -1,7 +1,7 @@
-//! One connection through the proxy: what it reads, what it passes on, when it ends.
+//! One connection through the proxy: reading, forwarding and closing.
 //!
-//! Between looking at the mode and writing there is no waiting, and everything of one proxy runs on one
-//! thread: so a mode holds from the moment it was set.
+//! There is no await between reading the mode and writing, and everything of one proxy runs on one thread. A mode is
+//! therefore in effect from the moment it is set.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::Mode;
 
-/// A mode with its number: the same mode set twice is two orders.
+/// A mode with a sequence number, so that setting the same mode twice is two orders.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
     pub(super) number: u64,
@@ -29,18 +29,18 @@ enum Direction {
     Replies,
 }
 
-/// Carries bytes until one side closes, the mode closes the connection, or it is cut.
+/// Forwards bytes until one side closes, the mode closes the connection, or the connection is cut.
 pub(super) async fn connection(mut client: TcpStream, target: SocketAddr, orders: watch::Receiver<Order>) {
     let mut cuts = orders.clone();
     let cut = tokio::select! {
         biased;
-        // The sender has gone only when the whole proxy goes.
+        // The sender is dropped only when the whole proxy ends.
         _ = cuts.wait_for(|order| order.mode == Mode::Cut) => true,
-        // However a connection ends, the other side sees it end.
+        // However a connection ends, the end is forwarded to the other side.
         _ = exchange(&mut client, target, orders) => false,
     };
     if cut {
-        // Closed with a reset instead of a farewell; where that fails it is already closed.
+        // Close with a reset instead of a FIN. If setting the option fails, the socket is already closed.
         let _ = client.set_zero_linger();
     }
 }
@@ -68,20 +68,20 @@ struct Stream<'a> {
     direction: Direction,
     to: WriteHalf<'a>,
     orders: watch::Receiver<Order>,
-    /// The order under which the following three were counted.
+    /// The number of the order that the following three fields belong to.
     number: u64,
     passed: usize,
     injected: bool,
-    /// Bytes were thrown away: no further byte may follow them.
+    /// Whether bytes were dropped. No further byte may follow them.
     has_hole: bool,
-    /// Read, and not yet passed on.
+    /// Bytes read but not yet forwarded.
     held: Vec<u8>,
 }
 
 enum Next {
-    /// Look at the order again, and read or pass on by it.
+    /// Read the order again, and continue under it.
     GoOn,
-    /// The connection ends here.
+    /// Close the connection.
     Close,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Starts counting anew under a new order; false when the connection cannot go on under it.
+    /// Restarts the counters under a new order. Returns false if the connection cannot continue under it.
     fn obey(&mut self, order: &Order) -> bool {
         if self.number != order.number {
             if self.has_hole {
@@ -135,7 +135,7 @@ impl<'a> Stream<'a> {
             (Mode::Delay(time), _) => {
                 let waited = tokio::time::timeout(*time, self.orders.changed()).await;
                 if waited.is_ok() {
-                    // The order changed: what is held goes by the new one.
+                    // The order changed: the new one applies to the held bytes.
                     return Ok(Next::GoOn);
                 }
             }
@@ -160,8 +160,8 @@ impl<'a> Stream<'a> {
     async fn one_byte(&mut self) -> io::Result<Next> {
         let byte = self.held.remove(0);
         self.to.write_all(&[byte]).await?;
-        // Long enough for a waiting reader to wake and meet a single byte, and far shorter than the runtime's
-        // timer can wait. Only this proxy's thread stands still.
+        // Long enough for a waiting reader to wake up and receive a single byte, and far shorter than the resolution of
+        // the runtime's timer. It blocks only the thread of this proxy.
         std::thread::sleep(BETWEEN_BYTES);
         tokio::task::yield_now().await;
         Ok(Next::GoOn)

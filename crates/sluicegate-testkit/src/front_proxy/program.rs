@@ -1,25 +1,25 @@
-//! The programs, where they are, and how each is run as one process out of one folder.
+//! The proxy programs, their locations, and how to run each as one process in one folder.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Which proxy to run, and the files that it needs.
+/// The proxy to run, and the files that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontProgram {
-    /// Debian's nginx. `servers.conf`: what stands in the block `http`.
+    /// Debian's nginx. `servers.conf` is the content of the `http` block.
     Nginx,
-    /// Debian's HAProxy. `haproxy.cfg`, and whatever that file loads.
+    /// Debian's HAProxy. `haproxy.cfg`, and the files that it loads.
     Haproxy,
-    /// `site.caddyfile`: everything but the global options.
+    /// `site.caddyfile`: the configuration without the global options.
     Caddy,
-    /// `envoy.yaml`, all of it.
+    /// `envoy.yaml`: the whole configuration.
     Envoy,
-    /// `traefik.yml`, the static configuration, and whatever that file names.
+    /// `traefik.yml`, the static configuration, and the files that it names.
     Traefik,
 }
 
-/// nginx as one process that writes nowhere else.
+/// nginx as one process that writes only to its folder.
 const NGINX: &str = "\
 daemon off;
 master_process off;
@@ -37,7 +37,7 @@ http {
 }
 ";
 
-/// Caddy without its administration, certificates and saved state.
+/// Caddy without its admin endpoint, certificates and saved state.
 const CADDYFILE: &str = "\
 {
 \tadmin off
@@ -49,7 +49,7 @@ import site.caddyfile
 ";
 
 impl FrontProgram {
-    /// The path of the program; panics with the remedy when there is none.
+    /// The path of the program. Panics with the remedy if it is not installed.
     pub(super) fn path(self) -> PathBuf {
         let name = self.name();
         self.on_search_path().or_else(|| self.among_tools()).unwrap_or_else(|| {
@@ -57,7 +57,7 @@ impl FrontProgram {
         })
     }
 
-    /// What is written beside the files of a test.
+    /// The files that this module adds to those of a test.
     pub(super) fn own_files(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Nginx => &[("nginx.conf", NGINX)],
@@ -66,7 +66,7 @@ impl FrontProgram {
         }
     }
 
-    /// All in the foreground.
+    /// The arguments that run the proxy in the foreground.
     pub(super) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Nginx => &["-p", ".", "-e", "stderr", "-c", "nginx.conf"],
@@ -87,8 +87,8 @@ impl FrontProgram {
         }
     }
 
-    /// Debian puts servers where the search path of other users than root does not lead. The others come with a
-    /// version of their own.
+    /// Debian installs servers in folders that are on the search path of root only. The other proxies come with a
+    /// pinned version of their own.
     fn on_search_path(self) -> Option<PathBuf> {
         if matches!(self, Self::Caddy | Self::Traefik | Self::Envoy) {
             return None;
@@ -98,7 +98,7 @@ impl FrontProgram {
         folders.map(|folder| folder.join(self.name())).find(|path| path.is_file())
     }
 
-    /// The test program lies somewhere under the target folder, and the tools lie directly in it.
+    /// The test binary is somewhere below the target folder; the tools are directly in it.
     fn among_tools(self) -> Option<PathBuf> {
         let test = env::current_exe().ok()?;
         let installed = Path::new("tools").join(self.name()).join("bin").join(self.name());

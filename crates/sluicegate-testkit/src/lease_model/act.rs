@@ -1,57 +1,57 @@
-//! What can happen in the model, and what comes of it.
+//! The actions of the model and their effects.
 
 use super::world::{Answer, Back, Call, World, moment, timestamp};
 use super::{Flaw, Prepared};
 use sluicegate::core::algorithm::token_bucket::TokenBucketState;
 use sluicegate::core::{Cost, Quota, State, Timestamp};
-use sluicegate::store::leases::{Grant, Pot};
+use sluicegate::store::leases::{Grant, PermitPool};
 
-/// Something that happens; the number is that of the instance.
+/// An action. The number is the index of the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Time passes.
+    /// One tick passes.
     Tick,
-    /// A request comes and spends a permit.
+    /// A request arrives and spends a permit.
     Spend(usize),
-    /// A request comes and a call is sent for it.
+    /// A request arrives, and a call is sent for it.
     Call(usize),
-    /// The same, and the call asks for permits as well.
+    /// The same, and the call also requests permits.
     CallForMore(usize),
-    /// A call is sent for permits only.
+    /// A call is sent only to prefetch permits.
     Prefetch(usize),
     /// A call arrives at the store.
     Deliver(usize),
-    /// A call arrives at the store, its answer is lost, and it is sent again.
+    /// A call arrives at the store, its reply is lost, and it is sent again.
     Repeat(usize),
-    /// A call is lost, or comes after its deadline.
+    /// A call is lost or exceeds its deadline.
     LoseCall(usize),
-    /// An answer arrives.
+    /// A reply arrives.
     Receive(usize),
-    /// An answer is lost, or its instance has given up.
+    /// A reply is lost, or its instance has given up waiting.
     LoseAnswer(usize),
-    /// An instance takes out what has ended, to give it back.
+    /// An instance removes expired permits from its pool to return them.
     Expire(usize),
-    /// An instance stops and gives back what it has.
+    /// An instance shuts down and returns its permits.
     Stop(usize),
-    /// An instance crashes and starts anew.
+    /// An instance crashes and restarts.
     Crash(usize),
-    /// Permits come back to the store.
-    Return(usize, usize),
-    /// Permits are lost on their way back.
+    /// Returned permits arrive at the store.
+    PermitReturn(usize, usize),
+    /// Returned permits are lost in transit.
     LoseReturn(usize, usize),
-    /// The replica hears of all writes.
+    /// The replica receives all writes.
     Replicate,
-    /// The replica takes over.
+    /// The replica becomes the primary.
     Failover,
-    /// The store starts anew and remembers nothing.
+    /// The store restarts without data.
     Restart,
-    /// An instance hears that the store is another one.
+    /// An instance detects that the store has changed.
     Notice(usize),
-    /// An instance hears of the new limit.
+    /// An instance receives the new limit.
     Change(usize),
 }
 
-/// All that can happen now.
+/// Lists all actions that are possible now.
 pub(super) fn possible(setting: &Prepared, world: &World, actions: &mut Vec<Action>) {
     actions.push(Action::Tick);
     if world.failovers < setting.failovers {
@@ -60,16 +60,16 @@ pub(super) fn possible(setting: &Prepared, world: &World, actions: &mut Vec<Acti
     let has_room = world.in_flight() < setting.in_flight;
     for (index, instance) in world.instances.iter().enumerate() {
         let is_quiet = has_room && instance.call.is_none() && instance.answer.is_none();
-        // Asking the pot changes nothing here: it is a copy.
-        let has_permit = spent(setting, &mut instance.pot.clone(), world, index);
+        // Operates on a clone of the pool, so this changes nothing.
+        let has_permit = spent(setting, &mut instance.pool.clone(), world, index);
         if has_permit {
             actions.push(Action::Spend(index));
         }
         if is_quiet {
-            // Also with permits: a request of another kind may come, which has to ask.
+            // Also with permits: a request of another kind may arrive that must call the store.
             actions.push(Action::Call(index));
         }
-        if is_quiet && instance.pot.clone().ask(setting.held) > 0 {
+        if is_quiet && instance.pool.clone().request(setting.held) > 0 {
             actions.extend([Action::CallForMore(index), Action::Prefetch(index)]);
         }
         if let Some(call) = instance.call {
@@ -81,14 +81,15 @@ pub(super) fn possible(setting: &Prepared, world: &World, actions: &mut Vec<Acti
         if instance.answer.is_some() {
             actions.extend([Action::Receive(index), Action::LoseAnswer(index)]);
         }
-        if !instance.pot.grants().is_empty() {
+        if !instance.pool.grants().is_empty() {
             actions.push(Action::Crash(index));
             if has_room {
                 actions.extend([Action::Expire(index), Action::Stop(index)]);
             }
         }
         let backs = 0..instance.backs.len();
-        actions.extend(backs.flat_map(|back| [Action::Return(index, back), Action::LoseReturn(index, back)]));
+        actions
+            .extend(backs.flat_map(|back| [Action::PermitReturn(index, back), Action::LoseReturn(index, back)]));
         if instance.generation != world.generation() {
             actions.push(Action::Notice(index));
         }
@@ -98,13 +99,13 @@ pub(super) fn possible(setting: &Prepared, world: &World, actions: &mut Vec<Acti
     }
 }
 
-/// Whether the pot gave a permit.
-fn spent(setting: &Prepared, pot: &mut Pot<bool>, world: &World, index: usize) -> bool {
+/// Whether the pool provided a permit.
+fn spent(setting: &Prepared, pool: &mut PermitPool<bool>, world: &World, index: usize) -> bool {
     let now = match setting.flaw {
         Some(Flaw::SpendsAfterTheEnd) => moment(world.tick.saturating_sub(setting.ttl)),
         _ => world.now(),
     };
-    pot.spend(now, world.instances[index].generation, |_| ()).is_some()
+    pool.spend(now, world.instances[index].generation, |_| ()).is_some()
 }
 
 impl World {
@@ -112,9 +113,9 @@ impl World {
         match action {
             Action::Tick => self.tick(setting),
             Action::Spend(index) => {
-                let mut pot = std::mem::take(&mut self.instances[index].pot);
-                let is_spent = spent(setting, &mut pot, self, index);
-                self.instances[index].pot = pot;
+                let mut pool = std::mem::take(&mut self.instances[index].pool);
+                let is_spent = spent(setting, &mut pool, self, index);
+                self.instances[index].pool = pool;
                 return if is_spent { self.pass(setting, 1) } else { Err("no permit".to_owned()) };
             }
             Action::Call(index) => self.call(index, 1, 0),
@@ -124,30 +125,31 @@ impl World {
             Action::Repeat(index) => return self.repeat(setting, index),
             Action::LoseCall(index) => {
                 self.instances[index].call = None;
-                self.instances[index].pot.unanswered();
+                self.instances[index].pool.call_failed();
             }
             Action::Receive(index) => self.receive(setting, index),
             Action::LoseAnswer(index) => {
                 self.instances[index].answer = None;
-                self.instances[index].pot.unanswered();
+                self.instances[index].pool.call_failed();
             }
             Action::Expire(index) => return self.take_out(setting, index, false),
             Action::Stop(index) => return self.take_out(setting, index, true),
             Action::Crash(index) => {
                 let instance = &mut self.instances[index];
-                (instance.pot, instance.call, instance.answer) = (Pot::default(), None, None);
+                (instance.pool, instance.call, instance.answer) = (PermitPool::default(), None, None);
             }
-            Action::Return(index, back) => self.come_back(setting, index, back),
+            Action::PermitReturn(index, back) => self.come_back(setting, index, back),
             Action::LoseReturn(index, back) => drop(self.instances[index].backs.remove(back)),
             Action::Replicate => self.replica = self.store.clone(),
             Action::Failover => self.lose_memory(self.replica.clone()),
             Action::Restart => self.lose_memory(None),
             Action::Notice(index) => self.instances[index].generation = self.generation(),
             Action::Change(index) => {
-                // The permits belong to a decision that nobody asks for any more; at worst they go back at once.
+                // The permits belong to a decision that no request uses any more. The model returns them at once, which
+                // is the worst case.
                 self.take_out(setting, index, true)?;
                 let instance = &mut self.instances[index];
-                (instance.pot, instance.call, instance.answer) = (Pot::default(), None, None);
+                (instance.pool, instance.call, instance.answer) = (PermitPool::default(), None, None);
                 instance.is_changed = true;
             }
         }
@@ -162,12 +164,12 @@ impl World {
         for instance in &mut self.instances {
             if instance.call.is_some_and(|call| tick - call.sent > setting.deadline) {
                 instance.call = None;
-                instance.pot.unanswered();
+                instance.pool.call_failed();
             }
-            // Whatever it brings is over when it arrives.
+            // The permits of this reply would have expired on arrival.
             if instance.answer.is_some_and(|answer| tick - answer.sent > setting.ttl + 1) {
                 instance.answer = None;
-                instance.pot.unanswered();
+                instance.pool.call_failed();
             }
             instance.drop_useless(setting, tick);
         }
@@ -175,11 +177,11 @@ impl World {
 
     fn call(&mut self, index: usize, callers: u32, size: u32) {
         let instance = &mut self.instances[index];
-        let asked = instance.pot.ask(size);
+        let asked = instance.pool.request(size);
         instance.call = Some(Call { sent: self.tick, callers, asked, is_repeated: false });
     }
 
-    /// Charges one after the other while there is room, and says how many that were.
+    /// Charges requests one by one while the bucket has tokens, and returns the number charged.
     fn charge(&mut self, quota: &Quota, requests: u32) -> u32 {
         let mut admitted = 0;
         while admitted < requests {
@@ -203,7 +205,8 @@ impl World {
         self.pass(setting, passed)
     }
 
-    /// It runs, and nobody hears of it. Its caller has not passed: it hears of the second time.
+    /// The call is executed, but its reply is lost. The caller has not passed yet: it receives the reply of the second
+    /// execution.
     fn repeat(&mut self, setting: &Prepared, index: usize) -> Result<(), String> {
         let quota = setting.quota(self.instances[index].is_changed);
         let Some(call) = &mut self.instances[index].call else { return Err("no call".to_owned()) };
@@ -218,7 +221,7 @@ impl World {
         let instance = &mut self.instances[index];
         let Some(Answer { sent, charged, left_over, generation }) = instance.answer.take() else { return };
         let start = if setting.flaw == Some(Flaw::CountsFromTheAnswer) { now } else { sent };
-        instance.pot.grant(Grant {
+        instance.pool.grant(Grant {
             permits: left_over,
             charged_at: timestamp(charged),
             ends: moment(start).plus(setting.lifetime()),
@@ -227,19 +230,19 @@ impl World {
         });
     }
 
-    /// Takes permits out of a pot to give them back: what has ended, or all.
+    /// Removes permits from a pool to return them: the expired ones, or all.
     fn take_out(&mut self, setting: &Prepared, index: usize, is_all: bool) -> Result<(), String> {
         let now = self.now();
         let arrivals = if setting.flaw == Some(Flaw::GivesBackTwice) { 2 } else { 1 };
         let instance = &mut self.instances[index];
-        let (held, tally) = (instance.pot.held(), instance.pot.tally());
+        let (held, tally) = (instance.pool.held(), instance.pool.tally());
         let returns = match is_all {
-            true => instance.pot.drain(instance.generation),
-            false => instance.pot.expire(now, instance.generation),
+            true => instance.pool.drain(instance.generation),
+            false => instance.pool.expire(now, instance.generation),
         };
         let out: u32 = returns.iter().map(|back| back.permits).sum();
-        let lost = instance.pot.tally().lost - tally.lost;
-        if u64::from(held) != u64::from(instance.pot.held() + out) + lost {
+        let lost = instance.pool.tally().lost - tally.lost;
+        if u64::from(held) != u64::from(instance.pool.held() + out) + lost {
             return Err("permits were given back and kept".to_owned());
         }
         instance.give_back(returns, arrivals);
@@ -247,7 +250,8 @@ impl World {
         Ok(())
     }
 
-    /// As the script does it: the bucket is full earlier by what the permits last, less the time since they were charged.
+    /// Does the same as the script: the bucket's full time moves earlier by the refill time of the permits, less the
+    /// time since their charge.
     fn come_back(&mut self, setting: &Prepared, index: usize, back: usize) {
         let Back { permits, charged, is_changed, arrivals } = self.instances[index].backs[back];
         match arrivals {

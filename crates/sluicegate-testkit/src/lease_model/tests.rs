@@ -1,8 +1,8 @@
-//! The model at sizes that are explored whole within seconds, and with flaws that must be found.
+//! Explores the model at sizes that take seconds, and with flaws that the exploration must find.
 
 use super::*;
 
-/// More than any of these has: one that grows beyond it is to be made smaller.
+/// More states than any of these tests has. A setting that exceeds it needs to be made smaller.
 const MOST: usize = 3_000_000;
 
 fn explored(setting: &Setting) {
@@ -12,19 +12,20 @@ fn explored(setting: &Setting) {
     }
 }
 
-/// The smallest settings with two instances in which everything but loss of memory and change can happen.
+/// The smallest settings with two instances in which every action is possible except loss of memory and change of the
+/// limit.
 fn pair(setting: Setting) -> Setting {
     Setting { instances: 2, ..setting }
 }
 
 #[test]
-fn two_instances_keep_both_promises_whatever_happens() {
+fn two_instances_keep_both_bounds_in_every_state() {
     explored(&pair(Setting::bounded()));
     explored(&pair(Setting::strict()));
 }
 
 #[test]
-fn three_instances_keep_both_promises_whatever_happens() {
+fn three_instances_keep_both_bounds_in_every_state() {
     explored(&Setting { in_flight: 1, ..Setting::bounded() });
     explored(&Setting { in_flight: 1, ..Setting::strict() });
 }
@@ -56,7 +57,7 @@ fn a_change_of_the_limit_adds_no_more_than_the_new_one() {
 }
 
 #[test]
-fn what_is_done_wrong_is_found() {
+fn built_in_defects_are_found() {
     let bounded = || pair(Setting::bounded());
     let strict = || pair(Setting::strict());
     for (flaw, setting) in [
@@ -77,7 +78,7 @@ fn what_is_done_wrong_is_found() {
 }
 
 #[test]
-fn bounded_terms_without_what_they_state_beyond_the_limit_are_broken() {
+fn bounded_terms_need_their_stated_excess() {
     for setting in [pair(Setting::bounded()), Setting { refill: (1, 3), ..pair(Setting::bounded()) }] {
         let mut prepared = Prepared::new(&setting);
         prepared.extra = 0;

@@ -1,33 +1,33 @@
-//! All there is in the model, and what must be true of it.
+//! The complete state of the model, and its invariants.
 
 use super::{Prepared, TICK};
 use sluicegate::core::algorithm::token_bucket::TokenBucketState;
 use sluicegate::core::{Micros, State, Timestamp};
-use sluicegate::store::leases::{Generation, Moment, Pot, Return};
+use sluicegate::store::leases::{Generation, PermitPool, PermitReturn, Uptime};
 
-/// The store's clock shows this when the model's shows nothing.
+/// The time of the store's clock when the model's clock is at zero.
 const EPOCH_MICROS: u64 = 1_000_000_000;
-/// Two grants, a call, an answer and four parts on their way back.
+/// Two grants, a call, a reply and four returns in transit.
 const INSTANCE_BYTES: usize = 4 + 2 * 4 + 5 + 5 + 1 + 4 * 4;
 
-/// Everything there is.
+/// The complete state of the model.
 #[derive(Clone, Debug)]
 pub struct World {
     pub(super) tick: u64,
     pub(super) store: Option<State>,
-    /// What the store would be after a failover.
+    /// The state of the store after a failover.
     pub(super) replica: Option<State>,
     pub(super) failovers: u8,
-    /// What passed beyond the rate, in parts of a token: one for every tick that a token takes.
+    /// The requests that passed beyond the rate, in parts of a token: one part for every tick that a token takes.
     pub(super) level: u64,
     pub(super) instances: Vec<Instance>,
 }
 
-/// One instance, and what is on its way from it and to it.
+/// One instance, with its messages in transit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Instance {
-    pub(super) pot: Pot<bool>,
-    /// Which memory of the store it believes to speak to.
+    pub(super) pool: PermitPool<bool>,
+    /// The generation of the store's memory, as this instance knows it.
     pub(super) generation: Generation,
     pub(super) is_changed: bool,
     pub(super) call: Option<Call>,
@@ -35,7 +35,7 @@ pub(super) struct Instance {
     pub(super) backs: Vec<Back>,
 }
 
-/// A call on its way to the store.
+/// A call in transit to the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) sent: u64,
@@ -44,7 +44,7 @@ pub(super) struct Call {
     pub(super) is_repeated: bool,
 }
 
-/// An answer on its way back.
+/// A reply in transit to the instance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub(super) sent: u64,
@@ -53,14 +53,14 @@ pub(super) struct Answer {
     pub(super) generation: Generation,
 }
 
-/// Permits on their way back to the store.
+/// Permits in transit back to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Back {
     pub(super) permits: u32,
     pub(super) charged: u64,
-    /// By which limit they were charged.
+    /// Whether they were charged under the changed limit.
     pub(super) is_changed: bool,
-    /// How often it can still arrive.
+    /// The number of times that the return can still arrive.
     pub(super) arrivals: u8,
 }
 
@@ -74,7 +74,7 @@ impl World {
         Generation(self.failovers.into())
     }
 
-    pub(super) fn now(&self) -> Moment {
+    pub(super) fn now(&self) -> Uptime {
         moment(self.tick)
     }
 
@@ -82,7 +82,7 @@ impl World {
         timestamp(self.tick)
     }
 
-    /// How much is on its way.
+    /// The number of messages in transit.
     pub(super) fn in_flight(&self) -> usize {
         let of_instance = |instance: &Instance| {
             usize::from(instance.call.is_some()) + usize::from(instance.answer.is_some()) + instance.backs.len()
@@ -90,7 +90,7 @@ impl World {
         self.instances.iter().map(of_instance).sum()
     }
 
-    /// So many requests pass.
+    /// Records that this many requests passed.
     pub(super) fn pass(&mut self, setting: &Prepared, requests: u32) -> Result<(), String> {
         let promise = setting.promise(self.failovers);
         let (_, ticks) = setting.refill;
@@ -104,22 +104,22 @@ impl World {
         Ok(())
     }
 
-    /// What must be true of every state.
+    /// Checks the invariants of every state.
     pub(super) fn check(&self, setting: &Prepared) -> Result<(), String> {
-        for Instance { pot, .. } in &self.instances {
-            if !pot.tally().is_balanced(pot.held().into()) {
-                return Err(format!("permits do not add up: {pot:?}"));
+        for Instance { pool, .. } in &self.instances {
+            if !pool.tally().is_balanced(pool.held().into()) {
+                return Err(format!("permits do not add up: {pool:?}"));
             }
-            if pot.held() + pot.asked() > setting.held {
-                return Err(format!("a pot holds or asks for too much: {pot:?}"));
+            if pool.held() + pool.requested() > setting.held {
+                return Err(format!("a pot holds or asks for too much: {pool:?}"));
             }
         }
         Ok(())
     }
 
-    /// Relative to now, and whatever the order of the instances: they are all alike.
+    /// Times are relative to now, and instances are sorted, because they are interchangeable.
     pub(super) fn key(&self, setting: &Prepared, key: &mut Vec<u8>) {
-        // A replica that will never take over is none.
+        // A replica that will never take over does not matter.
         let replica = self.replica.as_ref().filter(|_| self.failovers < setting.failovers);
         for state in [self.store.as_ref(), replica] {
             key.extend((self.full_in(state) as u32).to_le_bytes());
@@ -134,7 +134,7 @@ impl World {
         key[start..].as_chunks_mut::<INSTANCE_BYTES>().0.sort_unstable();
     }
 
-    /// In how many microseconds a bucket is full.
+    /// The time in microseconds until a bucket is full.
     fn full_in(&self, state: Option<&State>) -> u64 {
         match state {
             Some(State::TokenBucket(TokenBucketState { tat_micros, .. })) => {
@@ -146,15 +146,15 @@ impl World {
 }
 
 impl Instance {
-    /// Everything that tells it from others, each part with its length: at most [`INSTANCE_BYTES`].
+    /// Writes the identity of the instance, each part with its length: at most [`INSTANCE_BYTES`] bytes.
     fn key(&self, world: &World, setting: &Prepared, key: &mut Vec<u8>) {
-        // What would no longer make a difference if it came back is old, however old.
+        // Beyond this age, a return would make no difference, so the age is capped.
         let ago = |tick: u64| small((world.tick - tick).min(setting.lasting(setting.held)));
         let generations = |generation: Generation| small(world.generation().0 - generation.0);
-        key.extend([self.pot.grants().len() as u8, self.pot.asked() as u8, self.is_changed.into()]);
+        key.extend([self.pool.grants().len() as u8, self.pool.requested() as u8, self.is_changed.into()]);
         key.push(generations(self.generation));
-        for grant in self.pot.grants() {
-            // Over is over, however long.
+        for grant in self.pool.grants() {
+            // Expired grants are all alike, however long ago they expired.
             let left = grant.ends.since(world.now()).as_micros() / TICK.as_micros();
             let charged = (grant.charged_at.as_micros() - EPOCH_MICROS) / TICK.as_micros();
             key.extend([grant.permits as u8, small(left), ago(charged), generations(grant.generation)]);
@@ -178,17 +178,17 @@ impl Instance {
         }
     }
 
-    /// What a pot has taken out is on its way from now on.
-    pub(super) fn give_back(&mut self, returns: impl IntoIterator<Item = Return<bool>>, arrivals: u8) {
-        for Return { permits, charged_at, state: is_changed, .. } in returns {
+    /// Puts the permits that a pool returned in transit.
+    pub(super) fn give_back(&mut self, returns: impl IntoIterator<Item = PermitReturn<bool>>, arrivals: u8) {
+        for PermitReturn { permits, charged_at, state: is_changed, .. } in returns {
             let charged = (charged_at.as_micros() - EPOCH_MICROS) / TICK.as_micros();
             self.backs.push(Back { permits, charged, is_changed, arrivals });
         }
-        // In which order they left makes no difference.
+        // The order in which they left makes no difference.
         self.backs.sort_unstable();
     }
 
-    /// Forgets what is on its way back and would make no difference: time has given it back.
+    /// Drops returns in transit that would make no difference, because the bucket has already refilled those tokens.
     pub(super) fn drop_useless(&mut self, setting: &Prepared, tick: u64) {
         self.backs.retain(|back| tick - back.charged < setting.lasting(back.permits));
     }
@@ -198,8 +198,8 @@ fn small(number: u64) -> u8 {
     u8::try_from(number).unwrap_or(u8::MAX)
 }
 
-pub(super) fn moment(tick: u64) -> Moment {
-    Moment::after(Micros::from_micros(tick * TICK.as_micros()))
+pub(super) fn moment(tick: u64) -> Uptime {
+    Uptime::after(Micros::from_micros(tick * TICK.as_micros()))
 }
 
 pub(super) fn timestamp(tick: u64) -> Timestamp {

@@ -1,8 +1,8 @@
-//! A bucket of tokens: so many at that instant, and a rate at which they come.
+//! A token bucket: a number of tokens at an instant, and a refill rate.
 //!
-//! Going forward adds `amount / period` tokens per microsecond up to the brim. Going back takes the same
-//! number away again, and one may end up owing some: at an earlier instant one cannot have more than one has
-//! now. Who would owe more than a bucketful, and more than a second's worth, owes nothing and has nothing.
+//! Forward in time, the bucket gains `amount / period` tokens per microsecond up to the brim. Backward in time it loses
+//! the same number and may become negative: an earlier instant cannot have more tokens than the current one. A debt of
+//! more than a full bucket, and of more than a second's refill, is reset to zero tokens.
 
 use super::{Exact, Memory, Rules, believed_ahead, ceil, whole};
 use num_bigint::BigInt;
@@ -11,7 +11,7 @@ use num_traits::Zero;
 /// A token bucket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bucket {
-    /// Tokens an identity never seen has.
+    /// Tokens of an identity without history.
     pub capacity: u64,
     /// Tokens above the capacity that can be earned.
     pub credits: u64,
@@ -19,7 +19,7 @@ pub struct Bucket {
     pub amount: u64,
     /// The period in microseconds.
     pub period: u64,
-    /// How long an idle identity is remembered when there are credits to earn.
+    /// How long an idle identity is remembered if there are credits to earn.
     pub credit_ttl: u64,
 }
 
@@ -28,13 +28,13 @@ pub struct Bucket {
 pub(crate) struct Level {
     tokens: Exact,
     at: u64,
-    brim: u64,
+    capacity: u64,
     refill: Exact,
     remembered_until: u64,
 }
 
 impl Bucket {
-    /// All the tokens there can be.
+    /// The maximum number of tokens.
     #[must_use]
     pub fn brim(&self) -> u64 {
         self.capacity + self.credits
@@ -46,43 +46,48 @@ impl Bucket {
         Exact::new(BigInt::from(self.amount), BigInt::from(self.period))
     }
 
-    /// Tokens at `now`; less than nothing where the clock went back by more than it took to earn them.
+    /// Tokens at `now`; negative if the clock stepped back by more than the time in which they were earned.
     fn tokens(&self, level: &Level, now: u64) -> Exact {
         let tokens = self.tokens_then(level);
         let passed = Exact::from_integer(BigInt::from(now) - BigInt::from(level.at));
-        (tokens + self.refill() * passed).min(whole(self.brim()))
+        (tokens + self.refill() * passed).min(self.most(now))
     }
 
-    /// The tokens at the instant of the level, under this limit. What a change of limit keeps is the instant
-    /// at which the bucket will be full; it is rounded up to a whole microsecond if a token of the new rate
-    /// lasts a fraction of another kind.
+    /// The maximum number of tokens at `now`. Time starts at the epoch, so no tokens are earned before it.
+    fn most(&self, now: u64) -> Exact {
+        whole(self.brim()).min(whole(self.capacity) + self.refill() * whole(now))
+    }
+
+    /// The tokens at the instant of the level, under this limit. A change of limit preserves the instant at which the
+    /// bucket reaches its capacity. That instant is rounded up to a whole microsecond if the refill rate has a
+    /// different numerator. Credits are counted from the capacity, so a change of credits adds none.
     fn tokens_then(&self, level: &Level) -> Exact {
-        if level.brim == self.brim() && level.refill == self.refill() {
+        if level.capacity == self.capacity && level.refill == self.refill() {
             return level.tokens.clone();
         }
-        let mut full_in = (whole(level.brim) - &level.tokens) / &level.refill;
+        let mut refilled_in = (whole(level.capacity) - &level.tokens) / &level.refill;
         if level.refill.numer() != self.refill().numer() {
-            full_in = full_in.ceil();
+            refilled_in = refilled_in.ceil();
         }
-        whole(self.brim()) - self.refill() * full_in
+        whole(self.capacity) - self.refill() * refilled_in
     }
 
     fn level(&self, tokens: Exact, now: u64, remembered_until: u64) -> Level {
-        Level { tokens, at: now, brim: self.brim(), refill: self.refill(), remembered_until }
+        Level { tokens, at: now, capacity: self.capacity, refill: self.refill(), remembered_until }
     }
 
     fn full_at(&self, tokens: &Exact, now: u64) -> u64 {
         now + ceil(&((whole(self.brim()) - tokens) / self.refill()))
     }
 
-    /// A level just written is remembered until it is full, and with credits for the time to live at least.
+    /// A new level is remembered until it is full, and with credits at least for the time to live.
     fn written(&self, tokens: Exact, now: u64) -> Level {
         let full_at = self.full_at(&tokens, now);
         let remembered_until = if self.credits == 0 { full_at } else { full_at.max(now + self.credit_ttl) };
         self.level(tokens, now, remembered_until)
     }
 
-    /// The level, unless it is no longer remembered. Without credits nobody can tell.
+    /// The level, unless it has been forgotten. Without credits, forgetting a level makes no difference.
     fn remembered<'l>(&self, level: Option<&'l Level>, now: u64) -> Option<&'l Level> {
         level.filter(|level| self.credits == 0 || now <= level.remembered_until)
     }
@@ -110,17 +115,22 @@ impl Rules for Bucket {
     }
 
     fn free_at(&self, level: Option<&Level>, cost: u64, now: u64) -> Option<u64> {
-        // An identity without history does not begin to earn before something was charged.
-        let most = if self.remembered(level, now).is_some() { self.brim() } else { self.capacity };
-        if cost > most {
+        if cost > self.brim() {
             return None;
         }
         let missing = whole(cost) - self.free(level, now);
-        Some(now + ceil(&(missing / self.refill())))
+        let free_at = now + ceil(&(missing / self.refill()));
+        // An identity without history earns nothing before its first charge. An identity that is forgotten in the
+        // meantime loses its credits.
+        let is_known_then = self.remembered(level, now).is_some_and(|level| free_at <= level.remembered_until);
+        (cost <= self.capacity || is_known_then).then_some(free_at)
     }
 
     fn whole_at(&self, level: Option<&Level>, now: u64) -> u64 {
-        self.full_at(&self.free(level, now), now)
+        match self.remembered(level, now) {
+            None => now,
+            Some(level) => self.full_at(&self.tokens(level, now), now),
+        }
     }
 
     fn settled(&self, level: Level, now: u64) -> Level {
@@ -142,12 +152,12 @@ impl Rules for Bucket {
             return (level, Exact::zero());
         }
         let before = self.tokens(&level, now);
-        if before == whole(self.brim()) {
+        if before == self.most(now) {
             return (level, Exact::zero());
         }
         let tokens = match cost > self.brim() {
-            true => whole(self.brim()),
-            false => (&before + whole(cost)).min(whole(self.brim())),
+            true => self.most(now),
+            false => (&before + whole(cost)).min(self.most(now)),
         };
         let remembered_until = match self.credits {
             0 => self.full_at(&tokens, now),

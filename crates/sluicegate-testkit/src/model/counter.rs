@@ -1,4 +1,4 @@
-//! Two numbers: what was charged in this window of the calendar, and in the one before. The older one counts
+//! Two numbers: the units charged in the current calendar window and in the previous one. The previous one is weighted
 //! by the share of its window that the sliding window still covers, in whole milliseconds.
 
 use super::{Exact, Memory, Rules, believed_ahead, calendar_end, next_boundary, whole};
@@ -7,7 +7,7 @@ use num_bigint::BigInt;
 /// A sliding counter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
-    /// Units within any window, about.
+    /// Units within any window, approximately.
     pub limit: u64,
     /// The window in microseconds: whole milliseconds.
     pub window: u64,
@@ -22,8 +22,8 @@ pub(crate) struct Windows {
 }
 
 impl Counter {
-    /// The two windows as they stand at `now`. As for the fixed window, a window of another length is taken
-    /// to last until the next end of one of ours.
+    /// The two windows at `now`. As for the fixed window, a window of another length lasts until the next window end of
+    /// this limit.
     fn at(&self, windows: Option<&Windows>, now: u64) -> Windows {
         let empty = Windows { previous: 0, current: 0, end: calendar_end(now, self.window) };
         let Some(windows) = windows else { return empty };
@@ -37,8 +37,9 @@ impl Counter {
         empty
     }
 
-    /// What is used, times the window in milliseconds so that it is a whole number: of the previous window
-    /// the milliseconds that the window which ends at `now` still covers, of the current one all.
+    /// The used units, times the window in milliseconds, so that the result is a whole number. The previous window
+    /// counts with the milliseconds that the window ending at `now` still covers, the current one with all of its
+    /// milliseconds.
     fn weight(&self, windows: Option<&Windows>, now: u64) -> u128 {
         let windows = self.at(windows, now);
         let start = windows.end.saturating_sub(self.window);
@@ -71,7 +72,7 @@ impl Rules for Counter {
         whole(self.limit) - used
     }
 
-    /// What is free only grows while nothing is charged, so the first instant is found by halving.
+    /// While nothing is charged, the free units only increase, so bisection finds the first instant.
     fn free_at(&self, windows: Option<&Windows>, cost: u64, now: u64) -> Option<u64> {
         if cost > self.limit {
             return None;

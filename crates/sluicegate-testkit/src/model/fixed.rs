@@ -1,7 +1,7 @@
-//! A number for a window of the calendar, and the instant that window ends.
+//! A number for a calendar window, and the instant at which that window ends.
 //!
-//! The latest window that has a number is the current one until it ends, even if the clock goes back before
-//! it began. If it is more than a window, and more than a second, ahead, the next one takes its place.
+//! The latest window with a number is the current one until it ends, even if the clock steps back before its start. If
+//! it is more than a window, and more than a second, ahead, the next window replaces it.
 
 use super::{Exact, Memory, Rules, believed_ahead, calendar_end, next_boundary, whole};
 
@@ -22,8 +22,7 @@ pub(crate) struct Count {
 }
 
 impl Fixed {
-    /// The window that is current at `now`. A window of another length is taken to last until the next end of
-    /// one of ours.
+    /// The current window at `now`. A window of another length lasts until the next window end of this limit.
     fn current(&self, count: Option<&Count>, now: u64) -> Count {
         let latest = count.map(|count| Count { end: next_boundary(count.end, self.window), ..*count });
         let fresh = Count { end: calendar_end(now, self.window), units: 0 };

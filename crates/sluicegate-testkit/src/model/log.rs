@@ -24,7 +24,8 @@ impl Log {
         now < at + self.window
     }
 
-    /// What no longer counts when something is written is gone for good, even if the clock goes back.
+    /// Drops the charges that no longer count. Every write does this, and the charges stay dropped even if the clock
+    /// steps back.
     fn forget(&self, charges: &mut Charges, now: u64) {
         charges.retain(|(at, _)| self.counts(*at, now));
     }
@@ -48,7 +49,7 @@ impl Rules for Log {
         whole(self.limit) - whole(charges.map_or(0, |charges| self.used(charges, now)))
     }
 
-    /// Units become free only at the instant a charge leaves the window: try them all.
+    /// Units become free only when a charge leaves the window, so it is enough to try these instants.
     fn free_at(&self, charges: Option<&Charges>, cost: u64, now: u64) -> Option<u64> {
         let leaving = charges.into_iter().flatten().map(|(at, _)| at + self.window);
         leaving.filter(|at| *at >= now && whole(cost) <= self.free(charges, *at)).min()
@@ -69,7 +70,7 @@ impl Rules for Log {
     fn taken(&self, charges: Option<Charges>, cost: u64, now: u64) -> Charges {
         let mut charges = charges.unwrap_or_default();
         self.forget(&mut charges, now);
-        // Nothing is dated before what is dated already.
+        // A new charge is never dated before an existing one.
         let newest = charges.iter().map(|(at, _)| *at).max().unwrap_or(0);
         charges.push((now.max(newest), cost));
         charges

@@ -1,15 +1,15 @@
-//! The headline promise, watched from outside: in no interval does more pass than the limit says.
+//! An external monitor of the main promise: no interval admits more than the limit.
 //!
-//! There are as many intervals as pairs of charges, but one number suffices for the bound B + r·d: the level
-//! of a bucket that every charge fills and that leaks at r. [`Leak`] keeps it; [`heaviest_interval`] tries
-//! all pairs instead, and the tests below show on all short sequences that both say the same. The bounds of
-//! the windows have no such number; [`heaviest_window`] tries all pairs.
+//! There are as many intervals as pairs of charges, but one number is enough for the bound B + r·d: the level of a
+//! leaky bucket that every charge fills and that leaks at r. [`Leak`] keeps that level. [`heaviest_interval`] tries all
+//! pairs instead, and the tests below show on all short sequences that both results agree. The bounds of the windows
+//! have no such number, so [`heaviest_window`] tries all pairs.
 
 use super::Exact;
 use num_bigint::BigInt;
 use num_traits::{Signed, Zero};
 
-/// The most that passed in any interval beyond what the rate allows for its length, kept in constant space.
+/// The maximum number of units in any interval beyond the rate times its length, in constant space.
 #[derive(Clone, Debug)]
 pub struct Leak {
     rate: Exact,
@@ -19,14 +19,14 @@ pub struct Leak {
 }
 
 impl Leak {
-    /// Watches a rate in units per microsecond.
+    /// Monitors a rate in units per microsecond.
     #[must_use]
     pub fn new(rate: Exact) -> Self {
         Self { rate, level: Exact::zero(), last: 0, highest: Exact::zero() }
     }
 
-    /// Records that `units` passed at `at`; what was given back is less than nothing. If the clock went back
-    /// since the last record, the length of what lies between is less than nothing too.
+    /// Records that `units` passed at `at`; refunds are negative. If the clock stepped back since the last record, the
+    /// elapsed time is negative too.
     pub fn record(&mut self, at: u64, units: &Exact) {
         let passed = Exact::from_integer(BigInt::from(at) - BigInt::from(self.last));
         let leaked = &self.level - &self.rate * passed;
@@ -37,15 +37,14 @@ impl Leak {
         }
     }
 
-    /// The maximum over all intervals so far, each ending as something passes, of what passed within, less rate
-    /// times length.
+    /// The maximum, over all intervals that end with a record, of the units that passed minus rate times length.
     #[must_use]
     pub fn highest(&self) -> &Exact {
         &self.highest
     }
 }
 
-/// What [`Leak::highest`] says, by trying every interval that begins and ends at a record.
+/// The result of [`Leak::highest`], found by trying every interval that begins and ends at a record.
 #[must_use]
 pub fn heaviest_interval(records: &[(u64, Exact)], rate: &Exact) -> Exact {
     let mut heaviest = Exact::zero();
@@ -63,8 +62,8 @@ pub fn heaviest_interval(records: &[(u64, Exact)], rate: &Exact) -> Exact {
     heaviest
 }
 
-/// The most that passed in any half-open interval of length `window`, by trying every one that begins at a
-/// record.
+/// The maximum number of units in any half-open interval of length `window`, found by trying every interval that begins
+/// at a record.
 #[must_use]
 pub fn heaviest_window(records: &[(u64, i128)], window: u64) -> i128 {
     let mut heaviest = 0;
@@ -86,7 +85,7 @@ mod tests {
         Exact::from_integer(BigInt::from(number))
     }
 
-    /// Every sequence of up to four records with these gaps and these units, back steps and refunds among them.
+    /// Every sequence of up to four records with these gaps and units, including backward steps and refunds.
     fn for_all_sequences(check: &mut impl FnMut(&[(u64, i64)])) {
         fn extend(sequence: &mut Vec<(u64, i64)>, check: &mut impl FnMut(&[(u64, i64)])) {
             check(sequence);
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_says_what_all_intervals_say() {
+    fn one_number_summarises_all_intervals() {
         let rates = [(1, 3), (1, 1), (5, 2)].map(|(n, p)| Exact::new(BigInt::from(n), BigInt::from(p)));
         let mut sequences = 0;
         for_all_sequences(&mut |sequence| {

@@ -1,7 +1,7 @@
-//! A number for a window of a calendar, whose windows are of different lengths, and the instant that window ends.
+//! A number for a window of a calendar with windows of different lengths, and the instant at which that window ends.
 //!
-//! It remembers what [`super::Fixed`] remembers: windows of another calendar, or of one length, are taken to last until
-//! the next end of one of ours. If the latest window is further ahead than the next one, the next one takes its place.
+//! It keeps the same state as [`super::Fixed`]: a window of another calendar, or of a fixed length, lasts until the
+//! next window end of this limit. If the latest window is further ahead than the next one, the next one replaces it.
 
 use super::fixed::Count;
 use super::{Exact, Memory, Rules, whole};
@@ -11,14 +11,14 @@ use super::{Exact, Memory, Rules, whole};
 pub struct Uneven {
     /// Units per window.
     pub limit: u64,
-    /// Where the first window ends that nobody knows the length of.
+    /// The end of the first window. The start of that window is not known.
     pub first: u64,
-    /// How long the windows after that are, in microseconds. The last length is that of all that follow.
+    /// The lengths of the windows after that, in microseconds. The last length repeats.
     pub lengths: Vec<u64>,
 }
 
 impl Uneven {
-    /// The end of the window that `now` lies in: all of them are gone through, one by one.
+    /// The end of the window that contains `now`, found by a linear search.
     #[must_use]
     pub fn end_after(&self, now: u64) -> u64 {
         let mut end = self.first;

@@ -1,21 +1,22 @@
-//! Moving slots from one primary to another while clients go on using them.
+//! Moves slots from one primary to another while clients use them.
 //!
-//! The order of steps is the one that Redis documents: the receiver is told first, so that a client sent there
-//! with ASKING is never turned back; then the giver; then the keys; then the new owner, again the receiver first.
+//! The order of steps is the one that Redis documents. First the receiver is set to importing, so that it never rejects
+//! a client redirected to it with ASKING. Then the giver is set to migrating, and the keys are sent. Finally the new
+//! owner is published, again to the receiver first.
 
 use redis::{Connection, RedisResult, Value};
 
 use super::view::NodeView;
 use crate::redis_server::{ADMINISTRATOR, ANY_PASSWORD, RedisServer};
 
-/// Keys sent in one `MIGRATE`, during which both nodes stand still.
+/// The number of keys in one `MIGRATE`, which blocks both nodes.
 const KEYS_AT_ONCE: &str = "100";
 const MIGRATION_LIMIT_MS: &str = "5000";
 
 pub(super) struct Move<'a> {
     pub(super) giver: &'a RedisServer,
     pub(super) receiver: &'a RedisServer,
-    /// All that run, giver and receiver among them or not.
+    /// All running nodes. They may include the giver and the receiver.
     pub(super) everybody: Vec<&'a RedisServer>,
 }
 
@@ -50,7 +51,7 @@ pub(super) fn send_key(giver: &RedisServer, key: &str, to_port: u16) {
     assert_eq!(sent, "OK", "{key} is not there");
 }
 
-/// A node and a connection to it, kept because a move is thousands of commands.
+/// A node and a connection to it, which is reused because a move takes thousands of commands.
 struct Node {
     id: String,
     is_primary: bool,
@@ -70,7 +71,7 @@ impl Node {
         redis::cmd("CLUSTER").arg(&["SETSLOT", slot, state, other]).exec(&mut self.connection)
     }
 
-    /// Sends keys until none is left; a client may still create one while the first are under way.
+    /// Sends keys until none remain; a client may still create keys during the first transfers.
     fn send_keys(&mut self, slot: &str, to_port: u16) -> RedisResult<()> {
         loop {
             let keys: Vec<Value> =

@@ -1,8 +1,8 @@
-//! What a node of a cluster says about its cluster: the lines of `CLUSTER NODES`.
+//! A node's view of its cluster: the lines of `CLUSTER NODES`.
 
 use std::ops::RangeInclusive;
 
-/// One node, as another one or itself sees it.
+/// One node, as seen by another node or by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NodeView {
     pub(super) id: String,
@@ -10,13 +10,13 @@ pub(super) struct NodeView {
     flags: Vec<String>,
     /// The primary that a replica follows.
     pub(super) primary: Option<String>,
-    /// The higher one is believed where two claim the same slot.
+    /// If two nodes claim the same slot, the higher epoch wins.
     pub(super) epoch: u64,
     slots: Vec<RangeInclusive<u16>>,
 }
 
 impl NodeView {
-    /// Reads a whole report; lines that describe no node are left out.
+    /// Parses a whole report and skips lines that do not describe a node.
     pub(super) fn read(report: &str) -> Vec<Self> {
         report.lines().filter_map(Self::read_line).collect()
     }
@@ -29,7 +29,7 @@ impl NodeView {
         self.has("master")
     }
 
-    /// A node whose place in the cluster is settled, seen as alive.
+    /// Whether the node has joined the cluster and is seen as alive.
     pub(super) fn is_settled(&self) -> bool {
         !self.has("handshake") && !self.has("noaddr") && !self.has("fail") && !self.has("fail?")
     }
@@ -65,7 +65,7 @@ impl NodeView {
     }
 }
 
-/// `7`, `0-5460`; a slot under way, `[7->-…]`, belongs to its owner by another word of the same line.
+/// `7` or `0-5460`. A migrating slot, `[7->-…]`, is already listed for its owner by another word of the same line.
 fn read_range(word: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     Some(first.parse().ok()?..=last.parse().ok()?)

@@ -1,7 +1,7 @@
-//! Certificates for servers with TLS: an authority of its own, the server's, and a client's.
+//! Certificates for TLS servers: a private authority, a server certificate and a client certificate.
 //!
-//! The server's certificate is for `localhost` and 127.0.0.1. Everything is made anew for each test and lies
-//! in a folder that is removed with it.
+//! The server's certificate is for `localhost` and 127.0.0.1. All files are generated anew for each test, in a folder
+//! that is removed with it.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,28 +13,28 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
-/// Whether a server with TLS asks its clients for a certificate.
+/// Whether a TLS server requests a certificate from its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// A client without a certificate is turned away.
+    /// A client without a certificate is rejected.
     Required,
-    /// The server does not ask.
+    /// The server does not request one.
     NotAsked,
 }
 
-/// The files of one authority and of what it signed, all in PEM.
+/// The PEM files of one authority and of the certificates that it signed.
 #[derive(Debug)]
 pub struct Certificates {
     folder: TempDir,
 }
 
 impl Certificates {
-    /// Certificates that are good today.
+    /// Valid certificates.
     pub fn new() -> Self {
         Self::until(2112)
     }
 
-    /// The same, except that the server's certificate ran out long ago.
+    /// The same, except that the server's certificate expired long ago.
     pub fn expired() -> Self {
         Self::until(2001)
     }
@@ -54,7 +54,7 @@ impl Certificates {
         self.path("server.key")
     }
 
-    /// A certificate with which a client may introduce itself.
+    /// A certificate for client authentication.
     pub fn client(&self) -> PathBuf {
         self.path("client.crt")
     }
@@ -89,7 +89,7 @@ fn write_all(folder: &Path, last_year_of_server: i32) -> Result<(), Box<dyn std:
     fs::write(folder.join("authority.crt"), authority.pem())?;
 
     let mut server = named("server", ExtendedKeyUsagePurpose::ServerAuth);
-    // The nodes of a cluster are also each other's clients.
+    // The nodes of a cluster are also clients of each other.
     server.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
     server.not_after = date_time_ymd(last_year_of_server, 1, 1);
     server.subject_alt_names =

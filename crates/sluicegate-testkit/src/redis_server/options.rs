@@ -1,4 +1,4 @@
-//! How a server is to be started, and the configuration file this makes.
+//! The options of a server, and the configuration file built from them.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,17 +8,17 @@ use super::certificates::{Certificates, ClientCertificates};
 use super::program::Program;
 use crate::port::free as free_port;
 
-/// The user as which the test kit gives its own commands. It has no password and may do everything, so that a
-/// test can change passwords and rights without losing the reins.
+/// The user of the test kit's own commands. It needs no password and has all rights, so that a test can change
+/// passwords and rights without locking out the kit.
 pub(crate) const ADMINISTRATOR: &str = "testkit";
-/// The administrator's password: every one is right.
+/// The administrator's password: the server accepts any.
 pub(crate) const ANY_PASSWORD: &str = "any";
 const ADMINISTRATOR_RIGHTS: &str = "on nopass ~* &* +@all";
 
-/// The socket of the test kit's own commands: never TLS, never behind a proxy.
+/// The socket for the test kit's own commands: never with TLS, never behind a proxy.
 pub(super) const ADMINISTRATION_SOCKET: &str = "administration.sock";
 
-/// How a server is to be started; the default is an empty Redis that keeps nothing on disk.
+/// The options of a server; the default is an empty Redis without persistence.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Options {
@@ -30,14 +30,14 @@ pub struct Options {
     settings: Vec<(String, String)>,
 }
 
-/// What the program runs as.
+/// The role of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Keeps keys.
+    /// Stores keys.
     Data,
-    /// Keeps keys as a part of a cluster.
+    /// Stores keys as a node of a cluster.
     ClusterNode,
-    /// Watches others.
+    /// Monitors other servers.
     Sentinel,
 }
 
@@ -59,14 +59,14 @@ impl Options {
         self
     }
 
-    /// A further user, in the words of an access control list: `alice on >secret ~rl:* +@all`. Users are kept
-    /// in an `aclfile`, so `ACL LOAD` and `ACL SAVE` work.
+    /// Adds a user, in the syntax of an access control list: `alice on >secret ~rl:* +@all`. Users are stored in an
+    /// `aclfile`, so `ACL LOAD` and `ACL SAVE` work.
     pub fn user(mut self, line: &str) -> Self {
         self.users.push(line.to_owned());
         self
     }
 
-    /// Only TLS on the port. Needs a program that was built with it: Debian's Redis is.
+    /// Accepts only TLS on the port. The program must be built with TLS support, as Debian's Redis is.
     pub fn tls(mut self, certificates: &Arc<Certificates>, clients: ClientCertificates) -> Self {
         self.tls = Some((Arc::clone(certificates), clients));
         self
@@ -102,7 +102,7 @@ impl Options {
         file.0
     }
 
-    /// The access control list, when there are users to be kept in one.
+    /// The access control list, if there are users.
     pub(super) fn access_control(&self) -> Option<String> {
         if self.users.is_empty() {
             return None;
@@ -140,12 +140,12 @@ impl Options {
         file.line("save", "\"\"");
         // By default a primary waits five seconds for further replicas before it serves the first.
         file.line("repl-diskless-sync-delay", "0");
-        // Replication goes on whatever a test does to the passwords.
+        // Replication is independent of the passwords that a test sets.
         file.line("masteruser", ADMINISTRATOR);
         file.line("masterauth", ANY_PASSWORD);
         if self.role == Role::ClusterNode {
             file.line("cluster-enabled", "yes");
-            // The default, ten thousand above the other port, may be taken or not exist.
+            // The default is ten thousand above the other port, which may be taken or out of range.
             file.line("cluster-port", &free_port().to_string());
         }
     }

@@ -1,24 +1,24 @@
-//! Where the server programs are.
+//! The locations of the server programs.
 //!
-//! `cargo xtask test` names them in the environment. Without it the search path is tried, and then the folder
-//! in which that task once installed Valkey, so that a plain `cargo test` works too. A program that is missing
-//! fails the test: a test that is skipped says nothing.
+//! `cargo xtask test` passes them in environment variables. Otherwise the search path is tried, and then the folder in
+//! which that task installed Valkey, so that a plain `cargo test` works too. A missing program fails the test, because
+//! a skipped test proves nothing.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Which server to run.
+/// The server program to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     /// `redis-server`.
     Redis,
-    /// `valkey-server`, the fork that went on under the old licence.
+    /// `valkey-server`, the fork that continues under the old licence.
     Valkey,
 }
 
 impl Program {
-    /// The path of the program; panics with the remedy when there is none.
+    /// The path of the program. Panics with the remedy if it is not installed.
     pub fn path(self) -> PathBuf {
         if let Some(named) = variable(self.variable()) {
             let named = PathBuf::from(named);
@@ -53,7 +53,7 @@ impl Program {
         env::split_paths(&folders).map(|folder| folder.join(self.name())).find(|path| path.is_file())
     }
 
-    /// The test program lies somewhere under the target folder, and the tools lie directly in it.
+    /// The test binary is somewhere below the target folder; the tools are directly in it.
     fn among_tools(self) -> Option<PathBuf> {
         let test = env::current_exe().ok()?;
         let installed = Path::new("tools/valkey/bin").join(self.name());

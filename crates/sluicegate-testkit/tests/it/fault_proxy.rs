@@ -1,4 +1,4 @@
-//! Each mode of the proxy, before a real server.
+//! Tests each mode of the proxy in front of a real server.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -63,7 +63,7 @@ fn bytes_pass_and_connections_are_counted() {
 }
 
 #[test]
-fn a_cut_resets_what_lives_refuses_what_is_new_and_heals() {
+fn a_cut_resets_connections_rejects_new_ones_and_heals() {
     let (_server, proxy) = proxied();
     let mut stream = answered(&proxy);
     proxy.set(Mode::Cut);
@@ -146,7 +146,7 @@ fn one_byte_at_a_time_still_adds_up() {
     assert!(received(&server) - before > 20, "the server read the requests in few pieces");
 }
 
-/// How often the server has read from a socket.
+/// The number of reads from sockets by the server.
 fn received(server: &RedisServer) -> u64 {
     server.info("total_reads_processed").unwrap().parse().unwrap()
 }

@@ -1,4 +1,4 @@
-//! Each proxy starts, answers with what its configuration says, and is gone with the value that owns it.
+//! Each proxy starts, answers as its configuration defines, and ends with the value that owns it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -50,7 +50,7 @@ fn caddy() {
     });
 }
 
-/// Traefik has no answers of its own, so it is asked to send everybody away.
+/// Traefik cannot answer by itself, so its configuration redirects every request.
 #[test]
 fn traefik() {
     let proxy = FrontProxy::start(FrontProgram::Traefik, |port| {
@@ -70,7 +70,7 @@ fn traefik() {
     });
 }
 
-/// Envoy tells who asks for nothing it knows that it knows nothing, so it is given an answer.
+/// Envoy's configuration returns a fixed response, because without a matching route Envoy returns only an error.
 #[test]
 fn envoy() {
     starts_answers_and_ends(FrontProgram::Envoy, |port| {
@@ -98,6 +98,6 @@ fn envoy() {
 
 #[test]
 #[should_panic(expected = "Nginx has ended; its log:\n")]
-fn a_bad_configuration_is_told_with_the_log() {
+fn a_bad_configuration_is_reported_with_the_log() {
     FrontProxy::start(FrontProgram::Nginx, |_| vec![("servers.conf", "nonsense".to_owned())]);
 }

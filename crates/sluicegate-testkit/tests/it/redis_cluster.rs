@@ -1,4 +1,4 @@
-//! Clusters: they form, fail over, and move slots with their keys.
+//! Clusters form, fail over, and move slots with their keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +63,7 @@ fn slots_move_with_their_keys_while_they_are_used() {
     assert_eq!(moved.code(), Some("MOVED"), "{moved}");
 }
 
-/// Counts up in the moving slot as a client would, at least once, until it is told to stop.
+/// Increments a counter in the moving slot as a client would, at least once, until the flag stops it.
 fn increments(cluster: &RedisCluster, done: &AtomicBool) -> u64 {
     let mut count = 0;
     loop {
@@ -78,7 +78,7 @@ fn increments(cluster: &RedisCluster, done: &AtomicBool) -> u64 {
 
 fn increment(node: &RedisServer) -> redis::RedisResult<()> {
     let mut connection = node.connection()?;
-    // Harmless where the slot is not just arriving, and needed where it is.
+    // ASKING is harmless unless the slot is being imported, and required if it is.
     redis::cmd("ASKING").exec(&mut connection)?;
     redis::cmd("INCR").arg("{a}counter").exec(&mut connection)
 }

@@ -1,4 +1,4 @@
-//! Sentinels: they notice a death, agree, and choose another primary.
+//! Sentinels detect a failure, agree, and elect another primary.
 
 use sluicegate_testkit::redis_sentinel::{RedisSentinels, SERVICE};
 use sluicegate_testkit::redis_server::{Options, Program};

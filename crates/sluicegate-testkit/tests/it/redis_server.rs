@@ -1,4 +1,4 @@
-//! One server: its life, its rights, its TLS.
+//! One server: life cycle, rights and TLS.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -54,7 +54,7 @@ fn a_killed_server_refuses_connections_and_comes_back_empty_on_the_same_port() {
 }
 
 #[test]
-fn a_server_that_writes_its_data_has_it_after_a_restart_unless_told_to_forget() {
+fn persistent_data_survives_a_restart_unless_cleared() {
     let server = RedisServer::with(&Options::default().set("appendonly", "yes").set("appendfsync", "always"));
     server.command::<()>(&["SET", "a", "1"]);
     server.restart();
@@ -75,7 +75,7 @@ fn a_paused_server_keeps_its_connections_and_answers_when_resumed() {
     assert_eq!(waiting.join().unwrap(), "PONG");
 }
 
-/// The kernel accepts for a stopped process; the answer comes when it goes on.
+/// The kernel accepts connections for a paused process; the reply arrives when the process resumes.
 fn connect_while_paused(server: &RedisServer) -> std::thread::JoinHandle<String> {
     let url = server.url();
     std::thread::spawn(move || redis::cmd("PING").query(&mut connect(&url).unwrap()).unwrap())
@@ -101,7 +101,7 @@ fn a_server_that_cannot_start_fails_with_its_own_words() {
 }
 
 #[test]
-fn a_server_whose_port_was_taken_meanwhile_says_so() {
+fn a_taken_port_is_reported() {
     for program in [Program::Redis, Program::Valkey] {
         let server = RedisServer::with(&Options::new(program));
         server.kill();
@@ -186,7 +186,7 @@ fn introduced(certificates: &Certificates) -> Option<ClientTlsConfig> {
 }
 
 #[test]
-fn with_tls_only_those_who_trust_the_authority_and_show_a_certificate_get_in() {
+fn with_tls_only_clients_with_a_certificate_connect() {
     let certificates = Arc::new(Certificates::new());
     let server = RedisServer::with(&Options::default().tls(&certificates, ClientCertificates::Required));
     assert_eq!(connect_with(&server, &certificates, introduced(&certificates)).unwrap(), "PONG");
@@ -208,7 +208,7 @@ fn a_certificate_that_ran_out_is_refused() {
 }
 
 #[test]
-fn the_programs_are_what_their_names_say() {
+fn the_programs_match_their_names() {
     for (program, word) in [(Program::Redis, "Redis"), (Program::Valkey, "Valkey")] {
         let version = Command::new(program.path()).arg("--version").output().unwrap();
         assert!(String::from_utf8_lossy(&version.stdout).starts_with(word));

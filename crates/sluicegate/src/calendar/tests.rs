@@ -1,5 +1,5 @@
-//! Calendars of real zones: the days on which clocks are set, the months of every length, and all of it against a naive
-//! reading of what clocks show, minute by minute.
+//! Calendars of real zones: the days with clock changes, months of every length, and a comparison with a naive
+//! minute-by-minute reading of the clocks.
 
 use super::*;
 use jiff::civil::DateTime;
@@ -18,7 +18,7 @@ fn text(instant: Timestamp) -> String {
     jiff::Timestamp::from_microsecond(instant.as_micros().try_into().unwrap()).unwrap().to_string()
 }
 
-/// Where windows begin, from the one that `from` lies in.
+/// The starts of windows, from the one that contains `from`.
 fn starts(zone: &str, cycle: Cycle, from: &str, count: usize) -> Vec<String> {
     let calendar = calendar(zone, cycle);
     let mut start = calendar.at_or_before(instant(from)).unwrap();
@@ -46,35 +46,35 @@ fn days_have_23_24_and_25_hours() {
 }
 
 #[test]
-fn where_midnight_is_skipped_the_day_begins_when_clocks_are_set() {
+fn day_with_a_skipped_midnight_begins_at_the_clock_change() {
     // 00:00 became 01:00.
     let days = starts("America/Sao_Paulo", Cycle::Day, "2018-11-03T12:00:00Z", 3);
     assert_eq!(days, ["2018-11-03T03:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"]);
     let days = starts("Africa/Cairo", Cycle::Day, "2024-04-25T12:00:00Z", 3);
     assert_eq!(days, ["2024-04-24T22:00:00Z", "2024-04-25T22:00:00Z", "2024-04-26T21:00:00Z"]);
-    // 00:00 became 23:00 again: midnight came an hour later.
+    // 00:00 became 23:00 again, so midnight came an hour later.
     assert_eq!(hours_of("America/Sao_Paulo", Cycle::Day, "2018-02-17T12:00:00Z"), 25);
 }
 
 #[test]
-fn a_midnight_that_comes_twice_begins_one_day() {
-    // At a minute past midnight, clocks were set back to a minute past eleven.
+fn repeated_midnight_begins_one_day() {
+    // At one minute past midnight, clocks were set back to one minute past eleven.
     let days = starts("America/St_Johns", Cycle::Day, "2010-11-06T12:00:00Z", 3);
     assert_eq!(days, ["2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"]);
 }
 
 #[test]
-fn a_day_that_a_zone_skips_has_no_window() {
+fn skipped_day_has_no_window() {
     // There was no 30 December 2011 in Samoa.
     let days = starts("Pacific/Apia", Cycle::Day, "2011-12-29T12:00:00Z", 3);
     assert_eq!(days, ["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"]);
-    // A month that would have begun on it begins with the day after.
+    // A month that would have begun on that day begins on the next.
     let months = starts("Pacific/Apia", Cycle::Month(30), "2011-12-20T00:00:00Z", 3);
     assert_eq!(months, ["2011-11-30T10:00:00Z", "2011-12-30T10:00:00Z", "2012-01-29T10:00:00Z"]);
 }
 
 #[test]
-fn hours_are_hours_unless_clocks_are_set_by_less() {
+fn hours_have_60_minutes_except_at_half_hour_changes() {
     for zone in ["UTC", "Europe/Berlin", "America/New_York"] {
         let hours = calendar(zone, Cycle::Hour);
         assert_eq!(
@@ -84,7 +84,7 @@ fn hours_are_hours_unless_clocks_are_set_by_less() {
         );
     }
     assert_eq!(starts("Asia/Kolkata", Cycle::Hour, "2025-01-01T00:10:00Z", 1), ["2024-12-31T23:30:00Z"]);
-    // Half an hour forward, at 02:00, and half an hour back, at 02:00.
+    // Half an hour forward at 02:00, and half an hour back at 02:00.
     let forward = starts("Australia/Lord_Howe", Cycle::Hour, "2025-10-04T15:00:00Z", 3);
     assert_eq!(forward, ["2025-10-04T14:30:00Z", "2025-10-04T15:30:00Z", "2025-10-04T16:00:00Z"]);
     let back = starts("Australia/Lord_Howe", Cycle::Hour, "2025-04-05T14:30:00Z", 3);
@@ -96,7 +96,7 @@ fn hours_are_hours_unless_clocks_are_set_by_less() {
 }
 
 #[test]
-fn months_begin_on_their_day_or_on_the_last_one_they_have() {
+fn months_begin_on_their_day_or_their_last_day() {
     let starts = |day, from: &str| -> Vec<String> {
         let starts = starts("UTC", Cycle::Month(day), &format!("{from}T12:00:00Z"), 5);
         starts.into_iter().map(|start| start.strip_suffix("T00:00:00Z").unwrap().to_owned()).collect()
@@ -107,7 +107,7 @@ fn months_begin_on_their_day_or_on_the_last_one_they_have() {
     assert_eq!(starts(30, "2025-01-30"), ["2025-01-30", "2025-02-28", "2025-03-30", "2025-04-30", "2025-05-30"]);
     assert_eq!(starts(31, "2025-01-31"), ["2025-01-31", "2025-02-28", "2025-03-31", "2025-04-30", "2025-05-31"]);
     assert_eq!(starts(31, "2100-01-31"), ["2100-01-31", "2100-02-28", "2100-03-31", "2100-04-30", "2100-05-31"]);
-    // What is no day of any month counts as the nearest that is.
+    // A day that no month has counts as the nearest valid day.
     assert_eq!(starts(0, "2025-01-01"), starts(1, "2025-01-01"));
     assert_eq!(starts(99, "2025-01-31"), starts(31, "2025-01-31"));
     assert_eq!(hours_of("UTC", Cycle::Month(1), "2025-02-10T00:00:00Z"), 28 * 24);
@@ -117,7 +117,7 @@ fn months_begin_on_their_day_or_on_the_last_one_they_have() {
 }
 
 #[test]
-fn weeks_begin_on_their_day() {
+fn weeks_begin_on_the_configured_day() {
     // 17 November 2025 was a Monday.
     for (index, (name, day)) in WEEKDAYS.iter().enumerate() {
         let start = starts("UTC", Cycle::Week(*day), "2025-11-23T12:00:00Z", 1);
@@ -127,7 +127,7 @@ fn weeks_begin_on_their_day() {
 }
 
 #[test]
-fn the_beginning_and_the_end_of_time_have_windows() {
+fn first_and_last_instants_have_windows() {
     for zone in ["UTC", "Pacific/Kiritimati", "America/Adak", "Africa/Monrovia"] {
         for cycle in [Cycle::Hour, Cycle::Day, Cycle::Week(Weekday::Sunday), Cycle::Month(31)] {
             let calendar = calendar(zone, cycle);
@@ -140,7 +140,7 @@ fn the_beginning_and_the_end_of_time_have_windows() {
     }
 }
 
-/// Windows of all zones tile time: [`Calendar::new`] refuses those that do not. None is out of proportion.
+/// Windows of all zones tile time: [`Calendar::new`] rejects others. No window has an implausible length.
 #[test]
 fn every_zone_has_every_calendar() {
     assert!(Zone::names().count() > 400);
@@ -161,7 +161,7 @@ fn every_zone_has_every_calendar() {
 }
 
 #[test]
-fn the_same_calendar_is_shared_and_what_nobody_uses_is_forgotten() {
+fn calendars_are_shared_and_unused_ones_evicted() {
     let (one, other) = (calendar("Asia/Tokyo", Cycle::Month(7)), calendar("Asia/Tokyo", Cycle::Month(7)));
     assert!(Arc::ptr_eq(&one, &other));
     assert_eq!(one.name(), "month from day 7, Asia/Tokyo");
@@ -170,14 +170,14 @@ fn the_same_calendar_is_shared_and_what_nobody_uses_is_forgotten() {
     for name in Zone::names() {
         calendar(name, Cycle::Day);
     }
-    // Other tests use some at the same time.
+    // Other tests use some calendars at the same time.
     let known = KNOWN.lock();
     let (count, in_use) = (known.calendars.len(), known.in_use);
     assert!(in_use > 0 && count <= 2 * in_use + UNUSED_MAX, "{count} of which {in_use} were in use");
     assert!(known.calendars.values().any(|known| Arc::ptr_eq(known, &one)));
 }
 
-/// What clocks show, with its day, week or month in one number that grows.
+/// The local time as one increasing number of its day, week or month.
 fn number(shown: DateTime, cycle: Cycle) -> i64 {
     let days = i64::from(jiff::civil::date(1970, 1, 1).until(shown.date()).unwrap().get_days());
     match cycle {
@@ -192,7 +192,7 @@ fn number(shown: DateTime, cycle: Cycle) -> i64 {
     }
 }
 
-/// The largest number that clocks have shown until then: they may be set back.
+/// The largest number shown so far, because clocks may be set back.
 fn shown_until(zone: &TimeZone, seconds: Seconds, cycle: Cycle) -> i64 {
     let shown = |seconds| zone.to_datetime(jiff::Timestamp::from_second(seconds).unwrap());
     (0..26 * 60).map(|minutes| number(shown(seconds - minutes * 60), cycle)).max().unwrap()
@@ -203,7 +203,7 @@ fn cycles() -> impl Strategy<Value = Cycle> {
     prop_oneof![3 => Just(Cycle::Day), 1 => week, 3 => (1..=31_u8).prop_map(Cycle::Month)]
 }
 
-/// Instants since 1973, when the last zone gave up offsets with seconds, most of them near where clocks are set.
+/// Instants since 1973, when the last zone gave up offsets with seconds, most of them near a clock change.
 fn instants(zone: &TimeZone) -> impl Strategy<Value = Seconds> + use<> {
     let anywhere = 94_694_400..4_400_000_000_i64;
     let zone = zone.clone();
@@ -225,9 +225,9 @@ fn cases() -> impl Strategy<Value = (&'static str, Seconds)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// A window is the time in which clocks have shown no later day, week or month than that of its beginning.
+    /// A window is the period in which the clocks have shown no later day, week or month than at its start.
     #[test]
-    fn windows_are_what_clocks_show((name, seconds) in cases(), cycle in cycles()) {
+    fn windows_agree_with_a_reading_of_the_clocks((name, seconds) in cases(), cycle in cycles()) {
         let (calendar, zone) = (calendar(name, cycle), ZONES.get(name).unwrap());
         let at = Timestamp::from_micros(seconds as u64 * 1_000_000);
         let start = calendar.at_or_before(at).unwrap().as_micros() as Seconds / 1_000_000;
@@ -240,9 +240,9 @@ proptest! {
         prop_assert_eq!(calendar.length_at(at), Micros::from_secs((end - start) as u64));
     }
 
-    /// An hour begins where clocks show a full one, or a later one than a moment before, and nowhere else.
+    /// An hour begins where the clocks show a full hour, or a later one than a moment before, and nowhere else.
     #[test]
-    fn hours_begin_where_clocks_show_them((name, seconds) in cases()) {
+    fn hours_agree_with_a_reading_of_the_clocks((name, seconds) in cases()) {
         let (calendar, zone) = (calendar(name, Cycle::Hour), ZONES.get(name).unwrap());
         let shown = |seconds| zone.to_datetime(jiff::Timestamp::from_second(seconds).unwrap());
         let begins = |seconds| {

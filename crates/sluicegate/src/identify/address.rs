@@ -1,22 +1,22 @@
-//! The address of the client of a request: the peer of the connection, or what trusted proxies say about it.
+//! The address of a request's client: the peer of the connection, or the address that trusted proxies report.
 //!
-//! Whoever sends a request chooses its header fields, so a field about the client's address is worth nothing unless a
-//! proxy wrote it. [`TrustedProxies`] says which peers are such proxies and which field they write; nobody is one
-//! unless named. Each proxy appends the address of its own peer, so the fields are read **from the right**: trusted
-//! proxies are passed, and the first address that is none of them is the client. What stands left of it was written
-//! by the client and changes nothing, however long or broken it is.
+//! A client chooses its own header fields, so a field about the client's address is worthless unless a proxy wrote
+//! it. [`TrustedProxies`] lists the peers that are such proxies, and the field that they write; no peer is trusted by
+//! default. Each proxy appends the address of its own peer, so the fields are read **from the right**: trusted
+//! proxies are skipped, and the first other address is the client. The client wrote everything to the left of it,
+//! which changes nothing, however long or broken it is.
 //!
-//! Whatever cannot be read on this way (`unknown`, an obfuscated name, an empty element, more than [`HOPS_MAX`]
-//! proxies) makes the peer the client: its quota is then shared by all that come through it, which is wrong for
-//! some and gains nobody anything. `X-Real-IP` and its like are never read.
+//! If the chain contains an element that cannot be read (`unknown`, an obfuscated name, an empty element, more than
+//! [`HOPS_MAX`] proxies), the peer is the client. All clients behind it then share its quota, which is inexact for
+//! some and benefits none. `X-Real-IP` and similar fields are never read.
 //!
 //! # Two fields for one thing
 //!
-//! A proxy that writes `X-Forwarded-For` mostly passes `Forwarded` (RFC 7239) on as the client sent it, and the other
-//! way round. So neither can be preferred without knowing the proxy. By default ([`TrustedHeader::Either`]) whichever
-//! is there counts, and if both are, they must lead to the same address, else the client is the peer. A client
-//! can then move itself to the quota of its proxy, and never to another client's. Where that is too
-//! coarse, name the field that the proxies write, and the other is not looked at.
+//! A proxy that writes `X-Forwarded-For` usually passes the client's own `Forwarded` (RFC 7239) on, and the other way
+//! round. So neither can be preferred without knowing the proxy. By default ([`TrustedHeader::Either`]) the field
+//! that is present counts. If both are present, they must lead to the same address, else the peer is the client. A
+//! client can then move itself to the quota of its proxy, and never to another client's. Where that is too coarse,
+//! configure the field that the proxies write, and the other is ignored.
 //!
 //! ```
 //! use http::HeaderMap;
@@ -29,7 +29,7 @@
 //!
 //! let client = client_address("10.1.2.3".parse()?, &headers, &proxies);
 //! assert_eq!(client.to_string(), "198.51.100.7");
-//! // Without a trusted proxy in between, it is whoever sent it.
+//! // Without a trusted proxy in between, it is the peer.
 //! let client = client_address("203.0.113.9".parse()?, &headers, &proxies);
 //! assert_eq!(client.to_string(), "203.0.113.9");
 //!
@@ -50,11 +50,11 @@ pub use self::trusted::{InvalidNetwork, NETWORKS_MAX, TrustedHeader, TrustedProx
 /// The field that nearly every proxy writes.
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The most proxies in a row that are passed on the way to the client. Real chains have a handful; the bound keeps
-/// the work small whatever the field holds.
+/// The most consecutive proxies in a chain. Real chains have a handful; the bound limits the work for a long field.
 pub const HOPS_MAX: usize = 32;
 
-/// The part of an IPv6 address that is counted, in bits: whoever has one address has at least a /64 of them.
+/// The prefix length by which IPv6 addresses are counted, in bits: a client with one address usually has at least a
+/// /64.
 pub const IPV6_PREFIX_BITS: u8 = 64;
 
 /// The address of the client of a request that came from `peer`, as [`normalised`] has it.
@@ -80,8 +80,8 @@ pub fn client_address(peer: IpAddr, headers: &HeaderMap, proxies: &TrustedProxie
     client.unwrap_or(peer)
 }
 
-/// The one form of an address that can be written in several: IPv4 where it came mapped into IPv6
-/// (`::ffff:192.0.2.1`) or through NAT64 (`64:ff9b::192.0.2.1`, RFC 6052), else as it is.
+/// The canonical form of an address with several spellings: IPv4 if it is mapped into IPv6 (`::ffff:192.0.2.1`) or
+/// comes through NAT64 (`64:ff9b::192.0.2.1`, RFC 6052), else unchanged.
 #[must_use]
 pub fn normalised(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -93,15 +93,15 @@ pub fn normalised(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The address that stands for a client where addresses are counted: IPv4 as it is, IPv6 by its network of
-/// `ipv6_prefix` bits; more than 128 count as 128.
+/// The address by which a client is counted: IPv4 as it is, IPv6 by its network of `ipv6_prefix` bits; more than 128
+/// count as 128.
 #[must_use]
 pub fn counted(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match normalised(address) {
         IpAddr::V4(v4) => IpAddr::V4(v4),
         IpAddr::V6(v6) => {
             let host_bits = u128::BITS.saturating_sub(u32::from(ipv6_prefix));
-            // A shift by all 128 bits is none that the processor has.
+            // A shift by all 128 bits overflows.
             let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
             IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
         }
@@ -111,7 +111,7 @@ pub fn counted(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
 /// The well-known prefix of RFC 6052, `64:ff9b::/96`.
 const NAT64: u128 = 0x0064_ff9b << 96;
 
-/// What the lines of one field say, all of them together in their order.
+/// The values of all lines of one field, in their order.
 fn found_in(
     headers: &HeaderMap,
     name: &HeaderName,
@@ -122,10 +122,10 @@ fn found_in(
     nearest_stranger(lines.flat_map(|line| hops_of(line.as_bytes())), proxies)
 }
 
-/// The first address from the right that is no trusted proxy's; the last one if all of them are.
+/// The first address from the right that is not a trusted proxy's; the last one if all of them are.
 fn nearest_stranger(hops: impl Iterator<Item = Hop>, proxies: &TrustedProxies) -> Option<IpAddr> {
     let mut passed = None;
-    // One more than may be passed, to tell a chain that ends there from one that goes on.
+    // One more than the bound, to distinguish a chain that ends there from a longer one.
     for (count, hop) in hops.take(HOPS_MAX + 1).enumerate() {
         let Hop::Address(address) = hop else {
             return None;
@@ -138,7 +138,7 @@ fn nearest_stranger(hops: impl Iterator<Item = Hop>, proxies: &TrustedProxies) -
         }
         passed = Some(address);
     }
-    // A trusted proxy that asks on its own behalf.
+    // A trusted proxy that sends a request of its own.
     passed
 }
 

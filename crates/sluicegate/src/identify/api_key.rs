@@ -1,11 +1,12 @@
-//! API keys: whoever sends a key in a header field is its owner.
+//! API keys in a header field. A key identifies its owner.
 //!
-//! Only hashes of keys are kept. They are found by a hash of their own, seeded anew at every start, and compared in
-//! constant time, so how long a wrong key takes says nothing about the right ones.
+//! Only hashes of keys are stored. Lookups use a second hash with a new seed at every start, and comparisons take
+//! constant time, so the time that a wrong key takes reveals nothing about valid ones.
 //!
-//! Keys that come and go while requests are answered are [`LiveKeys`].
+//! [`LiveKeys`] are keys that change while requests are served.
 //!
-//! Keys can also be taken as they come, unverified: then a key is a name that its sender claims, of a kind of its own.
+//! Keys can also be accepted unverified. A key is then a name that the client claims, which is an identity of a kind
+//! of its own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +17,20 @@ use http::header::{HeaderMap, HeaderName};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::{Principal, Reason, Unauthorized, only};
+use super::{Principal, Reason, Unauthorized, is_spelled_otherwise, only};
 use crate::identity::IDENTIFIER_BYTES_MAX;
 
-/// The most keys of one list. More belong into a database.
+/// The most keys of one list. Larger sets belong in a database.
 pub const KEYS_MAX: usize = 100_000;
 
-/// The longest key, in bytes. No real key is longer, and hashing what is would cost whoever is asked, not who sends it.
+/// The longest key, in bytes. No real key is longer, and hashing a longer one would cost the server time.
 pub const KEY_BYTES_MAX: usize = 1_024;
 
 /// The SHA-256 of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash([u8; 32]);
 
-/// The hash of a key is no secret by itself, but those of short keys can be guessed: it is not shown.
+/// The hash of a key is not a secret by itself, but the hashes of short keys can be guessed, so it is not shown.
 impl fmt::Debug for KeyHash {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("KeyHash(…)")
@@ -43,13 +44,13 @@ impl KeyHash {
         Self(Sha256::digest(key).into())
     }
 
-    /// The hash itself.
+    /// The 32 bytes of the hash.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// A hash from its 64 hexadecimal digits.
+    /// Reads a hash from its 64 hexadecimal digits.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits: Vec<u8> = text
@@ -80,10 +81,10 @@ pub struct ApiKeys {
     is_verified: bool,
 }
 
-/// Who has which key.
+/// The owners of keys.
 type Owners = HashMap<KeyHash, Arc<Principal>, foldhash::quality::RandomState>;
 
-/// Keys that are exchanged while requests are answered, all at once. Several fields may share them.
+/// Keys that can be replaced while requests are served, all at once. Several fields may share them.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -102,18 +103,18 @@ type Owners = HashMap<KeyHash, Arc<Principal>, foldhash::quality::RandomState>;
 pub struct LiveKeys(ArcSwap<Owners>);
 
 impl LiveKeys {
-    /// Puts these keys in the place of all that were there; of two owners of one key the last counts.
+    /// Replaces all keys. If a key occurs twice, the last owner counts.
     pub fn replace(&self, keys: impl IntoIterator<Item = (KeyHash, Principal)>) {
         self.0.store(Arc::new(owners(keys)));
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.load().len()
     }
 
-    /// Whether there is no key.
+    /// True if there is no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.load().is_empty()
@@ -124,9 +125,9 @@ fn owners(keys: impl IntoIterator<Item = (KeyHash, Principal)>) -> Owners {
     keys.into_iter().map(|(hash, owner)| (hash, Arc::new(owner))).collect()
 }
 
-/// What a request says about keys.
+/// The result of a lookup.
 #[derive(Debug)]
-pub(super) enum KeyLooked {
+pub(super) enum KeyLookup {
     Absent,
     Owner(Arc<Principal>),
     Claimed(Box<str>),
@@ -134,69 +135,57 @@ pub(super) enum KeyLooked {
 }
 
 impl ApiKeys {
-    /// These keys in this field; of two owners of one key the last counts.
+    /// Accepts these keys in this field. If a key occurs twice, the last owner counts.
     #[must_use]
     pub fn new(header: HeaderName, keys: impl IntoIterator<Item = (KeyHash, Principal)>) -> Self {
         Self { header, owners: owners(keys), live: None, is_verified: true }
     }
 
-    /// The same, and these as well.
+    /// The same, and accepts these keys as well.
     #[must_use]
     pub fn with_live(self, live: Arc<LiveKeys>) -> Self {
         Self { live: Some(live), ..self }
     }
 
-    /// The same, but a key that is not among them is taken for the name of its sender.
+    /// The same, but a key that is not in the list is a name that the client claims.
     #[must_use]
     pub fn unverified(self) -> Self {
         Self { is_verified: false, ..self }
     }
 
-    /// The field.
+    /// The header field.
     #[must_use]
     pub fn header(&self) -> &HeaderName {
         &self.header
     }
 
-    /// How many keys there are, those apart that come and go.
+    /// The number of keys, without [`LiveKeys`].
     #[must_use]
     pub fn len(&self) -> usize {
         self.owners.len()
     }
 
-    /// Whether there is no key, those apart that come and go.
+    /// True if there is no key, [`LiveKeys`] aside.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
 
-    pub(super) fn look(&self, headers: &HeaderMap) -> Result<KeyLooked, Unauthorized> {
-        if self.is_spelled_otherwise(headers) {
+    pub(super) fn look(&self, headers: &HeaderMap) -> Result<KeyLookup, Unauthorized> {
+        if is_spelled_otherwise(&self.header, headers) {
             return Err(Unauthorized::new(Reason::Repeated, Some(self.header.clone())));
         }
-        let Some(key) = only(headers, &self.header)? else { return Ok(KeyLooked::Absent) };
+        let Some(key) = only(headers, &self.header)? else { return Ok(KeyLookup::Absent) };
         if let Some(owner) = self.owner(key.as_bytes()) {
-            return Ok(KeyLooked::Owner(owner));
+            return Ok(KeyLookup::Owner(owner));
         }
         if self.is_verified {
-            return Ok(KeyLooked::Unknown);
+            return Ok(KeyLookup::Unknown);
         }
         let name = key.to_str().ok().filter(|name| (1..=IDENTIFIER_BYTES_MAX).contains(&name.len()));
         let name = name.filter(|name| !name.contains(|each: char| each.is_control()));
-        name.map(|name| KeyLooked::Claimed(name.into()))
+        name.map(|name| KeyLookup::Claimed(name.into()))
             .ok_or_else(|| Unauthorized::new(Reason::UnknownKey, Some(self.header.clone())))
-    }
-
-    /// Whether the field is there with `_` for `-`. Many applications cannot tell the two apart, so a key that is sent like
-    /// this would count with them and not with us.
-    fn is_spelled_otherwise(&self, headers: &HeaderMap) -> bool {
-        let header = self.header.as_str();
-        let is_same =
-            |name: &str| name.bytes().zip(header.bytes()).all(|(one, other)| one == other || is_twin(one, other));
-        headers
-            .keys()
-            .map(HeaderName::as_str)
-            .any(|name| name.len() == header.len() && name != header && is_same(name))
     }
 
     fn owner(&self, key: &[u8]) -> Option<Arc<Principal>> {
@@ -211,9 +200,4 @@ impl ApiKeys {
 fn found(owners: &Owners, hash: &KeyHash) -> Option<Arc<Principal>> {
     let (known, owner) = owners.get_key_value(hash)?;
     bool::from(known.0.ct_eq(&hash.0)).then(|| Arc::clone(owner))
-}
-
-/// Whether two letters of names are one where names become variables.
-const fn is_twin(one: u8, other: u8) -> bool {
-    matches!((one, other), (b'-', b'_') | (b'_', b'-'))
 }

@@ -1,4 +1,5 @@
-//! Why nobody knows who sends a request. What it says is for the sender, so it tells no more than the sender may know.
+//! Why a client could not be identified. The text is sent to the client, so it contains nothing that would help to
+//! guess a credential.
 
 use std::fmt;
 
@@ -7,39 +8,39 @@ use http::header::HeaderName;
 #[cfg(feature = "jwt")]
 use super::token::{TokenError, TokenErrorKind};
 
-/// A request whose sender is not known.
+/// A request whose client could not be identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unauthorized {
     reason: Reason,
     header: Option<HeaderName>,
-    /// What was wrong in detail, for the log. It never holds the credential.
+    /// The error in detail, for the log. It never contains the credential.
     why: Option<String>,
 }
 
-/// Why a sender is not known.
+/// Why a client could not be identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// There is no credential.
+    /// The request has no credential.
     Missing,
-    /// There are several where one may be, or one whose name is spelled with `_` for `-`.
+    /// The request has several credentials where one is allowed, or one whose field name has `_` for `-`.
     Repeated,
-    /// Nobody has such a key.
+    /// The key is not in the list.
     UnknownKey,
-    /// The token is not good.
+    /// The token is invalid.
     Token,
-    /// The token was good once.
+    /// The token has expired.
     Expired,
-    /// The token cannot be verified, because the keys of its issuer could not be had yet.
+    /// The token cannot be verified, because the keys of its issuer are not available yet.
     NoKeys,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 6] =
         [Self::Missing, Self::Repeated, Self::UnknownKey, Self::Token, Self::Expired, Self::NoKeys];
 
-    /// The reason in a word, for metrics and logs.
+    /// The reason as a label of metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,19 +59,19 @@ impl Unauthorized {
         Self { reason, header, why: None }
     }
 
-    /// Why.
+    /// The reason.
     #[must_use]
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// The header field that is at fault, or that is missing.
+    /// The header field that is invalid or missing.
     #[must_use]
     pub fn header(&self) -> Option<&HeaderName> {
         self.header.as_ref()
     }
 
-    /// What was wrong in detail, for those who run the server.
+    /// The error in detail, for operators.
     #[must_use]
     pub fn why(&self) -> Option<&str> {
         self.why.as_deref()
@@ -93,11 +94,11 @@ impl fmt::Display for Unauthorized {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header = self.header.as_ref().map_or("a credential", HeaderName::as_str);
         match self.reason {
-            Reason::Missing => write!(formatter, "the request does not say who sends it: send `{header}`"),
+            Reason::Missing => write!(formatter, "the request has no credential: send `{header}`"),
             Reason::Repeated => {
                 write!(
                     formatter,
-                    "`{header}` is there more than once, or with `_` for `-`: send it once, as it is"
+                    "`{header}` occurs more than once, or with `_` for `-`: send it once, under its own name"
                 )
             }
             Reason::UnknownKey => {

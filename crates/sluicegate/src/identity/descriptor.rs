@@ -1,12 +1,12 @@
-//! Descriptors: what Envoy's rate limit protocol asks about, a list of entries that each have a key and a value.
+//! Descriptors of Envoy's rate limit protocol: a list of entries, each with a key and a value.
 //!
-//! Rules that know nothing of descriptors see one as a resource and an identifier: its keys, and its values. Values come
-//! from anybody's requests, so those of different descriptors never make one identifier, whatever they contain.
+//! Rules without descriptor patterns match a descriptor as a resource and an identifier: its keys and its values. Clients choose
+//! the values, so the values of different descriptors never give the same identifier, whatever they contain.
 
 use super::{InvalidText, NAME_BYTES_MAX, TextProblem, valid_text};
 use std::fmt::Write as _;
 
-/// The most entries of one descriptor: Envoy's actions make one each, and nobody lists so many.
+/// The most entries of one descriptor; each of Envoy's actions creates one.
 pub const ENTRIES_MAX: usize = 16;
 /// The longest key or value of an entry, in bytes.
 pub const ENTRY_BYTES_MAX: usize = NAME_BYTES_MAX;
@@ -14,7 +14,7 @@ pub const ENTRY_BYTES_MAX: usize = NAME_BYTES_MAX;
 /// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry<'a> {
-    /// What the value is, for example `remote_address`.
+    /// The name of the value, for example `remote_address`.
     pub key: &'a str,
     /// The value, which may be empty.
     pub value: &'a str,
@@ -28,7 +28,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The resource that a descriptor stands for: its keys with `.` between them.
+/// The resource of a descriptor: its keys, joined by `.`.
 ///
 /// ```
 /// use sluicegate::identity::{Entry, resource_of};
@@ -48,8 +48,8 @@ pub fn resource_of(entries: &[Entry<'_>]) -> String {
     resource
 }
 
-/// The identifier that a descriptor stands for: its values with `|` between them. A `|` within a value is written
-/// `%7C`, a `%` is written `%25` and a control character likewise, so two lists of values never make one identifier.
+/// The identifier of a descriptor: its values, joined by `|`. A `|` within a value becomes
+/// `%7C`, a `%` becomes `%25` and a control character likewise, so different lists of values never give the same identifier.
 ///
 /// ```
 /// use sluicegate::identity::{Entry, identifier_of};
@@ -70,7 +70,7 @@ pub fn identifier_of(entries: &[Entry<'_>]) -> String {
 }
 
 fn push_escaped(text: &mut String, value: &str) {
-    // Most have nothing to escape. Beyond ASCII only some of what starts with this byte is a control character.
+    // Most values need no escape. Beyond ASCII, only some characters with this first byte are control characters.
     let may_need_it = |byte: u8| matches!(byte, b'|' | b'%' | 0xC2) || byte.is_ascii_control();
     if !value.bytes().any(may_need_it) {
         text.push_str(value);
@@ -85,14 +85,14 @@ fn push_escaped(text: &mut String, value: &str) {
     }
 }
 
-/// All of these are below U+0100, so two digits tell them apart.
+/// All of these are below U+0100, so two digits suffice.
 fn push_code(text: &mut String, character: char) {
     // Writing to a string cannot fail.
     let _ = write!(text, "%{:02X}", u32::from(character));
 }
 
-/// Checks the number of entries and all their text. A value may be empty, and may hold control characters: it comes
-/// from a header field as often as not, and refusing it would be a way around the limit wherever an error lets pass.
+/// Checks the number of entries and their text. A value may be empty and may contain control characters: it often comes
+/// from a header field, and rejecting it would evade the limit where errors fail open.
 pub(super) fn validate(entries: &[Entry<'_>]) -> Result<(), InvalidText> {
     let invalid = |field, problem| Err(InvalidText { field, problem });
     if entries.is_empty() {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_descriptor_is_refused_with_the_remedy() {
+    fn an_invalid_descriptor_is_rejected_with_a_remedy() {
         let long = "x".repeat(257);
         assert_eq!(problem(&[]), "`entries` is empty: give it at least one entry");
         assert_eq!(problem(&[Entry::new("k", "v"); 17]), "`entries` has 17 entries: use at most 16");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the values contain, another list of values is another identifier.
+        /// Different lists of values have different identifiers, whatever the values contain.
         #[test]
         fn no_two_lists_of_values_make_one_identifier(
             one in proptest::collection::vec("[a|%7C\t\u{80}]{0,3}", 1..4),

@@ -1,39 +1,41 @@
-//! What each rule says when the store said nothing. Pure.
+//! The answer of each rule to a store failure. Pure.
 //!
-//! One rule that decides and is closed then refuses the request, and nothing is charged for it anywhere. Otherwise the
-//! local ones decide together, all or nothing, and the open ones have no objection. A rule that only watches refuses
-//! in no case: it is watched on if it is local, and else has nothing to say.
+//! If any enforced rule fails closed, the request is rejected and nothing is charged. Otherwise the fallback decides all
+//! `local` rules together, all or nothing, and the rules that fail open do not object. A rule in shadow mode never rejects:
+//! the fallback counts it if it is `local`, and ignores it otherwise.
 //!
-//! An error about the request itself, rather than about reaching the store, makes every rule a closed one: whoever
-//! could bring such an error about would otherwise have found a way around the limit. A cost of nothing is allowed
-//! even then, because it always is.
+//! An overloaded store has not failed. Then the fallback decides all rules, whatever their policy, so a flood of requests
+//! neither disables a limit nor takes the service down.
+//!
+//! If the error is about the request itself and not about reaching the store, every rule fails closed. Otherwise a client
+//! that provokes such an error could bypass the limit. A cost of zero is always allowed, even then.
 
 use crate::rules::matching::{Applied, Matched};
 use crate::rules::{Mode, OnStoreFailure, Rule, RuleSet};
 use crate::store::{Charge, ErrorClass};
 use smallvec::SmallVec;
 
-/// The rules of one request by what they say.
+/// The rules of one request, grouped by their answer to the failure.
 #[derive(Debug, Default)]
-pub(super) struct Answers<'a> {
-    /// Those that this instance decides by its share.
-    pub(super) local: Local<'a>,
-    /// Those that have no objection although they decide.
+pub(super) struct FailureAnswers<'a> {
+    /// The rules that the fallback decides.
+    pub(super) local: LocalCharges<'a>,
+    /// The enforced rules that fail open.
     pub(super) open: SmallVec<[Applied; 2]>,
-    /// Those that refuse.
+    /// The enforced rules that fail closed.
     pub(super) closed: SmallVec<[Applied; 2]>,
 }
 
-/// Charges and their origins, for this instance alone.
+/// The charges for the fallback, with their rules and limit sets.
 #[derive(Debug, Default)]
-pub(super) struct Local<'a> {
+pub(super) struct LocalCharges<'a> {
     pub(super) charges: SmallVec<[Charge<'a>; 2]>,
     pub(super) applied: SmallVec<[Applied; 2]>,
 }
 
-/// What all rules that matched say to trouble of this class.
-pub(super) fn answers<'a>(rules: &RuleSet, matched: Matched<'a>, class: ErrorClass) -> Answers<'a> {
-    let mut answers = Answers::default();
+/// The answers of all matching rules to an error of this class.
+pub(super) fn answers<'a>(rules: &RuleSet, matched: Matched<'a>, class: ErrorClass) -> FailureAnswers<'a> {
+    let mut answers = FailureAnswers::default();
     for (charge, applied) in matched.charges.into_iter().zip(matched.applied) {
         match answer(&rules.rules()[applied.rule], &charge, class) {
             Some(OnStoreFailure::Local) => {
@@ -48,7 +50,7 @@ pub(super) fn answers<'a>(rules: &RuleSet, matched: Matched<'a>, class: ErrorCla
     answers
 }
 
-/// What one of them says, if it has anything to say.
+/// The answer of one rule; `None` if the rule is in shadow mode and not local.
 pub(super) fn answer(rule: &Rule, charge: &Charge<'_>, class: ErrorClass) -> Option<OnStoreFailure> {
     match policy(rule, charge, class) {
         OnStoreFailure::Local => Some(OnStoreFailure::Local),
@@ -58,7 +60,11 @@ pub(super) fn answer(rule: &Rule, charge: &Charge<'_>, class: ErrorClass) -> Opt
 }
 
 fn policy(rule: &Rule, charge: &Charge<'_>, class: ErrorClass) -> OnStoreFailure {
-    let policy = if class.is_about_the_request() { OnStoreFailure::Closed } else { rule.on_store_failure };
+    let policy = match class {
+        class if class.is_overload() => OnStoreFailure::Local,
+        class if class.is_about_the_request() => OnStoreFailure::Closed,
+        _ => rule.on_store_failure,
+    };
     match policy {
         OnStoreFailure::Closed if charge.cost.is_zero() => OnStoreFailure::Open,
         policy => policy,

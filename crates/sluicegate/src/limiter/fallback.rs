@@ -1,31 +1,37 @@
-//! This instance's share of the limits of local rules, with state of its own.
+//! The fallback: this instance's share of the limits, with a state of its own. It decides under local rules while the store is
+//! unreachable, and under all rules while the store is overloaded.
 //!
-//! With K instances each enforces r/K and ⌈B/K⌉, so that all together admit at most B + r·d + K − 1 in any interval of
-//! length d without the store. The state does not start empty-handed: while the store answers, what this instance
-//! admits under a local rule is charged to its share as well, whether or not it fits. So an identity that has just
-//! used up its limit through this instance finds its share used up.
+//! Each of K instances enforces the rate r/K and the burst ⌈B/K⌉. Without the store all instances together admit at most
+//! B + r·d + K − 1 in any interval of length d. While the store answers, the fallback charges each admission of this instance
+//! under a local rule to the share as well, whether or not it fits. So if a client has just used up its limit through this
+//! instance, its share is used up, too.
 //!
-//! What that bounds on one instance (K = 1) whose store comes and goes at will:
-//! - The share has seen all that passed here, by either way, when it admits something, and has room for it. So an
-//!   interval that ends with an admission by the share saw at most B + r·d, as if there were but the share.
-//! - Any other interval is one of these, up to the last admission by the share, and the rest, in which only the store
-//!   admitted, which by itself stays within B + r·d. Together that is 2B + r·d: one B, once, however often the store
-//!   comes back knowing nothing of what passed meanwhile.
+//! The bound for one instance (K = 1) with a store that fails and recovers at any time:
+//! - When the share admits a request, it has counted every earlier admission of this instance, by store or share, and has
+//!   room. So an interval that ends with an admission by the share contains at most B + r·d.
+//! - Any other interval has two parts. The first ends with the last admission by the share. In the second only the store
+//!   admits, and the store alone stays within B + r·d. The sum is 2B + r·d: one extra B, once, however often the store
+//!   returns without knowledge of the admissions in between.
 //!
-//! The first needs what does not fit to be owed, not dropped: were the share merely emptied, store and share could each
-//! admit r for ever. By the second a bucket never owes more than B, and that much is believed; see
-//! [`sluicegate_core::Algorithm::repair`].
+//! The first point requires that a share records admissions that do not fit as debt. If it dropped them, store and share
+//! could each admit r for ever. By the second point the debt of a bucket never exceeds B, which is the debt that a bucket
+//! accepts; see [`sluicegate_core::Algorithm::repair`].
 //!
-//! Time is that of this instance when the answer was there. The store's clock may run differently and its answers take
-//! unequally long: then the store's part of an interval of length d is that of one longer by as much, at most by the
-//! deadline. What is on its way while the share admits counts as admitted after it.
+//! Times are those of this instance when the reply arrives. The store's clock may run at another rate, and the latency of its
+//! replies varies. Both lengthen the store's part of an interval, by at most the deadline. A call in flight while the share
+//! admits counts as admitted afterwards.
 //!
-//! With several instances (K > 1) what others admitted is not known here, and the store may admit more through one
-//! instance than its share can owe. The store stays within B + r·d and all shares within B + r·d + K − 1, so whatever
-//! happens the sum of both is the most.
+//! The fallback does not charge admissions under other rules to their shares, because that would cost every request
+//! something. Those rules use their shares only during an overload, and the store is charged for their admissions soon
+//! after. So the excess is at most the quota of a full share until then.
+//!
+//! With several instances (K > 1) an instance does not know the admissions of the others, and the store may admit more
+//! through one instance than its share can owe. The store stays within B + r·d, and all shares together stay within
+//! B + r·d + K − 1. In every case the sum of the two is the bound.
 
-use super::failure::Local;
-use super::{Action, is_own};
+use super::Action;
+use super::failure::LocalCharges;
+use crate::clock::{Clock, Correction};
 use crate::decision::Decision;
 use crate::instances::Instances;
 use crate::rules::matching::{Applied, Source};
@@ -38,28 +44,28 @@ use smallvec::SmallVec;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 
-/// The share of this instance.
+/// The share of this instance and its state.
 #[derive(Debug)]
 pub(super) struct Fallback {
     options: MemoryOptions,
     instances: Instances,
-    /// Made when it is first needed: most limiters never do.
+    /// Created on first use: most limiters never need it.
     store: OnceLock<MemoryStore>,
-    /// The shares of the number of instances that was last asked for.
+    /// The shares for the rules and the number of instances of the last call.
     shares: Mutex<Option<Arc<Shares>>>,
 }
 
-/// The limits of all local rules, cut into one share each.
+/// The limits of all rules, divided by the number of instances.
 #[derive(Debug)]
 struct Shares {
     rules: Arc<RuleSet>,
     instances: NonZeroU32,
-    /// By the place of the rule; empty for rules that are not local.
+    /// By the index of the rule.
     by_rule: Box<[RuleShares]>,
 }
 
-/// One rule's limits, cut.
-#[derive(Debug, Default)]
+/// The divided limits of one rule.
+#[derive(Debug)]
 struct RuleShares {
     own: Box<[Quota]>,
     tiers: Box<[Box<[Quota]>]>,
@@ -79,60 +85,82 @@ impl Fallback {
         self.store.get()
     }
 
-    /// What the shares say to `local`, which is charged if all have room, unless it is but a peek.
+    /// The verdicts of the shares on `local`. Charges them if all have room, unless `action` is a peek.
     pub(super) fn decide(
         &self,
         rules: &Arc<RuleSet>,
-        local: &Local<'_>,
+        local: &LocalCharges<'_>,
+        correction: &Correction,
         now: Timestamp,
         action: Action,
     ) -> Verdicts {
         if local.charges.is_empty() {
             return Verdicts::new();
         }
-        let store = self.store_since(now);
+        let store = self.store_since(now, correction);
         self.with_shares(rules, &local.charges, &local.applied, |charges| match action {
             Action::Charge => store.charge_now(charges, now),
             Action::Peek | Action::Refund | Action::Reset => store.peek_now(charges, now),
         })
     }
 
-    /// Does to the shares of local rules what the store has just done. Each limit for itself: what the store has
-    /// admitted is admitted, whether or not this or another share would have had room.
+    /// As [`Fallback::decide`], for limits that belong to no rule.
+    pub(super) fn decide_without_rule(&self, charges: &[Charge<'_>], clock: &impl Clock) -> Verdicts {
+        let now = clock.now();
+        let (store, instances) = (self.store_since(now, clock.correction()), self.instances.count());
+        if instances == NonZeroU32::MIN {
+            return store.charge_now(charges, now);
+        }
+        let quotas: SmallVec<[Vec<Quota>; 1]> = charges
+            .iter()
+            .map(|charge| charge.quotas.iter().map(|quota| quota.share(instances)).collect())
+            .collect();
+        let cut: SmallVec<[Charge<'_>; 1]> =
+            charges.iter().zip(&quotas).map(|(charge, quotas)| Charge { quotas, ..*charge }).collect();
+        store.charge_now(&cut, now)
+    }
+
+    /// Repeats a charge or refund of the store on the shares of local rules. Each limit counts by itself: the store has
+    /// admitted the request, whether or not the shares have room. A reset clears the shares directly.
     pub(super) fn follow(
         &self,
         rules: &Arc<RuleSet>,
         charges: &[Charge<'_>],
         decision: &Decision,
-        now: Timestamp,
+        clock: &impl Clock,
         action: Action,
     ) {
-        if action == Action::Peek || (action == Action::Charge && !decision.is_allowed()) {
+        let is_refund = action == Action::Refund;
+        if !is_refund && (action != Action::Charge || !decision.is_allowed()) {
             return;
         }
-        let store = self.store_since(now);
+        let now = clock.now();
+        let store = self.store_since(now, clock.correction());
         let mut outcomes = decision.limits().map(|report| report.verdict.outcome);
         for (charge, applied) in charges.iter().zip(decision.applied()) {
-            // A rule that only watches was charged nothing unless all its limits had room.
+            // The store charged a rule in shadow mode only if all its limits had room.
             let denials =
                 outcomes.by_ref().take(charge.quotas.len()).filter(|outcome| !outcome.is_allowed()).count();
             if rules.rules()[applied.rule].on_store_failure != OnStoreFailure::Local {
                 continue;
             }
-            self.with_shares(rules, &[*charge], &[*applied], |charges| match action {
-                Action::Charge if denials == 0 => store.force_now(charges, now),
-                Action::Refund => drop(store.refund_now(charges, now)),
-                Action::Reset if is_own(charge) => drop(store.reset_now(charges, now)),
-                Action::Charge | Action::Reset | Action::Peek => {}
+            self.with_shares(rules, &[*charge], &[*applied], |charges| match is_refund {
+                true => drop(store.refund_now(charges, now)),
+                false if denials == 0 => store.force_now(charges, now),
+                false => {}
             });
         }
     }
 
-    fn store_since(&self, now: Timestamp) -> &MemoryStore {
-        self.store.get_or_init(|| MemoryStore::new(self.options, now))
+    fn store_since(&self, now: Timestamp, correction: &Correction) -> &MemoryStore {
+        self.store.get_or_init(|| {
+            let store = MemoryStore::new(self.options, now);
+            store.follow(correction);
+            store
+        })
     }
 
-    /// Calls `act` with the charges cut down to this instance's share.
+    /// Calls `act` with the charges under this instance's share of their limits.
     fn with_shares<T>(
         &self,
         rules: &Arc<RuleSet>,
@@ -152,7 +180,7 @@ impl Fallback {
         act(&cut)
     }
 
-    /// The shares for this many instances: the same as last time, unless the number or the rules have changed.
+    /// The shares for this number of instances, cached until the number or the rules change.
     fn shares(&self, rules: &Arc<RuleSet>, instances: NonZeroU32) -> Arc<Shares> {
         let mut cached = self.shares.lock();
         match &*cached {
@@ -182,9 +210,6 @@ impl Shares {
 
 impl RuleShares {
     fn new(rule: &Rule, instances: NonZeroU32) -> Self {
-        if rule.on_store_failure != OnStoreFailure::Local {
-            return Self::default();
-        }
         let cut = |limits: &Limits| limits.quotas().iter().map(|quota| quota.share(instances)).collect();
         Self {
             own: cut(&rule.limits),

@@ -1,11 +1,11 @@
-//! Patterns for paths: segments in which `*` stands for any run of characters, and `**` for any run of segments, an
-//! empty one included. `/api/**` is `/api` and all below it; `/api/*` is what is directly below.
+//! Patterns for paths: in a segment `*` matches any run of characters, and `**` matches any run of segments, an empty
+//! one included. `/api/**` matches `/api` and everything below it; `/api/*` matches the segments directly below.
 //!
-//! A pattern is brought into the form of [`Path::matched`] when it is read, so both are written alike. Matching goes
-//! from left to right: what stands between two `**` is sought once, and the leftmost place is always good enough.
+//! A pattern is normalised like [`Path::matched`] when it is read. Matching goes from left to right: the part between
+//! two `**` is searched once, and its leftmost position is always sufficient.
 
 use super::{EncodedSlashes, PATH_SEGMENTS_MAX, Path};
-use crate::rules::pattern::Pattern;
+use crate::pattern::Pattern;
 use std::fmt;
 
 /// The longest pattern, in bytes.
@@ -16,16 +16,16 @@ const PATTERN_BYTES_MAX: usize = 1_024;
 pub struct PathPattern {
     text: Box<str>,
     start: Box<str>,
-    /// The segments between two `**`: one run means that there is none.
+    /// The segments between two `**`. A single run means that there is no `**`.
     runs: Box<[Box<[Pattern]>]>,
 }
 
-/// Why a text is no pattern for paths.
+/// An invalid path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPatternError {
-    /// What is wrong.
+    /// The error.
     pub message: &'static str,
-    /// What to write instead.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
@@ -91,7 +91,7 @@ impl PathPattern {
         &self.text
     }
 
-    /// True if the pattern stands for all of `path`, which is one that [`Path::matched`] made.
+    /// True if the pattern matches all of `path`, which [`Path::matched`] returned.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         let mut segments: smallvec::SmallVec<[&str; 16]> = smallvec::SmallVec::new();
@@ -107,7 +107,7 @@ impl PathPattern {
             return false;
         }
         for run in middle {
-            // An empty run is anywhere.
+            // An empty run matches anywhere.
             let Some(at) = (0..=rest.len().saturating_sub(run.len()))
                 .find(|&at| rest.get(at..at + run.len()).is_some_and(|place| is_run(run, place)))
             else {
@@ -118,13 +118,13 @@ impl PathPattern {
         true
     }
 
-    /// What every path begins with that the pattern stands for: all up to the first star, in the form of paths.
+    /// The literal prefix of every matching path: all up to the first star, in normal form.
     pub(crate) fn start(&self) -> &str {
         &self.start
     }
 
-    /// How much the pattern says, for choosing among several that match: the segments before the first `**`, whether
-    /// it is all, and the characters that are not stars.
+    /// The specificity of the pattern, to choose among several that match: the segments before the first `**`,
+    /// whether it has no `**`, and the characters that are not stars.
     #[must_use]
     pub fn precision(&self) -> (usize, bool, usize) {
         let first = self.runs.first().map_or(0, |run| run.len());
@@ -132,13 +132,13 @@ impl PathPattern {
     }
 }
 
-/// What stands before the first star, without the slash that `**` can do without.
+/// The text before the first star, without the slash that `**` makes optional.
 fn start(matched: &str) -> Box<str> {
     let start = matched.split('*').next().unwrap_or_default();
     start.strip_suffix('/').filter(|_| matched.contains('*')).unwrap_or(start).into()
 }
 
-/// Text beyond ASCII, and what people write as it is, in the form that a request has.
+/// Text beyond ASCII, and characters that people do not encode, in the form of a request's path.
 fn encoded(character: char) -> String {
     let is_plain = character.is_ascii_graphic() && character != '?';
     let mut bytes = [0; 4];

@@ -1,17 +1,20 @@
-//! One segment of a path, and the paths that need no work at all.
+//! One segment of a path, and the fast path for paths in normal form.
 
 use super::{EncodedSlashes, PathError};
 
-/// A segment as it is sent and as rules see it.
+/// A segment in the forms for applications and for rules.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) sent: String,
     pub(super) matched: String,
+    /// True if it contains a `%2F`.
+    pub(super) has_encoded_slash: bool,
 }
 
 impl Segment {
     pub(super) fn parse(text: &str, slashes: EncodedSlashes) -> Result<Self, PathError> {
-        let mut segment = Self { sent: String::with_capacity(text.len()), matched: String::new() };
+        let (sent, matched) = (String::with_capacity(text.len()), String::new());
+        let mut segment = Self { sent, matched, has_encoded_slash: false };
         let mut is_parameter = false;
         let mut bytes = text.bytes();
         while let Some(byte) = bytes.next() {
@@ -19,22 +22,34 @@ impl Segment {
                 b'%' => (escaped(&mut bytes)?, true),
                 _ => (byte, false),
             };
+            if is_escaped && byte == b'/' {
+                if slashes == EncodedSlashes::Refuse {
+                    return Err(PathError::EncodedSlash);
+                }
+                if is_parameter {
+                    return Err(PathError::EncodedSlashInParameter);
+                }
+                let digits_at = text.len() - bytes.len() - 2;
+                segment.push_encoded_slash(&text[digits_at..digits_at + 2]);
+                continue;
+            }
             is_parameter |= byte == b';' && !is_escaped;
-            segment.push(byte, is_escaped, is_parameter, slashes)?;
+            segment.push(byte, is_escaped, is_parameter)?;
         }
         segment.finish()
     }
 
-    fn push(
-        &mut self,
-        byte: u8,
-        is_escaped: bool,
-        is_parameter: bool,
-        slashes: EncodedSlashes,
-    ) -> Result<(), PathError> {
-        let is_slash = matches!(byte, b'/' | b'\\');
+    /// The escape keeps its case: an application may compare bytes.
+    fn push_encoded_slash(&mut self, digits: &str) {
+        self.has_encoded_slash = true;
+        self.sent.push('%');
+        self.sent.push_str(digits);
+        push_escape(&mut self.matched, b'/');
+    }
+
+    fn push(&mut self, byte: u8, is_escaped: bool, is_parameter: bool) -> Result<(), PathError> {
         match (is_escaped, byte) {
-            (true, _) if is_slash && slashes == EncodedSlashes::Refuse => return Err(PathError::EncodedSlash),
+            (true, b'\\') => return Err(PathError::EncodedBackslash),
             (_, 0..=0x1F | 0x7F) | (false, b' ' | b'\\' | 0x80..) => return Err(PathError::Character),
             _ => {}
         }
@@ -44,15 +59,14 @@ impl Segment {
         }
         match byte {
             _ if is_parameter => {}
-            // These would look like something else, or are no character by themselves.
+            // Decoding these would change the structure, or would not give a character.
             b'%' | b';' | b'?' | b'#' | 0x80.. => push_escape(&mut self.matched, byte),
-            _ if is_slash => push_escape(&mut self.matched, byte),
             _ => self.matched.push(char::from(byte)),
         }
         Ok(())
     }
 
-    /// Dots and spaces at the end mean nothing to some applications; and none may see a dot segment where others see
+    /// Some applications ignore dots and spaces at the end of a segment; none may see a dot segment where others see
     /// a name.
     fn finish(mut self) -> Result<Self, PathError> {
         self.matched.make_ascii_lowercase();
@@ -61,7 +75,7 @@ impl Segment {
         }
         let kept = self.matched.trim_end_matches(['.', ' ']).len();
         match kept {
-            // Three dots are a name like any other.
+            // Three dots are an ordinary name.
             0 if self.matched == self.sent => {}
             0 => return Err(PathError::HiddenDots),
             _ => self.matched.truncate(kept),
@@ -70,12 +84,12 @@ impl Segment {
     }
 }
 
-/// What needs no escape anywhere in a URI.
+/// Characters that never need an escape in a URI.
 const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// The byte that the next two hexadecimal digits stand for.
+/// The byte of the next two hexadecimal digits.
 fn escaped(bytes: &mut impl Iterator<Item = u8>) -> Result<u8, PathError> {
     let mut digit = || {
         let digit = bytes.next().and_then(|byte| char::from(byte).to_digit(16)).ok_or(PathError::BrokenEscape)?;
@@ -91,8 +105,8 @@ fn push_escape(text: &mut String, byte: u8) {
     text.push(char::from(DIGITS[usize::from(byte & 0xF)]));
 }
 
-/// True if both forms of a path are the path itself, as they nearly always are: lower-case letters, digits and a few
-/// marks, no dot beside a slash, no two slashes in a row and none at the end.
+/// True if the path is its own normal form, as nearly all are: lower-case letters, digits and a few marks, no dot
+/// beside a slash, no two slashes in a row and none at the end.
 pub(super) fn is_plain(path: &str) -> bool {
     let mut before = b'/';
     let (mut segments, mut is_first) = (0, true);

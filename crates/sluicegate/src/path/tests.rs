@@ -1,4 +1,4 @@
-//! Paths that try to be others, and paths that are fine as they are.
+//! Paths that try to pass as others, and paths that are already normal.
 
 use super::*;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn the_same_path_written_otherwise_is_the_same_to_rules() {
 }
 
 #[test]
-fn what_is_sent_keeps_its_meaning() {
+fn the_forwarded_path_keeps_its_meaning() {
     let cases = [
         ("/", "/", "/"),
         ("/a/", "/a/", "/a"),
@@ -57,13 +57,13 @@ fn what_is_sent_keeps_its_meaning() {
 }
 
 #[test]
-fn what_programs_read_differently_is_refused() {
+fn paths_that_programs_read_differently_are_rejected() {
     let cases = [
         ("", PathError::NoSlash),
         ("api", PathError::NoSlash),
         ("*", PathError::NoSlash),
         ("/a%2fb", PathError::EncodedSlash),
-        ("/a%5Cb", PathError::EncodedSlash),
+        ("/a%5Cb", PathError::EncodedBackslash),
         ("/..%2F..%2Fadmin", PathError::EncodedSlash),
         ("/a\\b", PathError::Character),
         ("/a%00", PathError::Character),
@@ -91,10 +91,62 @@ fn what_programs_read_differently_is_refused() {
 }
 
 #[test]
-fn encoded_slashes_can_be_kept_and_are_no_slashes_then() {
+fn encoded_slashes_can_be_kept_and_are_data_and_separators_then() {
+    let cases: [(&str, &str, &[&str]); 18] = [
+        ("/repos/a%2fb/x", "/repos/a%2fb/x", &["/repos/a%2fb/x", "/repos/a/b/x"]),
+        ("/@Scope%2Fname", "/@Scope%2Fname", &["/@scope%2fname", "/@scope/name"]),
+        ("//a%2F//b", "/a%2F/b", &["/a%2f/b", "/a/b"]),
+        ("/%2Fadmin", "/%2Fadmin", &["/%2fadmin", "/admin"]),
+        ("/admin%2f", "/admin%2f", &["/admin%2f", "/admin"]),
+        ("/%2f", "/%2f", &["/%2f", "/"]),
+        ("/x%2F..%2Fadmin", "/x%2F..%2Fadmin", &["/x%2f..%2fadmin", "/admin", "/x/../admin"]),
+        ("/x%2f%2e%2E%2fadmin", "/x%2f..%2fadmin", &["/x%2f..%2fadmin", "/admin", "/x/../admin"]),
+        (
+            "/x/..%2F..%2F..%2Fadmin",
+            "/x/..%2F..%2F..%2Fadmin",
+            &["/x/..%2f..%2f..%2fadmin", "/admin", "/x/../../../admin"],
+        ),
+        ("/x%2F./.%2Fadmin", "/x%2F./.%2Fadmin", &["/x%2f/.%2fadmin", "/x/admin"]),
+        ("/a%2F..", "/a%2F..", &["/a%2f", "/", "/a/.."]),
+        ("/a%2Fb;x", "/a%2Fb;x", &["/a%2fb", "/a/b"]),
+        ("/a%3Bx%2Fb", "/a%3Bx%2Fb", &["/a%3bx%2fb", "/a%3bx/b"]),
+        // Encoded twice it is a percent sign, two digits and letters.
+        ("/a%252Fb", "/a%252Fb", &["/a%252fb"]),
+        ("/a%252F%2Fb", "/a%252F%2Fb", &["/a%252f%2fb", "/a%252f/b"]),
+        // Dot segments that both readings resolve alike.
+        ("/a/b/../c%2fd", "/a/c%2fd", &["/a/c%2fd", "/a/c/d"]),
+        ("/public%2F../../admin", "/admin", &["/admin"]),
+        ("/x%2Fy/../../a%2Fb/z", "/a%2Fb/z", &["/a%2fb/z", "/a/b/z"]),
+    ];
+    for (path, sent, readings) in cases {
+        let parsed = Path::parse(path, EncodedSlashes::Keep).unwrap();
+        assert_eq!((parsed.sent(), &*parsed.readings().collect::<Vec<_>>()), (sent, readings), "{path}");
+    }
     let path = Path::parse("/repos/a%2fb/x", EncodedSlashes::Keep).unwrap();
-    assert_eq!((path.sent(), path.matched()), ("/repos/a%2Fb/x", "/repos/a%2fb/x"));
     assert_eq!(path.resource(), "repos.a%2fb.x");
+    assert_eq!(path.separated().first().map(Reading::resource), Some("repos.a.b.x"));
+}
+
+#[test]
+fn paths_that_only_one_reading_allows_are_rejected() {
+    for (path, error) in [
+        // Parameters may end at an encoded slash, or at the next literal separator.
+        ("/a;x%2Fadmin", PathError::EncodedSlashInParameter),
+        ("/a%2F..;x%2Fadmin", PathError::EncodedSlashInParameter),
+        ("/%2F..%2F/admin;a%252F%2F..%2F", PathError::EncodedSlashInParameter),
+        ("/a%2F..;x", PathError::HiddenDots),
+        ("/a%2F%20/b", PathError::HiddenDots),
+        ("/a%2Fb/../c", PathError::AmbiguousDots),
+        ("/x%2Fy/..", PathError::AmbiguousDots),
+        ("/a%2Fb/x%2Fy/../z", PathError::AmbiguousDots),
+        ("/a%2F..%5Cb", PathError::EncodedBackslash),
+        ("/a%2F%00", PathError::Character),
+    ] {
+        assert_eq!(Path::parse(path, EncodedSlashes::Keep), Err(error), "{path}");
+    }
+    let many = format!("/{}", "a%2F".repeat(PATH_SEGMENTS_MAX));
+    assert_eq!(Path::parse(&format!("{many}a"), EncodedSlashes::Keep), Err(PathError::TooManySegments));
+    assert!(Path::parse(&many, EncodedSlashes::Keep).is_ok());
 }
 
 #[test]
@@ -143,26 +195,48 @@ fn a_hostile_path_costs_no_more_than_its_segments() {
 }
 
 proptest! {
-    /// Both forms are normal: reading them again changes nothing, and no dot segment or empty segment is left.
+    /// Both forms are normal: parsing them again changes nothing, and no dot segment or empty segment remains.
     #[test]
     fn a_path_that_was_read_reads_the_same(path in "/?[a-cA-C./%;\\\\ 2eEfF5]{0,40}") {
         let Ok(first) = Path::parse(&path, EncodedSlashes::Keep) else { return Ok(()) };
         let again = Path::parse(first.sent(), EncodedSlashes::Keep).unwrap();
         prop_assert_eq!(again.sent(), first.sent());
         prop_assert_eq!(again.matched(), first.matched());
-        for form in [first.sent(), first.matched()] {
+        prop_assert_eq!(again.separated(), first.separated());
+        for form in first.readings().take(2).chain([first.sent()]) {
             prop_assert!(form.starts_with('/') && !form.contains("//"));
             prop_assert!(!form.split('/').any(|segment| segment == "." || segment == ".."));
         }
     }
 
-    /// The short way says what the long way says.
+    /// An application that decodes slashes first reaches a path that rules have seen, whether it gets the original
+    /// path or the normalised one.
     #[test]
-    fn plain_paths_are_what_the_long_way_makes_of_them(path in "/[a-c./_~-]{0,12}") {
+    fn the_second_reading_is_the_path_with_its_slashes_decoded(path in "/(%2[fF]|[abA./;]|%2[eE]|/){0,16}") {
+        let Ok(read) = Path::parse(&path, EncodedSlashes::Keep) else { return Ok(()) };
+        for text in [&*path, read.sent()] {
+            let decoded = text.replace("%2f", "/").replace("%2F", "/");
+            let decoded = Path::parse(&decoded, EncodedSlashes::Refuse).unwrap();
+            prop_assert_eq!(Some(decoded.matched()), read.readings().take(2).last());
+        }
+        // An application that does not resolve dot segments after decoding sees as many segments as there are.
+        if let [_, literal] = read.separated() {
+            let decoded = read.sent().replace("%2f", "/").replace("%2F", "/");
+            let segments = decoded.split('/').filter(|segment| !matches!(*segment, "" | "."));
+            prop_assert_eq!(literal.path().split('/').skip(1).count(), segments.clone().count());
+            prop_assert!(segments.clone().any(|segment| segment == ".."));
+        }
+        let first = Path::parse(&path, EncodedSlashes::Refuse);
+        prop_assert_eq!(first.is_ok(), !path.to_ascii_lowercase().contains("%2f"));
+    }
+
+    /// The fast path and the general path give the same result.
+    #[test]
+    fn the_fast_path_agrees_with_the_general_path(path in "/[a-c./_~-]{0,12}") {
         if segments::is_plain(&path) {
-            let (kept, has_slash_at_end) = resolve(&path, EncodedSlashes::Refuse).unwrap();
-            prop_assert_eq!(joined(kept.iter().map(|segment| &*segment.sent), has_slash_at_end), &*path);
-            prop_assert_eq!(joined(kept.iter().map(|segment| &*segment.matched), false), &*path);
+            let resolved = resolve(&path, EncodedSlashes::Refuse).unwrap();
+            prop_assert_eq!(resolved.sent(), &*path);
+            prop_assert_eq!(resolved.matched(), &*path);
         }
     }
 

@@ -1,23 +1,23 @@
-//! Rules in the words of Envoy's rate limit service: domains, and under each a tree of descriptors with limits at some of
-//! its nodes, as the configuration files of `envoyproxy/ratelimit` have them.
+//! Rules from the configuration of Envoy's rate limit service: domains, each with a tree of descriptors and limits at some of
+//! its nodes, in the format of `envoyproxy/ratelimit`.
 //!
-//! [`EnvoyConfig::read`] makes of such files a tree and one [`Rule`] for every limit in it, [`RuleSet::with_envoy`] takes
-//! both, and [`EnvoyRules::find`] says which of the rules a descriptor is limited by. From there on they are rules like any
-//! other: they are counted, kept, shadowed and measured alike. Only one thing is special: no request meets them that does not
-//! name them by their place.
+//! [`EnvoyConfig::read`] builds the tree and one [`Rule`] for every limit, [`RuleSet::with_envoy`] adds
+//! both to a set, and [`EnvoyRules::find`] returns the rule that limits a descriptor. From there on they are ordinary
+//! rules: counted, stored, shadowed and measured alike. They differ in one point: only requests that name them
+//! by their index match them.
 //!
-//! Entries are matched one after the other from the top, each among the children of what the one before it matched: first
-//! the child with its very value, then those with a `*` in theirs in the order of the files, then the one without a value.
-//! What was matched is never given up again for another, and only the node of the last entry has a say. Matching looks
-//! entries up and compares patterns; siblings without a `*` cost nothing, however many they are.
+//! Entries are matched one after the other from the top, each among the children of the previous match: first
+//! the child with the exact value, then those with a `*` in the order of the files, then the child without a value.
+//! There is no backtracking, and only the node of the last entry can limit. Matching looks
+//! up hashes and compares patterns; siblings without a `*` cost nothing, however many they are.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | `tree` | the nodes, and how an entry finds its way |
-//! | `explain` | which way it was, or where it ended |
+//! | `tree` | the nodes and the matching of entries |
+//! | `explain` | the matched path, or where it ended |
 //! | `read`, `limit`, `text` | the keys of a file, of its limits, and their values |
-//! | `metadata` | what a limit hands to Envoy |
-//! | `name` | what rules are called |
+//! | `metadata` | the metadata that a limit returns to Envoy |
+//! | `name` | the names of rules |
 
 pub mod explain;
 pub mod limit;
@@ -40,17 +40,17 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tree::Tree;
 
-/// Which descriptors are limited by which rules of a set.
+/// Finds the rule of a descriptor in a set.
 #[derive(Clone, Debug, Default)]
 pub struct EnvoyRules {
     tree: Tree,
-    /// What is known of each limit besides its rule, in the order of the rules.
+    /// The attributes of each limit beside its rule, in the order of the rules.
     limits: Vec<Limit>,
-    /// Where the rules begin in their set.
+    /// The index of the first rule in the set.
     first: usize,
 }
 
-/// What a limit has that a rule has not.
+/// The attributes of a limit beside its rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Limit {
     is_quota: bool,
@@ -63,20 +63,20 @@ pub(crate) struct Limit {
 /// The limit that applies to a descriptor.
 #[derive(Clone, Debug)]
 pub struct Found<'r> {
-    /// The place of its rule in the set.
+    /// The index of its rule in the set.
     pub rule: usize,
-    /// Whose state it is, among all that the rule applies to: the values of the entries, and in the stead of those that
-    /// share a counter the pattern that they share it by. Different values never make one identifier.
+    /// The identifier of its state: the values of the entries, or the pattern for entries that
+    /// share a counter. Different values never give the same identifier.
     pub identifier: String,
-    /// Whether it denies only together with all others of the request that say the same.
+    /// `quota_mode`: it denies only if all other such limits of the request deny, too.
     pub is_quota: bool,
-    /// The names of the limits that do not apply beside this one.
+    /// The names of the limits that it replaces.
     pub replaces: &'r [Box<str>],
     /// Its own name, if it has one.
     pub name: Option<&'r str>,
-    /// What Envoy is told if the request passes.
+    /// The dynamic metadata that Envoy receives for an allowed request.
     pub metadata: Option<&'r Metadata>,
-    /// So many in such a unit of time; nothing if it is unlimited.
+    /// Requests per unit of time; `None` if unlimited.
     pub limit: Option<(u32, Unit)>,
 }
 
@@ -119,7 +119,7 @@ impl EnvoyRules {
             counted.push(Entry::new(entry.key, child.shared_by().unwrap_or(entry.value)));
             node = child;
         }
-        // A domain as such has no limit, so an empty descriptor finds none.
+        // A domain has no limit itself, so an empty descriptor finds none.
         let place = node.limit()?;
         Some(self.found(place, identifier_of(&counted)))
     }
@@ -137,13 +137,13 @@ impl EnvoyRules {
         }
     }
 
-    /// True if there is such a domain.
+    /// True if the domain exists.
     #[must_use]
     pub fn has_domain(&self, domain: &str) -> bool {
         self.tree.domain(domain).is_some()
     }
 
-    /// The domains, in the order of the alphabet.
+    /// The domains in alphabetical order.
     #[must_use]
     pub fn domains(&self) -> Vec<&str> {
         self.tree.domains()
@@ -154,7 +154,7 @@ impl RuleSet {
     /// The same set with the rules of `config` after its own.
     ///
     /// # Errors
-    /// If the two do not go together: there are too many rules, or two of one name.
+    /// If there are too many rules, or two of one name.
     pub fn with_envoy(self, config: EnvoyConfig) -> Result<Self, RuleSetError> {
         let EnvoyConfig { tree, limits, rules: added } = config;
         let Self { mut rules, tiers, unmatched, .. } = self;
@@ -164,7 +164,7 @@ impl RuleSet {
         Ok(Self { envoy: Some(Arc::new(envoy)), ..Self::new(rules, tiers, unmatched)? })
     }
 
-    /// Which descriptors are limited by which rules, if the set was made from such a configuration.
+    /// The lookup of descriptors, if the set was built with [`Self::with_envoy`].
     #[must_use]
     pub fn envoy(&self) -> Option<&EnvoyRules> {
         self.envoy.as_deref()
@@ -175,7 +175,7 @@ impl RuleSet {
 fn rule_by_place(name: &str, limits: super::Limits) -> Rule {
     let mut rule = Rule::new(name, limits);
     rule.selector.only_by_place = true;
-    // Envoy has a setting for what happens when nobody decides, and it has a say only if it is told so.
+    // Envoy has its own setting for failures, which applies only if it receives an error.
     rule.on_store_failure = super::OnStoreFailure::Closed;
     rule
 }

@@ -1,41 +1,42 @@
-//! Why a request is limited as it is: what every rule says of it, told by the code that decides.
+//! Explanations: the result of every rule for a request, computed by the same code as decisions.
 
 use super::matching::{Source, UnknownTier};
-use super::pattern::Pattern;
 use super::{EntryPattern, NamedPattern, Override, Rule, RuleSet};
 use crate::identity::{Request, Stage, Values};
-use crate::path::PathPattern;
+use crate::path::{PathPattern, Reading};
+use crate::pattern::Pattern;
 use crate::store::Charge;
 use sluicegate_core::Timestamp;
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-/// A rule, and what it says of a request.
+/// A rule with its result for a request.
 #[derive(Clone, Debug)]
 pub struct Explained<'a> {
     /// The rule.
     pub rule: &'a Rule,
-    /// What it says.
+    /// Its result.
     pub says: Says<'a>,
-    /// The override that would apply if its time was not over.
+    /// The override that would apply if it had not ended.
     pub ended: Option<&'a Override>,
 }
 
-/// What a rule says of a request.
+/// The result of a rule for a request.
 #[derive(Clone, Debug)]
 pub enum Says<'a> {
-    /// Nothing, for all these reasons.
+    /// It does not match, for all these reasons.
     Nothing(Vec<Mismatch<'a>>),
-    /// That it is not limited.
+    /// It matches and does not limit the request.
     Unlimited(Source),
-    /// That it is limited, by whose limits, and what it is charged.
+    /// It limits the request: the source of the limits, and the charge.
     Limited(Source, Charge<'a>),
 }
 
-/// Why a rule has no say in a request.
+/// A reason why a rule does not match a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mismatch<'a> {
-    /// It has no say in any.
+    /// Its mode is `off`.
     Off,
     /// It applies to other tenants.
     Tenant(&'a Pattern),
@@ -47,22 +48,22 @@ pub enum Mismatch<'a> {
     Path(&'a PathPattern),
     /// It applies to other hosts, or the request names none.
     Host(&'a Pattern),
-    /// It applies to requests with such a header field.
+    /// It applies to requests with a certain header field.
     Header(&'a NamedPattern),
-    /// It applies to those whose token has such a claim.
+    /// It applies to requests whose token has a certain claim.
     Claim(&'a NamedPattern),
-    /// It applies to what happens at another time.
+    /// It applies to another stage.
     Stage(Stage),
     /// It applies to other descriptors, or the request has none; this entry is missing.
     Descriptor(&'a EntryPattern),
-    /// It applies to requests that name it, and this one does not.
+    /// It applies only to requests that name it, and this one does not.
     NotNamed,
-    /// It counts by the client's address, and that is not known.
+    /// Its scope is the client's address, which is not known.
     NoAddress,
 }
 
 impl Mismatch<'_> {
-    /// What does not match, in a word.
+    /// The part of the rule that does not match, as one word.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -81,20 +82,27 @@ impl Mismatch<'_> {
         }
     }
 
-    /// The reason in words, for the request that it was found for.
+    /// The reason as text, for the request that it was computed for.
     #[must_use]
     pub fn reason(&self, request: &Request<'_>) -> String {
-        let unfit = |pattern: &Pattern, text| format!("{} {text} does not match {}", self.name(), pattern.text());
+        let unfit =
+            |pattern: &Pattern, text: &str| format!("{} {text} does not match {}", self.name(), pattern.text());
         match self {
             Self::Off => "mode off".to_owned(),
             Self::Tenant(pattern) => unfit(pattern, request.tenant),
-            Self::Resource(pattern) => unfit(pattern, request.resource),
+            Self::Resource(pattern) => {
+                let separated = request.target.map_or(&[][..], |target| target.separated);
+                unfit(pattern, &readings(request.resource, separated, Reading::resource))
+            }
             Self::Method(methods) => match request.target {
                 Some(target) => format!("method {} is not one of {}", target.method, methods.join(", ")),
                 None => format!("it is for the methods {}, and the request has none", methods.join(", ")),
             },
             Self::Path(pattern) => match request.target {
-                Some(target) => format!("path {} does not match {}", target.path, pattern.text()),
+                Some(target) => {
+                    let paths = readings(target.path, target.separated, Reading::path);
+                    format!("path {paths} does not match {}", pattern.text())
+                }
                 None => format!("it is for the path {}, and the request has none", pattern.text()),
             },
             Self::Host(pattern) => match request.target.and_then(|target| target.host) {
@@ -117,8 +125,17 @@ impl Mismatch<'_> {
     }
 }
 
+/// The values that a rule was compared with: an encoded slash gives a path several readings.
+fn readings<'t>(first: &'t str, separated: &[Reading], text: fn(&Reading) -> &str) -> Cow<'t, str> {
+    let others: Vec<&str> = separated.iter().map(text).collect();
+    match &*others {
+        [] => first.into(),
+        others => format!("{first}, also read as {},", others.join(" and ")).into(),
+    }
+}
+
 impl Mismatch<'_> {
-    /// What was sent is not repeated: it may be a secret.
+    /// The value from the request is not repeated, because it may be a secret.
     fn unfit_value(&self, wanted: &NamedPattern, values: Option<&dyn Values>) -> String {
         let (kind, NamedPattern { name, pattern }) = (self.name(), wanted);
         let mut is_there = false;
@@ -133,10 +150,10 @@ impl Mismatch<'_> {
 }
 
 impl RuleSet {
-    /// What every rule says of `request` at `now`, in the order of the rules. The charges are those of [`RuleSet::charges`].
+    /// The result of every rule for `request` at `now`, in the order of the rules. The charges are those of [`RuleSet::charges`].
     ///
     /// # Errors
-    /// If the request names a tier that this set does not know.
+    /// If the request names an unknown tier.
     pub fn explain<'a>(
         &'a self,
         request: &Request<'a>,
@@ -145,29 +162,28 @@ impl RuleSet {
         self.check_tier(request.tier)?;
         let explained = |(index, rule): (usize, &'a Rule)| Explained {
             rule,
-            says: rule.says(request, index, now),
+            says: self.says(rule, request, index, now),
             ended: rule.ended_override(request, now),
         };
         Ok(self.rules().iter().enumerate().map(explained).collect())
     }
-}
 
-impl Rule {
-    fn says<'a>(&'a self, request: &Request<'a>, index: usize, now: Timestamp) -> Says<'a> {
+    fn says<'a>(&'a self, rule: &'a Rule, request: &Request<'a>, index: usize, now: Timestamp) -> Says<'a> {
         let mut reasons = Vec::new();
         if request.rule.is_some_and(|place| place != index) {
             reasons.push(Mismatch::NotNamed);
         }
-        let heard = self.mismatches(request, |mismatch| {
+        let heard = rule.mismatches(request, |mismatch| {
             reasons.push(mismatch);
             ControlFlow::Continue(())
         });
         if heard.is_break() || !reasons.is_empty() {
             return Says::Nothing(reasons);
         }
-        match self.terms(request, index, now) {
-            (source, Some(charge)) => Says::Limited(source, charge),
-            (source, None) => Says::Unlimited(source),
+        let source = rule.source(request, now);
+        match self.charge_of(index, source, request) {
+            Some(charge) => Says::Limited(source, charge),
+            None => Says::Unlimited(source),
         }
     }
 }
@@ -176,6 +192,7 @@ impl Rule {
 mod tests {
     use super::*;
     use crate::identity::{Entry, Target};
+    use crate::path::{EncodedSlashes, Path};
     use crate::rules::{Limits, Mode, Override, Per, Unmatched};
     use proptest::prelude::*;
     use sluicegate_core::{Cost, Micros, Quota, SlidingWindow};
@@ -192,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn all_reasons_are_told_and_in_words() {
+    fn all_reasons_are_reported_as_text() {
         let mut rule = Rule::new("api", limits("api", 1));
         rule.selector.tenant = Some(Pattern::new("shop-*"));
         rule.selector.resource = Some(Pattern::new("api.payment.*"));
@@ -225,12 +242,53 @@ mod tests {
         assert!(rules.explain(&request.tier("gold"), NOW).is_err());
     }
 
+    /// Resource and path of a rule must match the same reading of a path; any reading will do.
+    #[test]
+    fn a_rule_for_one_reading_of_a_path_applies_once_and_others_list_the_compared_readings() {
+        let rule = |name: &str, resource: Option<&str>, path: Option<&str>| {
+            let mut rule = Rule::new(name, limits(name, 1));
+            rule.selector.resource = resource.map(Pattern::new);
+            rule.selector.path = path.map(|path| PathPattern::parse(path).unwrap());
+            rule
+        };
+        let rules = set(vec![
+            rule("neither", None, Some("/x")),
+            rule("data", Some("x%2f..%2fadmin"), Some("/x%2F..%2fadmin")),
+            rule("separator", Some("admin"), Some("/admin/**")),
+            rule("any", None, Some("/**")),
+            rule("literal", None, Some("/x/*/admin")),
+            rule("mixed", Some("admin"), Some("/x%2f..%2fadmin")),
+        ]);
+        let path = Path::parse("/x%2F..%2Fadmin", EncodedSlashes::Keep).unwrap();
+        let resource = path.resource();
+        let request = Request { target: Some(Target::of("GET", &path)), ..Request::new(&resource, "alice") };
+        let places: Vec<usize> =
+            rules.charges(&request, NOW).unwrap().applied.iter().map(|applied| applied.rule).collect();
+        assert_eq!(places, [1, 2, 3, 4]);
+        let reasons: Vec<String> = rules
+            .explain(&request, NOW)
+            .unwrap()
+            .iter()
+            .filter_map(|each| match &each.says {
+                Says::Nothing(reasons) => Some(reasons.iter().map(|reason| reason.reason(&request)).collect()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(
+            reasons,
+            [
+                "path /x%2f..%2fadmin, also read as /admin and /x/../admin, does not match /x",
+                "resource x%2f..%2fadmin, also read as admin and x....admin, does not match admin",
+            ]
+        );
+    }
+
     fn named_values() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
         let pair = (prop::sample::select(vec!["n", "m"]), prop::sample::select(vec!["a", "b", "ab"]));
         prop::collection::vec(pair, 0..=3)
     }
 
-    /// A request that names a rule hears that rule only, and a rule that wants to be named hears nobody else.
+    /// A request that names a rule is matched by that rule only, and a rule that must be named by no other request.
     #[test]
     fn a_request_that_names_a_rule_is_limited_by_that_rule_only() {
         let mut named = Rule::new("named", limits("named", 1));
@@ -318,7 +376,7 @@ mod tests {
             rule.selector.only_by_place = only_by_place;
             rule.tiers = tiers.into_iter().map(|tier| (tier.into(), of_tiers.clone())).collect();
             let overridden = overridden.map(|identifier| {
-                // Over, over just now, or not yet.
+                // In the past, just now, or in the future.
                 let until = Some(Timestamp::from_micros(NOW.as_micros() + until - 1)).filter(|_| until < 3);
                 Override { identifier, limits: of_override, until }
             });
@@ -341,7 +399,7 @@ mod tests {
             Mismatch::Method(_) => rule.selector.methods.clear(),
             Mismatch::Path(_) => rule.selector.path = None,
             Mismatch::Host(_) => rule.selector.host = None,
-            // Two reasons may be the same.
+            // Two reasons may be equal.
             Mismatch::Header(wanted) => remove(&mut rule.selector.headers, wanted),
             Mismatch::Claim(wanted) => remove(&mut rule.selector.claims, wanted),
             Mismatch::Stage(_) => rule.selector.stage = Stage::Request,
@@ -353,7 +411,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is explained is what is decided; and a rule matches exactly when all its reasons are gone.
+        /// Explanations agree with decisions; and a rule matches exactly when all its reasons are removed.
         #[test]
         fn an_explanation_is_the_decision(
             rules in proptest::collection::vec(rules(), 0..6),
@@ -362,7 +420,10 @@ mod tests {
             tier in prop::sample::select(vec![None, Some("pro"), Some("admin")]),
             cost in proptest::option::of(0..3_u32),
             entries in proptest::option::of(proptest::collection::vec((0..2_usize, 0..3_usize), 0..3)),
-            target in prop::sample::select(vec![None, Some(("GET", "/a")), Some(("HEAD", "/a/b")), Some(("PUT", "/"))]),
+            target in prop::sample::select(vec![
+                None, Some(("GET", "/a")), Some(("HEAD", "/a/b")), Some(("PUT", "/")), Some(("GET", "/a%2Fb")),
+                Some(("GET", "/x%2F..%2Fa")), Some(("GET", "/a%2f..%2fb")),
+            ]),
             host in prop::sample::select(vec![None, Some("a"), Some("b")]),
             headers in named_values(),
             claims in proptest::option::of(named_values()),
@@ -376,15 +437,16 @@ mod tests {
             let entries: Option<Vec<Entry<'_>>> = entries.map(|entries| {
                 entries.into_iter().map(|(key, value)| Entry::new(["k", "l"][key], texts[value])).collect()
             });
+            let target = target.map(|(method, path)| (method, Path::parse(path, EncodedSlashes::Keep).unwrap()));
             let request = Request {
                 tier,
                 address: address.map(Into::into),
                 cost: cost.map(Cost::new),
-                target: target.map(|(method, path)| Target {
+                target: target.as_ref().map(|(method, path)| Target {
                     host,
                     headers: Some(&headers),
                     claims: claims.as_ref().map(|claims| claims as &dyn Values),
-                    ..Target::new(method, path)
+                    ..Target::of(method, path)
                 }),
                 descriptor: entries.as_deref(),
                 ..Request::new(texts[resource], texts[identifier]).tenant(texts[tenant])

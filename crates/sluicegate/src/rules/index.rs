@@ -1,33 +1,33 @@
-//! Which rules may have a say in a request, without looking at all of them.
+//! The index of rules: finds the candidates for a request without evaluating all rules.
 //!
-//! Every rule stands on one shelf: under its exact tenant, resource, host, or value of a header field or claim, or the text
-//! that its resource or path begins with, whichever it shares with the fewest other rules; or among those that are always
-//! looked at. A request finds the shelves of its own tenant, resource, path and so on. What stands there may match and is looked at; what stands
-//! elsewhere cannot. A decision among ten thousand rules so costs about what it costs among ten.
+//! Every rule is in one bin: by its exact tenant, resource, host, or value of a header field or claim, or by the literal prefix
+//! of its resource or path, whichever it shares with the fewest other rules; or in the bin that every request checks.
+//! A request looks up the bins of its own tenant, resource, path and so on. Rules in these bins may match and are evaluated; rules
+//! in other bins cannot match. A decision among ten thousand rules therefore costs about as much as among ten.
 //!
-//! It only leaves out what does not match: whether a rule matches, the rule itself says.
+//! The index only excludes rules that cannot match: whether a candidate matches is decided by the rule itself.
 
-use super::pattern::Pattern;
 use super::{NamedPattern, Rule};
 use crate::identity::{Request, Target};
+use crate::pattern::Pattern;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-/// So few rules are looked at one after the other in less time than it takes to find shelves.
+/// With at most this many rules, evaluating all of them is faster than the index.
 const INDEXED_FROM: usize = 16;
 
-/// By so many header fields and claims rules are found; every request is searched for all of them.
+/// The most header fields and claims that are indexed; every request is searched for all of them.
 const NAMES_MAX: usize = 8;
 
-/// Places of rules in their set, of which there are at most [`RULES_MAX`](super::RULES_MAX).
+/// Indexes of rules in their set, of which there are at most [`RULES_MAX`](super::RULES_MAX).
 pub(super) type Places = SmallVec<[u16; 16]>;
 
 type Shelves = HashMap<Box<str>, SmallVec<[u16; 4]>, foldhash::fast::RandomState>;
 
-/// Where the rules of one set stand.
+/// The index of one rule set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    /// Whether it is worth asking.
+    /// Whether the index is worth its cost.
     is_used: bool,
     always: SmallVec<[u16; 4]>,
     tenants: Shelves,
@@ -39,7 +39,7 @@ pub(super) struct Index {
     entries: HashMap<Box<str>, EntryShelves, foldhash::fast::RandomState>,
 }
 
-/// Shelves that are found by the values of one header field or claim.
+/// Bins by the values of one header field or claim.
 #[derive(Clone, Debug)]
 struct NamedShelves {
     kind: Kind,
@@ -47,31 +47,31 @@ struct NamedShelves {
     shelves: Shelves,
 }
 
-/// What has a name.
+/// A named value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Header,
     Claim,
 }
 
-/// Shelves for one key of a descriptor's entries.
+/// Bins for one key of a descriptor's entries.
 #[derive(Clone, Debug, Default)]
 struct EntryShelves {
-    /// Of rules for any value, or for a pattern.
+    /// Rules for any value, or for a pattern.
     any: SmallVec<[u16; 4]>,
-    /// Of rules for one value.
+    /// Rules for one value.
     values: Shelves,
 }
 
-/// Shelves that are found by what a text begins with.
+/// Bins by a literal prefix.
 #[derive(Clone, Debug, Default)]
 struct Starts {
     shelves: Shelves,
-    /// The lengths of all names of shelves, ascending.
+    /// The lengths of all prefixes, ascending.
     lengths: Vec<usize>,
 }
 
-/// Where a rule may stand.
+/// A bin that may contain a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Shelf<'r> {
     Tenant(&'r str),
@@ -80,13 +80,13 @@ enum Shelf<'r> {
     PathStart(&'r str),
     Host(&'r str),
     Named(Kind, &'r str, &'r str),
-    /// A key, and the value if only one will do.
+    /// A key, and the value if it is exact.
     Entry(&'r str, Option<&'r str>),
 }
 
 impl Index {
     pub(super) fn new(rules: &[Rule]) -> Self {
-        // Bounded by the most rules there may be.
+        // Bounded by the maximum number of rules.
         let count = rules.len() as u16;
         if rules.len() < INDEXED_FROM {
             return Self::default();
@@ -96,7 +96,7 @@ impl Index {
             *standing.entry(shelf).or_default() += 1;
         }
         let mut index = Self { is_used: true, ..Self::default() };
-        // What is found by its place needs no other.
+        // Rules that requests name by index need no bin.
         for (place, rule) in (0..count).zip(rules).filter(|(_, rule)| !rule.selector.only_by_place) {
             let usable = shelves_of(rule).into_iter().filter(|shelf| index.has_room_for(shelf));
             let least = usable.min_by_key(|shelf| standing.get(shelf).copied());
@@ -140,7 +140,7 @@ impl Index {
         &mut self.named[place].shelves
     }
 
-    /// The places of all rules that may match `request`, ascending; `None` if they are so few that all may.
+    /// The indexes of all candidates for `request`, ascending; `None` if there are so few rules that all are candidates.
     #[inline]
     pub(super) fn candidates(&self, request: &Request<'_>) -> Option<Places> {
         if self.is_used { Some(self.found(request)) } else { None }
@@ -154,6 +154,11 @@ impl Index {
         self.resource_starts.of(request.resource).for_each(&mut add);
         if let Some(target) = request.target {
             self.path_starts.of(target.path).for_each(&mut add);
+            for separated in target.separated {
+                self.path_starts.of(separated.path()).for_each(&mut add);
+                self.resources.get(separated.resource()).into_iter().for_each(&mut add);
+                self.resource_starts.of(separated.resource()).for_each(&mut add);
+            }
             target.host.and_then(|host| self.hosts.get(host)).into_iter().for_each(&mut add);
             self.named.iter().for_each(|named| named.find(&target, &mut add));
         }
@@ -164,7 +169,7 @@ impl Index {
             }
         }
         places.sort_unstable();
-        // A field that is sent twice, or two entries with one key, lead to a shelf twice.
+        // A repeated field, two entries with one key, or several readings of a path lead to the same bin twice.
         places.dedup();
         places
     }
@@ -192,14 +197,14 @@ impl Starts {
         self.lengths.dedup();
     }
 
-    /// The shelves whose name `text` begins with.
+    /// The bins whose prefix begins `text`.
     fn of<'s>(&'s self, text: &'s str) -> impl Iterator<Item = &'s SmallVec<[u16; 4]>> {
         let starts = self.lengths.iter().map_while(move |length| (*length <= text.len()).then_some(*length));
         starts.filter_map(move |length| self.shelves.get(text.get(..length)?))
     }
 }
 
-/// All shelves on which a rule would be found by every request that it matches.
+/// All bins in which every matching request would find the rule.
 fn shelves_of(rule: &Rule) -> SmallVec<[Shelf<'_>; 4]> {
     let mut shelves = SmallVec::new();
     let selector = &rule.selector;
@@ -233,7 +238,7 @@ fn shelves_of(rule: &Rule) -> SmallVec<[Shelf<'_>; 4]> {
 mod tests {
     use super::*;
     use crate::identity::{Entry, Target};
-    use crate::path::PathPattern;
+    use crate::path::{EncodedSlashes, Path, PathPattern};
     use crate::rules::{EntryPattern, Limits, RuleSet, Unmatched};
     use proptest::prelude::*;
 
@@ -273,24 +278,27 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that matches is left out, nothing comes twice, and the order is that of the rules.
+        /// The candidates include every matching rule, once, in the order of the rules.
         #[test]
-        fn whatever_matches_is_a_candidate(
+        fn every_matching_rule_is_a_candidate(
             rules in proptest::collection::vec(rule(), 0..60),
             tenant in prop::sample::select(vec!["a", "ab", "abc", "x", "é"]),
             resource in prop::sample::select(vec!["a", "ab", "abc", "abcd", "é", "éa", "b.x.c"]),
             entries in proptest::option::of(
                 proptest::collection::vec((prop::sample::select(vec!["k", "l", "m"]), prop::sample::select(vec!["a", "abc", ""])), 0..4)
             ),
-            path in proptest::option::of(prop::sample::select(vec!["/", "/a", "/a/b", "/a/bc", "/x/b", "/ab/x/y/c"])),
+            path in proptest::option::of(prop::sample::select(vec![
+                "/", "/a", "/a/b", "/a/bc", "/x/b", "/ab/x/y/c", "/a%2fb", "/x%2F..%2Fa", "/a%2F..%2Fab%2fc", "/b%2Fx%2Fc",
+            ])),
             host in proptest::option::of(prop::sample::select(vec!["a", "ab", "abc", "x"])),
             (headers, claims) in (values(), values()),
         ) {
-            let target = path.map(|path| Target {
+            let path = path.map(|path| Path::parse(path, EncodedSlashes::Keep).unwrap());
+            let target = path.as_ref().map(|path| Target {
                 host,
                 headers: Some(&headers),
                 claims: Some(&claims),
-                ..Target::new("GET", path)
+                ..Target::of("GET", path)
             });
             let entries: Option<Vec<Entry<'_>>> =
                 entries.map(|entries| entries.into_iter().map(|(key, value)| Entry { key, value }).collect());
@@ -307,7 +315,7 @@ mod tests {
         }
     }
 
-    /// What the index is for: of ten thousand rules only a few are looked at.
+    /// Of ten thousand rules, only a few are candidates.
     #[test]
     fn of_many_rules_only_a_few_are_candidates() {
         let wanted = |name: &str, index: usize| {

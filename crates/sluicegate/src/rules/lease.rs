@@ -1,4 +1,4 @@
-//! Which limits can be charged ahead on which terms, and the smaller limits that strict terms take.
+//! Lease terms of rules: which limits support them, and the smaller limits of strict terms.
 
 use super::{Limits, Rule, RuleSet};
 use crate::store::{LEASE_TTLS, Lease, LeaseMode};
@@ -7,14 +7,14 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// Why a rule's terms do not go with its limits.
+/// Why lease terms do not fit a rule's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
-    /// Whether another lifetime would do.
+    /// Whether another lifetime would fit.
     pub(crate) is_about_ttl: bool,
-    /// What is wrong.
+    /// The problem.
     pub(crate) message: String,
-    /// What to write instead.
+    /// The remedy.
     pub(crate) remedy: String,
 }
 
@@ -25,8 +25,8 @@ impl fmt::Display for Misfit {
 }
 
 impl RuleSet {
-    /// These rules as a store needs them that charges ahead: every limit of a strict rule is smaller by what comes back
-    /// within the lifetime of its lease. For all that are asked together, so that it does not matter who charges ahead.
+    /// These rules for a store that supports leases: every limit of a strict rule is smaller by the refill
+    /// of one lease lifetime. All servers use the smaller limits, so it does not matter which of them holds permits.
     #[must_use]
     pub fn charged_ahead(mut self) -> Self {
         if self.written.is_none() && self.rules.iter().any(Rule::is_strict) {
@@ -36,24 +36,24 @@ impl RuleSet {
         self
     }
 
-    /// These rules as they were written, before [`RuleSet::charged_ahead`] made limits smaller.
+    /// These rules as configured, before [`RuleSet::charged_ahead`] made limits smaller.
     #[must_use]
     pub fn as_written(&self) -> &Self {
         self.written.as_deref().unwrap_or(self)
     }
 }
 
-/// What charging ahead may cost under any one limit.
+/// The bounds of a lease for any one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseBounds {
-    /// How many units more than capacity and rate allow may pass in any interval; see [`Lease::extra`].
+    /// The units beyond capacity and rate that may pass in any interval; see [`Lease::extra`].
     pub extra: u64,
-    /// How many units at most sit unused with others when a request is denied; see [`Lease::most_stranded`].
+    /// The most units that other servers hold unused when a request is denied; see [`Lease::most_stranded`].
     pub stranded: u64,
 }
 
 impl Rule {
-    /// What its lease may cost among so many instances: the most over all its limits, as they are charged by. Nothing
+    /// The bounds of its lease with this many instances: the maximum over all its limits, as they are charged. Zero
     /// without a lease.
     #[must_use]
     pub fn lease_bounds(&self, instances: NonZeroU32) -> Option<LeaseBounds> {
@@ -65,7 +65,7 @@ impl Rule {
         }))
     }
 
-    /// What is wrong with the lease, if anything is.
+    /// The problem of the lease, if there is one.
     pub(crate) fn lease_misfit(&self) -> Option<Misfit> {
         let lease = self.lease?;
         if !LEASE_TTLS.contains(&lease.ttl) {
@@ -88,7 +88,7 @@ impl Rule {
         for limits in [&mut self.limits].into_iter().chain(tiers).chain(overrides) {
             let Limits::All { quotas, .. } = limits else { continue };
             for quota in quotas {
-                // There is one for every limit of a rule that was checked.
+                // Every limit of a validated rule has one.
                 if let Some(smaller) = quota.prepaid(ttl) {
                     *quota = smaller;
                 }
@@ -110,8 +110,8 @@ fn misfit(lease: Lease, quota: &Quota, label: &str) -> Option<Misfit> {
     })
 }
 
-/// A strict lease leaves at least half of the capacity, and two units: else a burst would hardly be one, and a pot could
-/// hold half of all there is.
+/// A strict lease leaves at least half of the capacity, and two units; otherwise bursts would disappear, and a permit pool could
+/// hold half of the capacity.
 fn too_long(lease: Lease, bucket: &TokenBucket, label: &str) -> Option<Misfit> {
     let least = bucket.capacity().div_ceil(2).max(2);
     let back = bucket.refilled_within(lease.ttl);
@@ -134,7 +134,7 @@ fn too_long(lease: Lease, bucket: &TokenBucket, label: &str) -> Option<Misfit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::pattern::Pattern;
+    use crate::pattern::Pattern;
     use crate::rules::{Override, Unmatched};
     use sluicegate_core::{Rate, SlidingWindow};
 

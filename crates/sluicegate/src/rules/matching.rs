@@ -1,59 +1,59 @@
-//! From a request to its charges: which rules match, which of their limits apply, and whose state they
-//! count. Pure: no clock, no store; the time is an argument.
+//! From a request to its charges: which rules match, which of their limits apply, and which state they
+//! use. Pure: no clock and no store; the time is an argument.
 
 use super::explain::Mismatch;
-use super::pattern::Pattern;
 use super::{DEADLINES, Limits, Mode, OnStoreFailure, Override, Per, Rule, RuleSet};
 use crate::identity::{Identity, Request};
-use crate::store::{Charge, Key, Subject};
-use sluicegate_core::decision::Group;
+use crate::pattern::Pattern;
+use crate::store::{Charge, Key, KeySpace, Subject};
+use sluicegate_core::decision::ChargeMode;
 use sluicegate_core::{Quota, Timestamp};
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// What a request is charged, and by what.
+/// The charges of a request, with their origins.
 #[derive(Debug)]
 pub struct Matched<'a> {
-    /// One charge per rule that matches and limits.
+    /// One charge per matching rule with limits.
     pub charges: Charges<'a>,
     /// The origin of each charge.
     pub applied: Origins,
-    /// True if any rule matched, even one that does not limit.
+    /// True if any rule matched, even one without limits.
     pub any: bool,
-    /// True if a rule that limits has a share of its own to go by when the store does not answer.
+    /// True if a rule with limits uses this instance's share while the store is down.
     pub any_local: bool,
-    /// How long the store may take: the shortest deadline of the rules that limit.
+    /// The deadline of the store: the shortest of the rules with limits.
     pub deadline: Duration,
 }
 
-/// Which limits of which rule apply.
+/// The rule and the limit set of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// The rule's place in its set.
+    /// The rule's index in its set.
     pub rule: usize,
-    /// Which of its limits.
+    /// The limit set.
     pub source: Source,
 }
 
-/// Which of a rule's limits apply.
+/// A limit set of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The rule's own.
     Rule,
-    /// Those of a tier, by its place in the rule.
+    /// A tier's, by its index in the rule.
     Tier(usize),
-    /// Those of an override, by its place in the rule.
+    /// An override's, by its index in the rule.
     Override(usize),
 }
 
-/// A tier that nobody has heard of.
+/// An unknown tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownTier {
-    /// The tier that was named.
+    /// The tier of the request.
     pub tier: String,
-    /// The tiers there are.
+    /// The known tiers.
     pub known: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for UnknownTier {
 impl std::error::Error for UnknownTier {}
 
 impl Matched<'_> {
-    /// What a request is charged that no rule has a say in.
+    /// The charges of a request that no rule matches.
     #[inline]
     pub(crate) fn nothing() -> Self {
         Self {
@@ -83,19 +83,19 @@ impl Matched<'_> {
     }
 }
 
-/// What a request is charged.
+/// The charges.
 pub type Charges<'a> = SmallVec<[Charge<'a>; 2]>;
-/// What it is charged by.
+/// Their origins.
 pub type Origins = SmallVec<[Applied; 2]>;
 
 impl<'a> Matched<'a> {
-    /// What it is charged, and by what.
+    /// Both in one borrow.
     pub(crate) fn into_parts(self) -> (Charges<'a>, Origins) {
         (self.charges, self.applied)
     }
 
-    /// Adds what all rules say that have a say, to nothing. Whoever is in a hurry does without [`RuleSet::matched`]: a result of
-    /// this size is copied every time that it is handed on.
+    /// Adds the charges of all matching rules to an empty value. The fast path uses this instead of [`RuleSet::matched`], because a
+    /// result of this size is copied each time that it is returned.
     pub(crate) fn consider_all(&mut self, rules: &'a RuleSet, request: &Request<'a>, now: Timestamp) {
         if let Some(place) = request.rule {
             if place < rules.rules().len() {
@@ -111,7 +111,7 @@ impl<'a> Matched<'a> {
         }
     }
 
-    /// Adds what a rule says, if it has a say.
+    /// Adds the charge of a rule, if it matches.
     #[inline]
     fn consider(&mut self, rules: &'a RuleSet, index: usize, request: &Request<'a>, now: Timestamp) {
         let rule = &rules.rules()[index];
@@ -120,8 +120,8 @@ impl<'a> Matched<'a> {
         }
         self.any = true;
         let source = rule.source(request, now);
-        if let Limits::All { quotas, .. } = rule.limits_of(source) {
-            self.charges.push(rule.charge(request, quotas, index));
+        if let Some(charge) = rules.charge_of(index, source, request) {
+            self.charges.push(charge);
             self.applied.push(Applied { rule: index, source });
             self.any_local |= rule.on_store_failure == OnStoreFailure::Local;
             self.deadline = self.deadline.min(rule.deadline);
@@ -133,7 +133,7 @@ impl RuleSet {
     /// The charges of all rules that match `request` at `now`.
     ///
     /// # Errors
-    /// If the request names a tier that this set does not know.
+    /// If the request names an unknown tier.
     pub fn charges<'a>(&'a self, request: &Request<'a>, now: Timestamp) -> Result<Matched<'a>, UnknownTier> {
         self.check_tier(request.tier)?;
         Ok(self.matched(request, now))
@@ -146,7 +146,36 @@ impl RuleSet {
         matched
     }
 
-    /// Whether this set knows the tier, if there is one.
+    /// The charge for the limits that `source` selects in the rule at `index`; `None` if they are unlimited.
+    #[inline]
+    pub(super) fn charge_of<'a>(
+        &'a self,
+        index: usize,
+        source: Source,
+        request: &Request<'a>,
+    ) -> Option<Charge<'a>> {
+        let rule = &self.rules()[index];
+        let Limits::All { quotas, .. } = rule.limits_of(source) else { return None };
+        let space = self.set_spaces[index].of_source(rule, source);
+        Some(rule.charge(request, space, quotas, index))
+    }
+
+    /// A charge for every limit set of every matching rule whose state belongs to this client alone: the states that a
+    /// reset clears. A client may have used several sets, because its tier or its overrides may have changed.
+    pub(crate) fn states_of_client<'a>(&'a self, request: &Request<'a>) -> Charges<'a> {
+        let is_named = |index: usize| request.rule.is_none_or(|named| named == index);
+        let matching = |(index, rule): &(usize, &Rule)| is_named(*index) && rule.matches(request);
+        let own = self.rules().iter().enumerate().filter(matching).filter(|(_, rule)| rule.per.identifier);
+        own.flat_map(|(index, rule)| {
+            let tiers = (0..rule.tiers.len()).map(Source::Tier);
+            let overrides = rule.overrides_for(request).map(Source::Override);
+            let sources = [Source::Rule].into_iter().chain(tiers).chain(overrides);
+            sources.filter_map(move |source| self.charge_of(index, source, request)).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    /// Whether the tier, if there is one, is known.
     pub(crate) fn check_tier(&self, tier: Option<&str>) -> Result<(), UnknownTier> {
         match tier {
             Some(tier) if !self.tiers().iter().any(|known| **known == *tier) => Err(UnknownTier {
@@ -159,14 +188,14 @@ impl RuleSet {
 }
 
 impl Rule {
-    /// True if the rule has a say in `request`.
+    /// True if the rule matches `request`.
     #[must_use]
     pub fn matches(&self, request: &Request<'_>) -> bool {
         self.mismatches(request, |_| ControlFlow::Break(())).is_continue()
     }
 
-    /// Tells why the rule has no say in `request`, reason by reason for as long as `tell` wants to know: a decision
-    /// stops at the first, an explanation hears them all.
+    /// Calls `tell` with each reason why the rule does not match `request`, for as long as it returns true: a decision
+    /// stops at the first reason, an explanation collects all of them.
     #[inline]
     pub(super) fn mismatches<'a>(
         &'a self,
@@ -179,7 +208,8 @@ impl Rule {
         if let Some(pattern) = unfit(self.selector.tenant.as_ref(), request.tenant) {
             tell(Mismatch::Tenant(pattern))?;
         }
-        if let Some(pattern) = unfit(self.selector.resource.as_ref(), request.resource) {
+        let (resource, path) = self.selector.reading(request);
+        if let Some(pattern) = unfit(self.selector.resource.as_ref(), resource) {
             tell(Mismatch::Resource(pattern))?;
         }
         if !self.selector.methods.is_empty()
@@ -188,7 +218,7 @@ impl Rule {
             tell(Mismatch::Method(&self.selector.methods))?;
         }
         if let Some(pattern) = &self.selector.path
-            && request.target.is_none_or(|target| !pattern.matches(target.path))
+            && path.is_none_or(|path| !pattern.matches(path))
         {
             tell(Mismatch::Path(pattern))?;
         }
@@ -224,23 +254,7 @@ impl Rule {
         ControlFlow::Continue(())
     }
 
-    /// Whose limits apply to a request that matches, and what it is charged; nothing where nothing is limited.
-    #[inline]
-    pub(super) fn terms<'a>(
-        &'a self,
-        request: &Request<'a>,
-        index: usize,
-        now: Timestamp,
-    ) -> (Source, Option<Charge<'a>>) {
-        let source = self.source(request, now);
-        let charge = match self.limits_of(source) {
-            Limits::All { quotas, .. } => Some(self.charge(request, quotas, index)),
-            Limits::Unlimited => None,
-        };
-        (source, charge)
-    }
-
-    /// Which limits apply at `now`: an exact override, else the first pattern that matches, else the tier's, else the
+    /// The limit set that applies at `now`: an exact override, else the first matching pattern, else the tier's, else the
     /// rule's own.
     #[must_use]
     pub fn source(&self, request: &Request<'_>, now: Timestamp) -> Source {
@@ -251,14 +265,14 @@ impl Rule {
         tier.map_or(Source::Rule, Source::Tier)
     }
 
-    /// The override that would apply to `request` if its time was not over at `now`.
+    /// The override that would apply to `request` if it had not ended at `now`.
     #[must_use]
     pub fn ended_override(&self, request: &Request<'_>, now: Timestamp) -> Option<&Override> {
         let index = self.first_override(request, |_| true)?;
         self.overrides.get(index).filter(|each| !each.is_in_force(now))
     }
 
-    /// The first override that is for who asks, exact ones before patterns, among those that `counts` lets count.
+    /// The first override for the identity, exact ones before patterns, among those that `counts` accepts.
     fn first_override(&self, request: &Request<'_>, counts: impl Fn(&Override) -> bool) -> Option<usize> {
         let Identity::Named(identifier) = request.identity else { return None };
         let position = |exact: bool| {
@@ -269,7 +283,18 @@ impl Rule {
         if self.overrides.is_empty() { None } else { position(true).or_else(|| position(false)) }
     }
 
-    /// The limits that `source` stands for.
+    /// The indexes of all overrides for this client, including those that have ended.
+    fn overrides_for(&self, request: &Request<'_>) -> impl Iterator<Item = usize> + '_ {
+        let identifier = match request.identity {
+            Identity::Named(identifier) => Some(identifier.to_owned()),
+            _ => None,
+        };
+        let is_for_client =
+            move |each: &Override| identifier.as_ref().is_some_and(|name| each.identifier.matches(name));
+        self.overrides.iter().enumerate().filter(move |(_, each)| is_for_client(each)).map(|(index, _)| index)
+    }
+
+    /// The limits of `source`.
     #[must_use]
     pub fn limits_of(&self, source: Source) -> &Limits {
         match source {
@@ -279,22 +304,29 @@ impl Rule {
         }
     }
 
-    fn charge<'a>(&'a self, request: &Request<'a>, quotas: &'a [Quota], index: usize) -> Charge<'a> {
+    #[inline]
+    fn charge<'a>(
+        &'a self,
+        request: &Request<'a>,
+        space: &'a KeySpace,
+        quotas: &'a [Quota],
+        index: usize,
+    ) -> Charge<'a> {
         Charge {
-            key: Key { space: &self.space, subject: self.per.subject(request) },
+            key: Key { space, subject: self.per.subject(request) },
             quotas,
             cost: request.cost.unwrap_or(self.cost),
-            group: match self.mode {
-                // Rules are bounded far below 2¹⁶.
-                Mode::Shadow => Group::Shadow(index as u16),
-                Mode::Enforce | Mode::Off => Group::Enforced,
+            mode: match self.mode {
+                // The number of rules is far below 2¹⁶.
+                Mode::Shadow => ChargeMode::Shadow(index as u16),
+                Mode::Enforce | Mode::Off => ChargeMode::Enforced,
             },
             lease: self.lease,
         }
     }
 }
 
-/// The pattern, if there is one and it does not stand for `text`.
+/// The pattern, if there is one and it does not match `text`.
 #[inline]
 fn unfit<'a>(pattern: Option<&'a Pattern>, text: &str) -> Option<&'a Pattern> {
     pattern.filter(|pattern| !pattern.matches(text))

@@ -1,12 +1,12 @@
-//! Which requests a rule applies to.
+//! Selectors: which requests a rule applies to.
 
-use super::pattern::Pattern;
 use super::{EntryPattern, RuleSet};
-use crate::identity::{Entry, Stage, Values};
+use crate::identity::{Entry, Request, Stage, Values};
 use crate::path::PathPattern;
+use crate::pattern::Pattern;
 use std::collections::BTreeSet;
 
-/// Which requests a rule applies to; an absent part matches all.
+/// The match conditions of a rule; an absent one matches all requests.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     /// The tenant.
@@ -15,23 +15,23 @@ pub struct Selector {
     pub resource: Option<Pattern>,
     /// The path of an HTTP request.
     pub path: Option<PathPattern>,
-    /// The methods of an HTTP request, of which one must be its; empty means any, and `GET` means `HEAD`, too.
+    /// The accepted methods of an HTTP request; empty means any, and `GET` includes `HEAD`.
     pub methods: Vec<Box<str>>,
     /// The host of an HTTP request, in lower case.
     pub host: Option<Pattern>,
-    /// Header fields of an HTTP request, by names in lower case. All of them must be there, with a value that fits.
+    /// Header fields of an HTTP request, by lower-case names. All of them must be present with a matching value.
     pub headers: Vec<NamedPattern>,
     /// Claims of the verified token of an HTTP request, likewise.
     pub claims: Vec<NamedPattern>,
-    /// What is about to happen.
+    /// The stage of the decision.
     pub stage: Stage,
-    /// Entries of a descriptor, each of which one of the request's must match; empty means any request.
+    /// Entries of a descriptor, each of which must match one of the request's; empty matches any request.
     pub descriptor: Vec<EntryPattern>,
-    /// Whether it applies only to requests that name it by its place: what finds those rules is elsewhere.
+    /// Whether it applies only to requests that name the rule by its index, which another lookup has found.
     pub only_by_place: bool,
 }
 
-/// What a value of this name must be like.
+/// A pattern for the values of this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedPattern {
     /// The name.
@@ -41,15 +41,35 @@ pub struct NamedPattern {
 }
 
 impl Selector {
-    /// True if one of the methods is `method`, in whatever case.
+    /// True if one of the methods is `method`, in any case.
     #[must_use]
     pub fn has_method(&self, method: &str) -> bool {
-        // Whoever limits reading limits looking at the head of it.
+        // A limit on GET includes HEAD.
         let method = if method.eq_ignore_ascii_case("HEAD") { ["GET", method] } else { [method, method] };
         self.methods.iter().any(|known| method.iter().any(|method| known.eq_ignore_ascii_case(method)))
     }
 
-    /// The first entry that none of a descriptor's stands for.
+    /// The resource and the path of `request` in the reading that matches, or in the one that is nearest to it. A rule with both
+    /// conditions applies if both match the same reading.
+    #[inline]
+    pub(super) fn reading<'a>(&self, request: &Request<'a>) -> (&'a str, Option<&'a str>) {
+        let Some(target) = request.target else { return (request.resource, None) };
+        let first = (request.resource, Some(target.path));
+        if target.separated.is_empty() {
+            return first;
+        }
+        let others = target.separated.iter().map(|reading| (reading.resource(), Some(reading.path())));
+        std::iter::once(first).chain(others).min_by_key(|reading| self.misses(*reading)).unwrap_or(first)
+    }
+
+    /// The number of conditions that a reading does not meet.
+    fn misses(&self, (resource, path): (&str, Option<&str>)) -> usize {
+        let of_resource = self.resource.as_ref().is_some_and(|pattern| !pattern.matches(resource));
+        let of_path = self.path.as_ref().zip(path).is_some_and(|(pattern, path)| !pattern.matches(path));
+        usize::from(of_resource) + usize::from(of_path)
+    }
+
+    /// The first required entry that no entry of a descriptor matches.
     #[must_use]
     pub fn missing_entry(&self, descriptor: &[Entry<'_>]) -> Option<&EntryPattern> {
         self.descriptor.iter().find(|wanted| !descriptor.iter().any(|entry| wanted.matches(entry)))
@@ -57,7 +77,7 @@ impl Selector {
 }
 
 impl NamedPattern {
-    /// True if one of the values of this name fits.
+    /// True if one of the values of this name matches.
     #[must_use]
     pub fn fits(&self, values: Option<&dyn Values>) -> bool {
         let mut fits = false;
@@ -69,7 +89,7 @@ impl NamedPattern {
 }
 
 impl RuleSet {
-    /// The claims that rules ask for, each once, in order: nobody needs to keep others.
+    /// The claims that rules match, each once, in order: no other claim needs to be kept.
     #[must_use]
     pub fn claim_names(&self) -> BTreeSet<&str> {
         self.rules().iter().flat_map(|rule| &rule.selector.claims).map(|claim| &*claim.name).collect()

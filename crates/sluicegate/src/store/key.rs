@@ -1,11 +1,16 @@
-//! Where state lives: a [`Key`] is a [`KeySpace`] (one rule) and a [`Subject`] (whose state it is).
+//! The location of state: a [`Key`] is a [`KeySpace`] (one limit set of one rule) and a [`Subject`] (the owner of the
+//! state).
 //!
-//! Keys are structural. Nothing is glued together from text, so no identifier, whatever it contains, can
-//! reach another's state: the parts are told apart by their kind and length, not by separators.
+//! Every limit set of a rule (its own limits, those of a tier, those of an override) has its own key space. Requests
+//! under one set never read or write the state of another, whatever subject they share.
 //!
-//! In this process a key is a digest, 128 bits of a hash seeded anew at every start. The chance that any two of ten million
-//! meet is about 10⁻²⁵, or 10⁻¹⁸ in an embedded store of the usual 1,024 shards, which keeps 106 of the bits; nobody outside can
-//! look for such a pair.
+//! Keys are structural, not concatenated text. The kind and length of each part separate the parts, so no identifier,
+//! whatever it contains, reaches the state of another.
+//!
+//! In this process a key is a digest: 128 bits of a hash with a new seed at every start. The probability that any two
+//! of ten million keys collide is about 10⁻²⁴, or 10⁻¹⁷ in an embedded store with the default 1,024 shards, which
+//! keeps 106 of the bits. The seed is secret, so clients cannot search for collisions. Two of the bits encode the
+//! kind of the key.
 
 use crate::identity::{DEFAULT_TENANT, Identity};
 use foldhash::SharedSeed;
@@ -14,53 +19,103 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-/// The keys of one rule. Digests of its name are taken once, here.
+/// The keys of one limit set of a rule. The digest of its name is computed once, here.
 #[derive(Clone, Debug)]
 pub struct KeySpace {
     name: Box<str>,
+    set: LimitSet,
     digest: Digest,
     seeds: &'static Seeds,
 }
 
-/// Two independent hash functions, and where the digests of names start from. It must not be zero: the hash tells
-/// texts of different lengths apart by turning its start, and a turned zero is zero.
+/// The limit set of a rule to which a key space belongs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LimitSet {
+    /// The rule's own limits.
+    Rule,
+    /// The limits of this tier.
+    Tier(Box<str>),
+    /// The limits of an override.
+    Override {
+        /// The pattern of identifiers, as written.
+        pattern: Box<str>,
+        /// The number of earlier overrides of the same rule with the same pattern.
+        occurrence: u32,
+    },
+}
+
+/// Two independent hash functions, and the start value for the digests of names. The start must not be zero: the hash
+/// distinguishes texts of different lengths by rotating its start, and zero rotates to zero.
 #[derive(Debug)]
 struct Seeds(SharedSeed, SharedSeed, Digest);
 
-/// Whose state it is: the parts that the rule counts by. All absent means everybody's.
+/// The owner of a state: the parts by which the rule counts. If all are absent, all clients share the state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Subject<'a> {
-    /// Within this tenant.
+    /// The tenant, if the rule counts by tenant.
     pub tenant: Option<&'a str>,
-    /// Of this identity.
+    /// The identity, if the rule counts by identity.
     pub identity: Option<Identity<'a>>,
-    /// From this address.
+    /// The address, if the rule counts by address.
     pub address: Option<IpAddr>,
 }
 
-/// Where one rule keeps the state of one subject.
+/// The location of the state of one subject under one rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
-    /// The rule's keys.
+    /// The key space of the rule's limit set.
     pub space: &'a KeySpace,
-    /// Whose.
+    /// The owner of the state.
     pub subject: Subject<'a>,
 }
 
-/// Where a subject's header holds the length of its identifier.
+/// The position of the identifier's length in the header of a subject.
 const IDENTIFIER_SHIFT: u32 = 36;
 
-/// 128 bits that stand for a key within this process.
+/// 128 bits that identify a key within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Digest(pub(crate) u64, pub(crate) u64);
 
-/// The hash functions of this process, drawn from the system's randomness once per process.
+/// The kinds of keys, by the part that a client can choose. A full store reserves capacity for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The key of a verified identity, a tenant, or all clients.
+    Verified,
+    /// A key with an address. A client with a network has many addresses.
+    Address,
+    /// The key of an unverified name, which clients can invent.
+    Unverified,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Verified, Self::Address, Self::Unverified];
+
+    const BITS: u64 = 0b11;
+}
+
+impl Digest {
+    /// The kind of the key.
+    pub(crate) fn kind(self) -> Kind {
+        match self.1 & Kind::BITS {
+            0 => Kind::Verified,
+            1 => Kind::Address,
+            _ => Kind::Unverified,
+        }
+    }
+
+    #[inline]
+    fn of_kind(self, kind: Kind) -> Self {
+        Self(self.0, self.1 & !Kind::BITS | kind as u64)
+    }
+}
+
+/// The hash functions of this process, seeded once from the randomness of the system.
 static SEEDS: LazyLock<Seeds> = LazyLock::new(|| {
-    let draw = || RandomState::new().hash_one("any text: the key of this hash is what is random");
+    let draw = || RandomState::new().hash_one("any text: the randomness is in the key of this hash");
     Seeds(SharedSeed::from_u64(draw()), SharedSeed::from_u64(draw()), Digest(draw(), draw()))
 });
 
-/// The digest of what `write` writes, which must say by itself where its parts end.
+/// The digest of the data that `write` writes. The data must be self-delimiting.
 #[cfg(feature = "redis")]
 pub(crate) fn digest_of(write: impl Fn(&mut FoldHasher<'_>)) -> Digest {
     let Seeds(left, right, start) = &*SEEDS;
@@ -72,18 +127,47 @@ pub(crate) fn digest_of(write: impl Fn(&mut FoldHasher<'_>)) -> Digest {
 }
 
 impl KeySpace {
-    /// The keys of the rule called `name`.
+    /// The key space of the own limits of the rule `name`.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let nowhere = Self { name: name.into(), digest: SEEDS.2, seeds: &SEEDS };
-        let digest = nowhere.digest_of(name.len() as u64, |hasher| hasher.write(name.as_bytes()));
-        Self { digest, ..nowhere }
+        Self::of_set(name, LimitSet::Rule)
     }
 
-    /// The digest of what `write` writes, in this space and under `header`.
+    /// The key space of this limit set of the same rule.
+    #[must_use]
+    pub fn with_set(&self, set: LimitSet) -> Self {
+        Self::of_set(&self.name, set)
+    }
+
+    fn of_set(name: &str, set: LimitSet) -> Self {
+        let root = Self { name: name.into(), set, digest: SEEDS.2, seeds: &SEEDS };
+        // The header contains the length of the name, the kind of the set and the occurrence; the name and the text
+        // of the set follow. So two sets have equal data only if they are the same.
+        let (kind, text, occurrence) = match &root.set {
+            LimitSet::Rule => (0, "", 0),
+            LimitSet::Tier(tier) => (1, &**tier, 0),
+            LimitSet::Override { pattern, occurrence } => (2, &**pattern, *occurrence),
+        };
+        let header = name.len() as u64 | kind << 24 | u64::from(occurrence) << 32;
+        let digest = root.digest_of(header, |hasher| {
+            hasher.write(name.as_bytes());
+            if !text.is_empty() {
+                hasher.write(text.as_bytes());
+            }
+        });
+        Self { digest, ..root }
+    }
+
+    /// True if both are the same limit set of the same rule.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+
+    /// The digest of the data that `write` writes, in this space and under `header`.
     #[inline]
     fn digest_of(&self, header: u64, write: impl Fn(&mut FoldHasher<'_>)) -> Digest {
-        // Spaces are random, so a space and a header mixed like this meet another pair by chance only.
+        // Spaces are random, so two different pairs of space and header collide only by chance.
         const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
         let mixed = header.wrapping_mul(MIX);
         let mut left = FoldHasher::with_seed(self.digest.0 ^ mixed, &self.seeds.0);
@@ -93,17 +177,23 @@ impl KeySpace {
         Digest(left.finish(), right.finish())
     }
 
-    /// The rule's name.
+    /// The name of the rule.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The limit set of the rule.
+    #[must_use]
+    pub fn set(&self) -> &LimitSet {
+        &self.set
     }
 }
 
 impl Key<'_> {
     #[inline]
     pub(crate) fn digest(&self) -> Digest {
-        // What nearly every request is: one text. The header is the one that `Subject::header` finds, too.
+        // The most frequent case: one text. The header equals that of `Subject::header`.
         let usual = match self.subject {
             Subject { tenant: Some(DEFAULT_TENANT), identity: Some(Identity::Named(name)), address: None } => {
                 Some((name, 0b101))
@@ -114,30 +204,54 @@ impl Key<'_> {
         match usual {
             Some((name, kinds)) => {
                 let header = kinds | (name.len() as u64) << IDENTIFIER_SHIFT;
-                self.space.digest_of(header, |hasher| hasher.write(name.as_bytes()))
+                self.space.digest_of(header, |hasher| hasher.write(name.as_bytes())).of_kind(Kind::Verified)
             }
             None => self.long_digest(),
         }
     }
 
-    /// The digest of any key. It stands apart, so that the usual way stays short.
-    #[inline(never)]
-    fn long_digest(&self) -> Digest {
-        self.space.digest_of(self.subject.header(), |hasher| self.subject.write(hasher))
+    /// The kind of the key.
+    pub(crate) fn kind(&self) -> Kind {
+        self.subject.kind()
     }
 
-    /// The digest of the state that newcomers of this rule share once a store is full.
+    /// The digest of any key. Not inlined, to keep the frequent case short.
+    #[inline(never)]
+    fn long_digest(&self) -> Digest {
+        let digest = self.space.digest_of(self.subject.header(), |hasher| self.subject.write(hasher));
+        digest.of_kind(self.subject.kind())
+    }
+
+    /// The digest of the state that new keys of this rule and kind share in a full store.
     pub(crate) fn overflow_digest(&self) -> Digest {
-        self.space.digest_of(Subject::OVERFLOW, |_| {})
+        self.space.digest_of(Subject::OVERFLOW, |_| {}).of_kind(self.subject.kind())
     }
 }
 
 impl Subject<'_> {
+    /// The digest of the subject in this process, independent of the rule.
+    #[cfg(feature = "redis")]
+    pub(crate) fn digest(&self) -> Digest {
+        digest_of(|hasher| {
+            hasher.write_u64(self.header());
+            self.write(hasher);
+        })
+    }
+
     /// A header that no subject has.
     const OVERFLOW: u64 = u64::MAX;
 
-    /// Kinds and lengths of the parts. Together with the parts one after the other it says what they are, so
-    /// two subjects agree in both only if they are the same.
+    /// The kind of the part that a client can vary most freely.
+    fn kind(&self) -> Kind {
+        match (self.identity, self.address) {
+            (Some(Identity::Claimed(_)), _) => Kind::Unverified,
+            (Some(Identity::Address(_)), _) | (_, Some(_)) => Kind::Address,
+            (Some(Identity::Named(_)) | None, None) => Kind::Verified,
+        }
+    }
+
+    /// The kinds and lengths of the parts. With the concatenated parts it determines all of them, so two subjects
+    /// agree in both only if they are the same.
     #[inline]
     fn header(&self) -> u64 {
         let tenant = match self.tenant {
@@ -148,7 +262,7 @@ impl Subject<'_> {
         let (identity, identifier_bytes) = match self.identity {
             None => (0, 0),
             Some(Identity::Named(identifier)) => (1, identifier.len() as u64),
-            // Two bits are full: this is the first kind with a bit beyond those of the address.
+            // Both bits of the field are in use, so this kind uses the first bit beyond those of the address.
             Some(Identity::Claimed(identifier)) => (1 | 1 << 4, identifier.len() as u64),
             Some(Identity::Address(IpAddr::V4(_))) => (2, 0),
             Some(Identity::Address(IpAddr::V6(_))) => (3, 0),
@@ -159,7 +273,7 @@ impl Subject<'_> {
             Some(IpAddr::V6(_)) => 2,
         };
         let kinds = tenant | identity << 2 | address << 4;
-        // Texts are bounded far below 2²⁴ bytes where they enter.
+        // Texts are limited to far below 2²⁴ bytes at the entry.
         kinds | (self.tenant_text().len() as u64) << 8 | identifier_bytes << IDENTIFIER_SHIFT
     }
 
@@ -181,7 +295,7 @@ impl Subject<'_> {
         }
     }
 
-    /// The tenant, unless the header alone tells it: nearly every request is of the default tenant.
+    /// The tenant, unless the header alone determines it. Most requests belong to the default tenant.
     #[inline]
     fn tenant_text(&self) -> &str {
         self.tenant.filter(|tenant| *tenant != DEFAULT_TENANT).unwrap_or_default()
@@ -205,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_subjects_share_a_digest_however_their_text_is_cut() {
+    fn subjects_with_the_same_concatenation_have_different_digests() {
         let space = KeySpace::new("rule");
         let address: IpAddr = "203.0.113.9".parse().unwrap();
         let mapped: IpAddr = "::ffff:203.0.113.9".parse().unwrap();
@@ -238,7 +352,28 @@ mod tests {
     }
 
     #[test]
-    fn no_two_names_of_rules_share_a_space() {
+    fn kind_of_a_key_follows_the_part_that_a_client_can_vary() {
+        let space = KeySpace::new("rule");
+        let address: IpAddr = "203.0.113.9".parse().unwrap();
+        let kind = |identity, address| {
+            let key = Key { space: &space, subject: Subject { tenant: Some("t"), identity, address } };
+            assert_eq!(key.digest().kind(), key.overflow_digest().kind());
+            key.digest().kind()
+        };
+        assert_eq!(kind(None, None), Kind::Verified);
+        assert_eq!(kind(Some(Identity::Named("a")), None), Kind::Verified);
+        assert_eq!(kind(Some(Identity::Named("a")), Some(address)), Kind::Address);
+        assert_eq!(kind(Some(Identity::Address(address)), None), Kind::Address);
+        assert_eq!(kind(None, Some(address)), Kind::Address);
+        assert_eq!(kind(Some(Identity::Claimed("a")), None), Kind::Unverified);
+        assert_eq!(kind(Some(Identity::Claimed("a")), Some(address)), Kind::Unverified);
+        for name in (0..100).map(|number: u32| number.to_string()) {
+            assert_eq!(Key { space: &space, subject: named(None, &name) }.digest().kind(), Kind::Verified);
+        }
+    }
+
+    #[test]
+    fn rule_names_have_distinct_key_spaces() {
         let letters = ["a", "b", "1", "2", ".", "-"];
         let pairs = letters.iter().flat_map(|one| letters.iter().map(move |other| format!("{one}{other}")));
         let stems: Vec<String> = pairs.chain(["payments", "login", "x"].map(str::to_owned)).collect();
@@ -250,7 +385,20 @@ mod tests {
     }
 
     #[test]
-    fn no_two_identifiers_share_a_digest_however_alike_they_are() {
+    fn limit_sets_have_distinct_key_spaces() {
+        let tier = |name: &str| LimitSet::Tier(name.into());
+        let of = |pattern: &str, occurrence| LimitSet::Override { pattern: pattern.into(), occurrence };
+        let sets = [LimitSet::Rule, tier("b"), tier("bc"), of("b", 0), of("b", 1), of("bc", 0), of("*", 0)];
+        let names = ["a", "ab", "abb", "abc"];
+        let spaces =
+            names.iter().flat_map(|name| sets.iter().map(|set| KeySpace::new(name).with_set(set.clone())));
+        let digests: HashSet<Digest> = spaces.map(|space| space.digest).collect();
+        assert_eq!(digests.len(), names.len() * sets.len());
+        assert!(KeySpace::new("a").with_set(tier("b")).is_same(&KeySpace::new("a").with_set(tier("b"))));
+    }
+
+    #[test]
+    fn similar_identifiers_have_distinct_digests() {
         let space = KeySpace::new("rule");
         let names: Vec<String> =
             ["a", "ab", "1", "\0"].iter().flat_map(|stem| (1..=40).map(|n| stem.repeat(n))).collect();
@@ -260,17 +408,17 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_way_to_a_digest_leads_to_the_same_as_the_long_one() {
+    fn fast_digest_equals_the_general_digest() {
         let space = KeySpace::new("rule");
         for subject in [named(None, "abc"), named(Some(DEFAULT_TENANT), "a longer name than sixteen bytes")] {
-            let long = space.digest_of(subject.header(), |hasher| subject.write(hasher));
-            assert_eq!(Key { space: &space, subject }.digest(), long);
+            let key = Key { space: &space, subject };
+            assert_eq!(key.digest(), key.long_digest());
         }
     }
 
-    /// A table looks at the upper bits of either half.
+    /// The table uses the upper bits of both halves.
     #[test]
-    fn addresses_that_follow_each_other_spread_evenly_whatever_the_rule() {
+    fn consecutive_addresses_spread_evenly_under_any_rule() {
         const COUNT: usize = 50_000;
         const BINS: usize = 1_024;
         for rule in 0..100 {
@@ -292,12 +440,15 @@ mod tests {
     }
 
     #[test]
-    fn rules_never_share_state_and_the_overflow_is_nobodys_own() {
+    fn rules_never_share_state_and_no_client_owns_the_overflow() {
         let (one, other) = (KeySpace::new("one"), KeySpace::new("other"));
         let subject = named(None, "abc");
         let key = Key { space: &one, subject };
         assert_ne!(key.digest(), Key { space: &other, subject }.digest());
         assert_ne!(key.digest(), key.overflow_digest());
+        let claimed = Subject { identity: Some(Identity::Claimed("abc")), ..subject };
+        let claimed = Key { space: &one, subject: claimed };
+        assert_ne!(claimed.overflow_digest(), key.overflow_digest());
         assert_eq!(key.digest(), Key { space: &KeySpace::new("one"), subject }.digest());
     }
 }

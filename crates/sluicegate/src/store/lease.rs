@@ -1,33 +1,33 @@
-//! The terms on which decisions may be charged ahead of the requests that use them.
+//! The terms on which permits may be charged in advance of the requests that spend them.
 
 use sluicegate_core::{Micros, Quota};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
-/// How long a permit may wait for its request. Less than a millisecond is no more than the way to the store and back, and
-/// after ten seconds nobody would understand what the limit says.
+/// The lifetimes that a permit may have. Below a millisecond it would hardly outlive the round trip to the store.
+/// Above ten seconds the effective limit would be hard to understand.
 pub const LEASE_TTLS: RangeInclusive<Micros> = Micros::from_millis(1)..=Micros::from_secs(10);
 
-/// An instance holds at most this part of a limit's capacity ahead, or one unit where that is less.
+/// An instance holds at most this fraction of a limit's capacity in advance, or one unit if that is less.
 const PART_HELD: u64 = 8;
 
-/// How charges may be made ahead: a shared store may then charge several requests of one kind at once, before they
-/// come, and let them pass where they come. A store in this process has no use for it.
+/// Terms on which a shared store may charge several requests of one kind in advance, and admit them locally when
+/// they arrive. A store in this process does not need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// How long after its charge a request may pass. What was charged and not used by then is given back.
+    /// How long after its charge a permit may be spent. Permits that are unused by then are given back.
     pub ttl: Micros,
-    /// What the delay may cost.
+    /// The price of the delay.
     pub mode: LeaseMode,
 }
 
-/// What it may cost that requests pass some time after they were charged.
+/// The price of admitting requests some time after their charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseMode {
-    /// Capacity: everybody charges a limit that is smaller by what comes back within the delay, so that no more passes
+    /// Capacity: all instances charge a limit that is reduced by its refill within the delay, so that no more passes
     /// than the whole limit allows.
     Strict,
-    /// Exactness: in any interval more may pass, by what comes back within the delay at most.
+    /// Exactness: in any interval more may pass, by at most the refill within the delay.
     Bounded,
 }
 
@@ -43,14 +43,15 @@ impl LeaseMode {
 }
 
 impl Lease {
-    /// The most units of `quota` that one instance holds ahead.
+    /// The most units of `quota` that one instance holds in advance.
     #[must_use]
     pub fn most_held(quota: &Quota) -> u64 {
         (quota.limit() / PART_HELD).max(1)
     }
 
-    /// How many units more than capacity and rate allow may pass under `quota`, in any interval and through all of
-    /// `instances` together. With strict terms `quota` is the reduced limit, and the number is beyond the whole one.
+    /// How many units beyond capacity and rate may pass under `quota`, in any interval and through all of
+    /// `instances` together. With strict terms `quota` is the reduced limit, and the number counts beyond the whole
+    /// one.
     #[must_use]
     pub fn extra(&self, quota: &Quota, instances: NonZeroU32) -> u64 {
         match (self.mode, quota) {
@@ -59,12 +60,12 @@ impl Lease {
                 let held = Self::most_held(quota).saturating_mul(instances.get().into());
                 bucket.refilled_within(self.ttl).min(held)
             }
-            // Nothing else is ever charged ahead.
+            // No other algorithm is charged in advance.
             (LeaseMode::Bounded, _) => 0,
         }
     }
 
-    /// How many units at most sit unused with other instances when one denies a request for want of them.
+    /// How many units at most are held unused by other instances while one denies a request for want of them.
     #[must_use]
     pub fn most_stranded(quota: &Quota, instances: NonZeroU32) -> u64 {
         Self::most_held(quota).saturating_mul(u64::from(instances.get()) - 1)
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extra_is_what_comes_back_or_what_all_hold_whichever_is_less() {
+    fn the_extra_is_the_refill_or_all_held_permits_whichever_is_less() {
         let bounded = |millis| Lease { ttl: Micros::from_millis(millis), mode: LeaseMode::Bounded };
         let strict = Lease { mode: LeaseMode::Strict, ..bounded(100) };
         let instances = |count| NonZeroU32::new(count).unwrap();

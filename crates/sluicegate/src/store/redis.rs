@@ -1,346 +1,190 @@
-//! The shared store: state in Redis or Valkey, decided in one atomic script call, and in no more of them than it takes.
+//! The shared store: state in Redis or Valkey. One Lua script decides all limits of a request atomically, and the store
+//! makes as few calls as possible.
 //!
-//! A charge is answered here if it was paid for ahead (`ahead`) or is known to be denied (`denials`). Otherwise it goes with
-//! whoever wants the same decision, and when much is under way with others, too (`queue`, `flight`).
+//! A request takes the first of these paths that applies:
 //!
-//! The script decides, by the server's clock, and says what it found; the numbers of the answer are computed by the core
-//! from that. [`key`] says where states are, `lua/charge.lua` what is said, written and answered. Where the keys of one
-//! request cannot share a call, `reserve` says what happens instead. `servers` brings calls to where the keys are,
-//! within their deadline or not at all.
+//! | path | package |
+//! |---|---|
+//! | an instance holds a permit that was charged in advance | `lease` |
+//! | the request is certain to be denied | `denial_cache` |
+//! | the request shares a call with concurrent requests | `coalesce` |
+//! | its keys lie in different Cluster slots and need several calls | `cross_slot` |
+//! | it has a call of its own | `dispatch` |
+//!
+//! The script decides by the server's clock and returns the state that it found. The core computes the numbers of the
+//! reply from that state. `protocol` has the key names, the script arguments and the replies, and `lua/charge.lua`
+//! documents the script. `client` delivers calls to the servers that own their keys, and never later than their
+//! deadline.
+//!
+//! The packages form layers: `client` ← `protocol` ← `denial_cache` ← `lease` ← `coalesce` and `cross_slot` ← `dispatch`.
 
-mod address;
-mod ahead;
-mod answer;
-mod arguments;
-mod breaker;
-mod call;
-mod counters;
-mod dates;
-mod deliver;
-mod denials;
-mod dialer;
-mod error;
-mod flight;
-mod heartbeat;
-pub mod key;
-mod leases;
-mod link;
-mod node;
-mod options;
-mod password;
-mod pause;
-mod plan;
-mod queue;
-mod replay;
-mod reply;
+mod client;
+mod coalesce;
+mod cross_slot;
+mod deferred;
+mod denial_cache;
+mod dispatch;
+mod lease;
+mod lease_reset;
+mod protocol;
 mod request;
-mod reserve;
-mod reserved;
-mod resetting;
-mod script;
-mod server_clock;
-mod servers;
-mod tls;
-mod topology;
+mod shared;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod undo;
 
-#[doc(hidden)]
-pub use deliver::OneConnection;
-pub use heartbeat::Heartbeat;
-pub use key::KeyEncoder;
-pub use options::{OptionsError, RedisOptions};
-pub use servers::Servers;
+pub use client::heartbeat::Heartbeat;
+pub use client::options::{OptionsError, RedisOptions};
+pub use client::servers::Servers;
+pub use protocol::key::{self, KeyEncoder};
 
-use super::key::Digest;
-use super::leases::Leases;
-use super::{Charge, Health, Key, Reply, Savings, Store, StoreError};
+use super::{Charge, Health, Reply, Savings, Store, StoreError};
 use crate::instances::Instances;
-use ahead::Sweeper;
-use arguments::{Message, Operation};
-use call::{Answer, Call, Repeat, Script};
-use dates::Dates;
-use deliver::Deliver;
-use denials::{Denials, NoticeBoard};
-use error::Trouble;
-use flight::Waiting;
-use leases::Held;
-use parking_lot::Mutex;
-use reply::{Decided, Findings};
+use client::call::Script;
+use client::heartbeat;
+use client::transport::Transport;
+use deferred::settle::{defer, settle_forever};
+use denial_cache::{DenialCache, broadcast};
+use dispatch::{act, charge};
+use lease::SWEEP_INTERVAL;
+use lease::grant::LeaseTerms;
+use protocol::arguments::Operation;
+use protocol::scripts;
 use request::Request;
+use shared::{ClockSource, SharedStore};
 use sluicegate_core::Timestamp;
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 /// State in Redis. See the [module documentation](self).
 #[derive(Debug)]
-pub struct RedisStore<D = Arc<Servers>> {
-    shared: Arc<Shared<D>>,
-    _notices: Option<NoticeBoard>,
-    _sweeper: Option<Sweeper>,
+pub struct RedisStore<T = Arc<Servers>> {
+    shared: Arc<SharedStore<T>>,
+    _tasks: Vec<BackgroundTask>,
 }
 
-/// What a store shares with the calls that are on their way.
+/// A task that ends when this is dropped.
 #[derive(Debug)]
-struct Shared<D> {
-    delivery: D,
-    encoder: KeyEncoder,
-    clock: Whose,
-    /// Those who wait, by the way that their calls go.
-    waiting: Box<[Waiting]>,
-    damaged: AtomicU64,
-    coalesced: AtomicU64,
-    /// Who is denied without asking; nothing where the server is always asked.
-    denials: Option<Arc<Denials>>,
-    /// What has been charged ahead.
-    leases: Leases<Digest, Held>,
-    /// How many share the limits, as far as anybody has said.
-    instances: Mutex<Instances>,
-    started: Instant,
-    /// What time it is there, for calendars.
-    dates: Dates,
+struct BackgroundTask(JoinHandle<()>);
+
+impl BackgroundTask {
+    /// Starts the task on the current runtime.
+    fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(future))
+    }
 }
 
-/// Whose clock counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
-    Servers,
-    Callers,
-}
-
-impl KeyEncoder {
-    /// The name of `key` as it stands in Redis, for whoever looks for it there.
-    #[must_use]
-    pub fn name(&self, key: &Key<'_>) -> String {
-        String::from_utf8_lossy(&self.encode(key)).into_owned()
+impl Drop for BackgroundTask {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
 impl RedisStore {
-    /// Whether a store like this one would ever charge these charges ahead: everything that decides has a lease, and takes
-    /// no more at once than may be held.
+    /// Whether a Redis store would charge permits for this decision in advance: every enforced charge has a lease, and
+    /// its cost fits into the permits that an instance may hold.
     #[must_use]
-    pub fn may_charge_ahead(charges: &[Charge<'_>]) -> bool {
-        leases::Terms::of(charges).is_some()
+    pub fn can_lease(charges: &[Charge<'_>]) -> bool {
+        LeaseTerms::of(charges).is_some()
     }
 
-    /// A store on the servers that `options` name, which begins to connect to them on the current runtime and waits for
-    /// nothing.
+    /// A store on the servers that `options` name. It connects in the background, on the current runtime, and returns
+    /// at once.
     ///
     /// # Errors
     /// If certificates cannot be used.
     pub fn start(options: &RedisOptions, encoder: KeyEncoder) -> Result<Self, OptionsError> {
-        let scripts: [&Script; 3] = [&script::CHARGE, &heartbeat::SCRIPT, &denials::SCRIPT];
-        let delivery = Arc::new(Servers::start(options, &scripts, &encoder.start())?);
-        let denials = Arc::new(Denials::new());
-        let notices = NoticeBoard::start(Arc::clone(&delivery), Arc::clone(&denials), &encoder.start());
-        let shared = Shared::new(delivery, encoder, Whose::Servers, Some(denials));
-        let sweeper = Sweeper::start(&shared);
-        Ok(Self { shared, _notices: Some(notices), _sweeper: Some(sweeper) })
+        let scripts: [&Script; 3] = [&scripts::CHARGE, &heartbeat::SCRIPT, &broadcast::SCRIPT];
+        let servers = Arc::new(Servers::start(options, &scripts, &encoder.start())?);
+        let cache = Arc::new(DenialCache::new());
+        let exchange = broadcast::exchange_forever(Arc::clone(&servers), Arc::clone(&cache), &encoder.start());
+        let shared = SharedStore::new(servers, encoder, ClockSource::Server, Some(cache));
+        let tasks = vec![
+            BackgroundTask::spawn(exchange),
+            BackgroundTask::spawn(sweep_forever(Arc::clone(&shared))),
+            BackgroundTask::spawn(settle_forever(Arc::clone(&shared))),
+        ];
+        Ok(Self { shared, _tasks: tasks })
     }
 
-    /// Waits until all servers can be used, but no longer than this.
+    /// Waits until all servers can be used, but no longer than `within`.
     ///
     /// # Errors
-    /// What is wrong, if some cannot.
+    /// The first error, if a server cannot be used.
     pub async fn ready(&self, within: Duration) -> Result<(), StoreError> {
-        self.shared.delivery.ready(within).await
+        self.shared.transport.ready(within).await
     }
 
-    /// Says from now on that this server lives, and keeps `instances` at the number of those that do.
+    /// Announces this instance to the others from now on, and keeps `instances` at the number of live instances.
     pub fn announce(&self, instances: Instances) -> Heartbeat {
-        *self.shared.instances.lock() = instances.clone();
-        Heartbeat::start(Arc::clone(&self.shared.delivery), &self.shared.encoder.start(), instances)
-    }
-}
-
-#[doc(hidden)]
-impl RedisStore<OneConnection> {
-    /// A store on one connection, for tests. If `apart`, only keys with the same tag share a call, as on a Cluster.
-    #[must_use]
-    pub fn over(connection: redis::aio::MultiplexedConnection, encoder: KeyEncoder, apart: bool) -> Self {
-        let delivery = OneConnection::new(connection, apart);
-        Self { shared: Shared::new(delivery, encoder, Whose::Servers, None), _notices: None, _sweeper: None }
+        *self.shared.leases.instances.lock() = instances.clone();
+        Heartbeat::start(Arc::clone(&self.shared.transport), &self.shared.encoder.start(), instances)
     }
 
-    /// The same store, but who was denied is denied without asking, as by a store that was started.
-    #[must_use]
-    pub fn remembering_denials(self) -> Self {
-        let Shared { delivery, encoder, clock, .. } = &*self.shared;
-        let denials = Some(Arc::new(Denials::new()));
-        Self {
-            shared: Shared::new(delivery.clone(), encoder.clone(), *clock, denials),
-            _notices: None,
-            _sweeper: None,
+    /// Gives back all permits and stops charging in advance, because this instance shuts down. Returns when the calls
+    /// have ended.
+    pub async fn close(&self) {
+        let returns = self.shared.leases.close(self.shared.transport.generation());
+        if let Some(giving_back) = self.shared.give_back(returns) {
+            // The task has a timeout of its own.
+            let _ = giving_back.await;
         }
     }
+}
 
-    /// The same store, but the caller's clock counts, and what it writes does not expire before the year 2200.
-    #[must_use]
-    pub fn by_callers_clock(self) -> Self {
-        let Shared { delivery, encoder, denials, .. } = &*self.shared;
-        let (delivery, encoder, denials) = (delivery.clone(), encoder.clone(), denials.clone());
-        Self { shared: Shared::new(delivery, encoder, Whose::Callers, denials), _notices: None, _sweeper: None }
-    }
-
-    /// Makes several decisions in one call, each a charge of its own.
-    ///
-    /// # Errors
-    /// As [`Store::charge`].
-    pub async fn charge_together(
-        &self,
-        requests: &[Vec<Charge<'_>>],
-        now: Timestamp,
-        deadline: Duration,
-    ) -> Result<Vec<Reply>, StoreError> {
-        let once = |charges: &Vec<_>| (NonZeroU32::MIN, charges.clone());
-        let requests: Vec<(NonZeroU32, Vec<Charge<'_>>)> = requests.iter().map(once).collect();
-        let replies = self.charge_times(&requests, now, deadline).await?;
-        Ok(replies.into_iter().flat_map(|(_, replies)| replies).collect())
-    }
-
-    /// Makes several decisions in one call, each several times in a row: how many of these are admitted, and a reply to
-    /// each.
-    ///
-    /// # Errors
-    /// As [`Store::charge`].
-    pub async fn charge_times(
-        &self,
-        requests: &[(NonZeroU32, Vec<Charge<'_>>)],
-        now: Timestamp,
-        deadline: Duration,
-    ) -> Result<Vec<(u32, Vec<Reply>)>, StoreError> {
-        let request = Request::new(&self.shared, &[], now, deadline);
-        let mut message = request.message();
-        for (times, charges) in requests {
-            message.add_times(*times, charges);
-        }
-        let Findings { now, decisions, .. } = request.say(message).await?;
-        let replies = |decided: Decided<'_>| {
-            (decided.admitted, decided.replay().map(|verdicts| Reply { now, verdicts }).collect())
-        };
-        Ok(decisions.into_iter().map(replies).collect())
+/// Gives expired permits back, forever.
+async fn sweep_forever<T: Transport>(shared: Arc<SharedStore<T>>) {
+    loop {
+        sleep(SWEEP_INTERVAL).await;
+        drop(shared.give_back(shared.leases.sweep(shared.transport.generation())));
     }
 }
 
-#[doc(hidden)]
-impl RedisStore<OneConnection> {
-    /// Undoes a charge that was made at this instant, as it is done when a later call of the same request denies.
-    ///
-    /// # Errors
-    /// As [`Store::charge`].
-    pub async fn undo(
-        &self,
-        charges: &[Charge<'_>],
-        charged_at: Timestamp,
-        now: Timestamp,
-        deadline: Duration,
-    ) -> Result<Reply, StoreError> {
-        Request::new(&self.shared, charges, now, deadline).act(Operation::Undo(charged_at)).await
-    }
-}
-
-impl<D> RedisStore<D> {
-    /// How many values could not be read so far. Each counted as a drained limit and was replaced.
+impl<T> RedisStore<T> {
+    /// How many stored values were unreadable so far. Each counted as an exhausted limit and was replaced.
     pub fn damaged_values(&self) -> u64 {
         self.shared.damaged.load(Ordering::Relaxed)
     }
 
-    /// How many charges so far have waited for a call that others were in, or that others went with.
+    /// How many charges so far have waited for a call that they shared with other requests.
     pub fn coalesced(&self) -> u64 {
         self.shared.coalesced.load(Ordering::Relaxed)
     }
 
-    /// How many denials were answered without asking the server, because it was certain what it would say.
+    /// How many denials came from the denial cache so far.
     pub fn denied_from_cache(&self) -> u64 {
-        self.shared.denials.as_ref().map_or(0, |denials| denials.answered())
+        self.shared.denial_cache.as_ref().map_or(0, |cache| cache.hits())
     }
 
-    /// How many denials are remembered for that. There are never more than 65,536.
-    pub fn remembered_denials(&self) -> usize {
-        self.shared.denials.as_ref().map_or(0, |denials| denials.kept())
-    }
-
-    /// How many calls for charges are under way.
-    #[doc(hidden)]
-    pub fn under_way(&self) -> usize {
-        self.shared.waiting.iter().map(|waiting| waiting.lock().calls()).sum()
+    /// How many keys the denial cache holds: at most 65,536.
+    pub fn cached_denials(&self) -> usize {
+        self.shared.denial_cache.as_ref().map_or(0, |cache| cache.observed_keys())
     }
 }
 
-impl<D: Deliver> Shared<D> {
-    fn new(delivery: D, encoder: KeyEncoder, clock: Whose, denials: Option<Arc<Denials>>) -> Arc<Self> {
-        let waiting = (0..delivery.ways()).map(|_| Waiting::default()).collect();
-        let (damaged, coalesced) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (leases, instances, started) = (Leases::default(), Mutex::default(), Instant::now());
-        Arc::new(Self {
-            delivery,
-            encoder,
-            clock,
-            waiting,
-            damaged,
-            coalesced,
-            denials,
-            leases,
-            instances,
-            started,
-            dates: Dates::default(),
-        })
-    }
-
-    /// One call, and what it found.
-    async fn say<'m>(
-        &self,
-        script: &Script,
-        message: &mut Message<'m>,
-        deadline: Instant,
-    ) -> Result<Findings<'m>, Trouble> {
-        let mut answer = self.call(script, message, deadline).await?;
-        if answer.is_outdated() {
-            message.date(answer.now);
-            answer = self.call(script, message, deadline).await?;
-        }
-        let findings = Findings::read(&answer, message)?;
-        self.damaged.fetch_add(findings.damaged, Ordering::Relaxed);
-        Ok(findings)
-    }
-
-    async fn call(&self, script: &Script, message: &Message<'_>, deadline: Instant) -> Result<Answer, Trouble> {
-        let is_refund = message.decisions.iter().any(|question| question.operation == Operation::Refund);
-        let repeat = if is_refund { Repeat::Never } else { Repeat::Allowed };
-        let call = Call { script, keys: &message.keys, arguments: &message.arguments, repeat };
-        if !message.is_dated() {
-            return self.delivery.call(&call, deadline).await;
-        }
-        let sent = Instant::now();
-        let answer = self.delivery.call(&call, deadline).await?;
-        self.dates.learn(&answer, sent);
-        Ok(answer)
-    }
-}
-
-impl<D: Deliver> Store for RedisStore<D> {
+impl<T: Transport> Store for RedisStore<T> {
     async fn charge(
         &self,
         charges: &[Charge<'_>],
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        // Before denials: who was refused a large cost may still have what was paid for a small one.
-        if let Some(paid) = self.shared.spend(charges) {
+        // Permits come before cached denials: after the denial of a large cost there may still be permits of a small one.
+        if let Some(paid) = self.shared.spend_permit(charges) {
             return Ok(paid);
         }
-        let asked = Instant::now();
-        let question = match self.shared.denied(charges, now, asked) {
-            Ok(denial) => return Ok(denial),
-            Err(question) => question,
-        };
-        Request { question, ..Request::until(&self.shared, charges, now, asked + deadline) }.charge().await
+        let arrived = Instant::now();
+        if let Some(denial) = self.shared.cached_denial(charges, now, arrived) {
+            return Ok(denial);
+        }
+        charge(&Request::since(arrived, &self.shared, charges, now, deadline)).await
     }
 
     async fn peek(&self, charges: &[Charge<'_>], now: Timestamp, deadline: Duration) -> Result<Reply, StoreError> {
-        Request::new(&self.shared, charges, now, deadline).act(Operation::Peek).await
+        act(&Request::new(&self.shared, charges, now, deadline), Operation::Peek).await
     }
 
     async fn refund(
@@ -349,7 +193,7 @@ impl<D: Deliver> Store for RedisStore<D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        Request::new(&self.shared, charges, now, deadline).act(Operation::Refund).await
+        act(&Request::new(&self.shared, charges, now, deadline), Operation::Refund).await
     }
 
     async fn reset(
@@ -358,11 +202,15 @@ impl<D: Deliver> Store for RedisStore<D> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
-        Request::new(&self.shared, charges, now, deadline).act(Operation::Reset).await
+        act(&Request::new(&self.shared, charges, now, deadline), Operation::Reset).await
+    }
+
+    fn charge_later(&self, charges: &[Charge<'_>], error: &mut StoreError) {
+        defer(&self.shared, charges, error);
     }
 
     fn health(&self) -> Health {
-        self.shared.delivery.health()
+        self.shared.transport.health()
     }
 
     fn can_fail(&self) -> bool {
@@ -377,7 +225,7 @@ impl<D: Deliver> Store for RedisStore<D> {
         Savings {
             coalesced_requests: Some(self.coalesced()),
             denied_from_cache: Some(self.denied_from_cache()),
-            leased_tokens: self.shared.leased_tokens(),
+            leased_tokens: self.shared.leases.tokens(),
         }
     }
 }

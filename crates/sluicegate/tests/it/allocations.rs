@@ -1,5 +1,5 @@
-//! In steady state a decision of the embedded store takes nothing from the allocator: neither the match nor the charge,
-//! nor the decision, nor its header fields. Allocations are counted for this thread only, so other tests do not matter.
+//! In steady state a decision of the embedded store does not allocate: neither the match nor the charge, nor the
+//! decision, nor its header fields. The counter belongs to this thread, so other tests do not affect it.
 
 use std::hint::black_box;
 use std::pin::pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use sluicegate::clock::ManualClock;
 use sluicegate::core::{Align, FixedWindow, Micros, Quota, SlidingCounter, Timestamp};
 use sluicegate::headers::{HeaderOptions, write_headers};
-use sluicegate::rules::pattern::Pattern;
+use sluicegate::pattern::Pattern;
 use sluicegate::rules::{Limits, Rule, RuleSet, Unmatched};
 use sluicegate::{Decision, Limiter, MemoryStore, Request};
 
@@ -30,15 +30,15 @@ fn limiter(quotas: Vec<Quota>) -> Limiter<MemoryStore, ManualClock> {
     Limiter::new(rules, MemoryStore::default(), clock)
 }
 
-/// The embedded store never waits.
+/// The embedded store never suspends.
 fn check(limiter: &Limiter<MemoryStore, ManualClock>) -> Decision {
     match pin!(limiter.check(&REQUEST)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision.unwrap(),
-        Poll::Pending => panic!("the embedded store waited"),
+        Poll::Pending => panic!("the embedded store suspended"),
     }
 }
 
-/// How many allocations `times` checks and their header fields take, and whether all were allowed.
+/// The number of allocations of `times` checks with their header fields, and whether all were allowed.
 fn allocations(limiter: &Limiter<MemoryStore, ManualClock>, times: u32) -> (u64, bool) {
     let mut all_allowed = true;
     let counted = allocation_counter::measure(|| {
@@ -60,7 +60,7 @@ fn no_decision_allocates_in_steady_state() {
     for (what, quotas, is_allowed) in [
         ("one rule", vec![hourly(1_000)], true),
         ("one rule, denied", vec![hourly(1)], false),
-        ("one rule whose state needs more than a word", vec![counter], true),
+        ("one rule with a state that does not fit a word", vec![counter], true),
         ("two rules", vec![hourly(1_000), window(1_000)], true),
         ("two rules, denied by the second", vec![hourly(1_000), window(1)], false),
     ] {
@@ -73,6 +73,6 @@ fn no_decision_allocates_in_steady_state() {
 #[test]
 fn allocations_are_really_counted() {
     let limiter = limiter(vec![hourly(1)]);
-    // The first decision makes the table.
+    // The first decision allocates the table.
     assert!(allocations(&limiter, 1).0 > 0);
 }

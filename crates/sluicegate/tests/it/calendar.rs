@@ -1,4 +1,4 @@
-//! Windows of a calendar, from the words of a file to the fields of an answer, on the embedded store.
+//! Calendar windows, from the rule file to the fields of a response, on the embedded store.
 
 use crate::support::block_on;
 use sluicegate::clock::ManualClock;
@@ -37,7 +37,7 @@ impl Bench {
         block_on(self.limiter.check(&Request::new("r", "a"))).unwrap()
     }
 
-    /// What is left, charging nothing.
+    /// The remaining quota, without a charge.
     fn left(&self) -> u64 {
         block_on(self.limiter.peek(&Request::new("r", "a"))).unwrap().tightest().unwrap().verdict.remaining
     }
@@ -58,7 +58,7 @@ fn field(decision: &Decision, wanted: Field) -> String {
 }
 
 #[test]
-fn a_day_ends_at_midnight_also_when_it_has_25_hours() {
+fn day_of_25_hours_ends_at_midnight() {
     let bench = Bench::new(2, "window: day, timezone: Europe/Berlin", NOON);
     let first = bench.check();
     assert_eq!(field(&first, Field::Policy), "\"plan\";q=2;w=86400");
@@ -80,7 +80,7 @@ fn a_day_ends_at_midnight_also_when_it_has_25_hours() {
 }
 
 #[test]
-fn a_month_of_billing_begins_on_its_day_or_the_last_one_there_is() {
+fn billing_month_begins_on_its_day_or_the_last_of_the_month() {
     // 2025-02-10T00:00:00Z.
     let bench = Bench::new(
         5,
@@ -95,12 +95,12 @@ fn a_month_of_billing_begins_on_its_day_or_the_last_one_there_is() {
     assert_eq!(bench.left(), 4);
     bench.clock.set(Timestamp::now(1_740_697_200 * SECOND));
     assert_eq!(bench.left(), 5);
-    // To 31 March, when it is summer already.
+    // To 31 March, when daylight saving time has begun.
     assert_eq!(field(&bench.check(), Field::Policy), format!("\"plan\";q=5;w={}", 31 * 86_400 - 3_600));
 }
 
 #[test]
-fn what_was_counted_stays_when_the_window_the_zone_or_the_anchor_changes() {
+fn change_of_window_zone_or_anchor_keeps_the_count() {
     let bench = Bench::new(10, "window: 1d", NOON);
     assert!(bench.check().is_allowed());
     let changes = [
@@ -117,14 +117,14 @@ fn what_was_counted_stays_when_the_window_the_zone_or_the_anchor_changes() {
         assert_eq!(bench.left(), 9 - index as u64, "{window}");
         assert!(bench.check().is_allowed());
     }
-    // The month is no longer believed by an hour: what is left of it ends with the next one.
+    // An hour is too short to accept the end of the month, so the rest of the month ends with the next hour.
     assert_eq!(bench.left(), 2);
     bench.hours(2);
     assert_eq!(bench.left(), 10);
 }
 
 #[test]
-fn after_a_change_it_counts_until_the_window_ends_in_which_the_old_one_would_have_ended() {
+fn after_a_change_the_count_lasts_until_the_new_window_around_the_old_end() {
     // 2025-11-03T00:00:00Z.
     let now = Timestamp::now(1_762_128_000 * SECOND);
     let bench = Bench::new(2, "window: month", now);
@@ -137,7 +137,7 @@ fn after_a_change_it_counts_until_the_window_ends_in_which_the_old_one_would_hav
     assert_eq!(bench.check().retry(), days(30), "a window of the new calendar began");
     bench.hours(30 * 24);
     assert_eq!(bench.left(), 2);
-    // What would be over with the window after the next, or later, is over with the next.
+    // A state that would end with the window after the next, or later, ends with the next window.
     assert!(bench.check().is_allowed());
     bench.limiter.replace_rules(rules(2, "window: day"));
     assert!(bench.check().is_allowed());
@@ -149,7 +149,7 @@ fn after_a_change_it_counts_until_the_window_ends_in_which_the_old_one_would_hav
 }
 
 #[test]
-fn what_is_given_back_and_what_is_forgotten_is_of_the_window() {
+fn refunds_and_sweeps_respect_the_window() {
     let bench = Bench::new(10, "window: day, timezone: Asia/Kolkata", NOON);
     assert!(bench.check().is_allowed() && bench.check().is_allowed());
     let refund = || block_on(bench.limiter.refund(&Request::new("r", "a"))).unwrap();
@@ -158,16 +158,16 @@ fn what_is_given_back_and_what_is_forgotten_is_of_the_window() {
     assert_eq!((bench.limiter.store().used(), sweep(NOON).freed), (1, 0));
     // Midnight in India is half past six in the evening here.
     let midnight = Timestamp::now(NOON.as_micros() + (8 * 3_600 + 1_800) * SECOND);
-    // Whoever reads the clock late by up to a second finds it still.
+    // A request with a clock reading that is up to a second late still finds the state.
     let late = midnight.plus(Micros::from_secs(1));
     assert_eq!(sweep(late).freed, 0);
     assert_eq!((sweep(late.plus(Micros::from_micros(1))).freed, bench.limiter.store().used()), (1, 0));
     bench.clock.set(midnight);
-    assert_eq!(refund().tightest().unwrap().verdict.remaining, 10, "nothing is given back to another window");
+    assert_eq!(refund().tightest().unwrap().verdict.remaining, 10, "a refund does not reach another window");
 }
 
 #[test]
-fn a_share_of_a_calendar_has_its_windows() {
+fn share_of_a_calendar_has_the_same_windows() {
     let (clock, instances) = (ManualClock::at(NOON), Instances::default());
     instances.set(2);
     let store = FaultyStore::new(MemoryStore::new(MemoryOptions::default(), NOON));

@@ -1,4 +1,4 @@
-//! Every store passes the same suite; random operations are held against the reference.
+//! Every store passes the same suite, and random operations agree with the reference.
 
 use crate::support::block_on;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(OperationKind::Refund),
         1 => Just(OperationKind::Reset),
     ];
-    // Mostly one key under its usual limits, as in life, sometimes any at all.
+    // Mostly one key under its usual limits, as in practice, and sometimes any limits.
     let keys = prop_oneof![4 => (0_u32..6).prop_map(|key| 1_u8 << key), 1 => any::<u8>()];
     let limits = prop_oneof![9 => Just(0_u8), 1 => 0_u8..8];
     let cost = prop_oneof![6 => Just(1_u32), 2 => 0_u32..12, 1 => any::<u32>()];
@@ -40,7 +40,7 @@ pub(crate) fn runner_config(cases: u32) -> Config {
     Config { cases, failure_persistence: Some(Box::new(persistence)), ..Config::default() }
 }
 
-/// Stores of every shape: one shard and many, states that pack and (in a store made long after) none that do.
+/// Stores of every shape: one or many shards; states that pack and, in a store with a late epoch, states that do not.
 fn memory_stores() -> [MemoryStore; 3] {
     let options = |shards| MemoryOptions { max_keys: 1_000_000, shards };
     [
@@ -56,7 +56,7 @@ fn the_memory_store_behaves() {
 }
 
 #[test]
-fn the_memory_store_agrees_with_the_reference_on_random_operations() {
+fn memory_store_agrees_with_the_reference_on_random_operations() {
     static OPERATIONS: AtomicUsize = AtomicUsize::new(0);
     let cases = 1_200;
     let mut runner = proptest::test_runner::TestRunner::new(runner_config(cases));
@@ -67,7 +67,7 @@ fn the_memory_store_agrees_with_the_reference_on_random_operations() {
                 OPERATIONS.fetch_add(operations.len(), Ordering::Relaxed);
                 block_on(agrees_with_reference(&store, &operations));
                 store.sweep(Timestamp::NOW_MAX, store.steps_per_round());
-                prop_assert_eq!(store.used(), 0, "what is counted is what is there");
+                prop_assert_eq!(store.used(), 0, "the count agrees with the content");
             }
             Ok(())
         })

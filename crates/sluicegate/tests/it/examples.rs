@@ -1,17 +1,17 @@
-//! The examples, as people will start them: their own code, on real sockets.
+//! The examples run as users start them: their own code, on real sockets.
 
 #[cfg(feature = "axum")]
 #[path = "../../examples/axum_layer.rs"]
-#[expect(dead_code, unreachable_pub, reason = "`main` only says where it listens, which a test knows")]
+#[expect(dead_code, unreachable_pub, reason = "`main` only prints the address, which a test knows")]
 mod axum_layer;
 #[path = "../../examples/embed.rs"]
 #[expect(dead_code, unreachable_pub, reason = "`main` only prints")]
 mod embed;
 #[path = "../../examples/hyper_service.rs"]
-#[expect(dead_code, unreachable_pub, reason = "`main` only says where it listens, which a test knows")]
+#[expect(dead_code, unreachable_pub, reason = "`main` only prints the address, which a test knows")]
 mod hyper_service;
 #[path = "../../examples/tonic_service.rs"]
-#[expect(dead_code, unreachable_pub, reason = "`main` only says where it listens, which a test knows")]
+#[expect(dead_code, unreachable_pub, reason = "`main` only prints the address, which a test knows")]
 mod tonic_service;
 
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ where
     address
 }
 
-/// The whole answer to `GET path`, with these header lines.
+/// The whole response to `GET path` with these header lines.
 async fn get(address: SocketAddr, path: &str, lines: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: t\r\n{lines}connection: close\r\n\r\n");
@@ -55,7 +55,7 @@ fn check(answer: &str, status: &str, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn embedded_a_customer_waits_and_others_do_not() {
+async fn embedded_limits_are_per_customer() {
     let clock = ManualClock::at(Timestamp::now(1_705_312_800_000_000));
     let limiter = embed::limiter(clock.clone()).unwrap();
     let mut printed = String::new();
@@ -74,7 +74,7 @@ async fn embedded_a_customer_waits_and_others_do_not() {
 
 #[cfg(feature = "axum")]
 #[tokio::test]
-async fn axum_greets_whom_it_knows_until_the_quota_is_used_up() {
+async fn axum_serves_known_clients_until_the_quota_is_used_up() {
     let address = start(axum_layer::serve).await;
     for left in ["2", "1", "0"] {
         let answer = get(address, "/hello", "x-api-key: demo-key\r\n").await;
@@ -89,7 +89,7 @@ async fn axum_greets_whom_it_knows_until_the_quota_is_used_up() {
 }
 
 #[tokio::test]
-async fn hyper_greets_an_address_until_the_quota_is_used_up() {
+async fn hyper_serves_an_address_until_the_quota_is_used_up() {
     let address = start(hyper_service::serve).await;
     for left in ["2", "1", "0"] {
         let answer = get(address, "/", "").await;
@@ -99,7 +99,7 @@ async fn hyper_greets_an_address_until_the_quota_is_used_up() {
 }
 
 #[tokio::test]
-async fn tonic_tells_its_clients_by_the_codes_of_grpc() {
+async fn tonic_maps_denials_to_grpc_codes() {
     let address = start(tonic_service::serve).await;
     let channel = Endpoint::new(format!("http://{address}")).unwrap().connect().await.unwrap();
     let client = HealthClient::new(channel);

@@ -1,4 +1,4 @@
-//! Random rules, policies and failures: who is refused is charged nothing, and no share exceeds its part.
+//! Random rules, policies and failures: a denied request is charged nothing, and no instance exceeds its share.
 
 use crate::support::block_on;
 use proptest::prelude::*;
@@ -71,7 +71,7 @@ fn rules() -> impl Strategy<Value = Vec<Rule>> {
     })
 }
 
-/// One request, what is wrong with the store then, and how much time passes before.
+/// One request, the error of the store at that moment, and the time that passes before it.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     identifier: &'static str,
@@ -96,7 +96,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// How all limits of a request stand in this instance's own store, which need not be there yet.
+/// The standing of all limits of a request in this instance's own store, which may not exist yet.
 fn local_standing(limiter: &TestLimiter, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
     match limiter.local_store() {
         Some(local) => local.peek_now(charges, now),
@@ -106,15 +106,23 @@ fn local_standing(limiter: &TestLimiter, charges: &[Charge<'_>], now: Timestamp)
     }
 }
 
-/// How all limits of a request stand in both stores.
+/// The standing of all limits of a request in both stores.
 fn standing(limiter: &TestLimiter, charges: &[Charge<'_>], now: Timestamp) -> (Verdicts, Verdicts) {
     (limiter.store().inner().peek_now(charges, now), local_standing(limiter, charges, now))
 }
 
-/// Whether every enforced local rule has room in this instance's own store.
-fn has_local_room(limiter: &TestLimiter, charges: &[Charge<'_>], now: Timestamp) -> bool {
+/// Whether every enforced rule that the share decides has room in the instance's own store: local rules, and all
+/// rules while the store is overloaded.
+fn has_local_room(
+    limiter: &TestLimiter,
+    charges: &[Charge<'_>],
+    now: Timestamp,
+    trouble: Option<ErrorClass>,
+) -> bool {
+    let is_overload = trouble.is_some_and(ErrorClass::is_overload);
     charges.iter().zip(limiter.rules().rules()).all(|(charge, rule)| {
-        (rule.mode, rule.on_store_failure) != (Mode::Enforce, OnStoreFailure::Local)
+        rule.mode != Mode::Enforce
+            || !(is_overload || rule.on_store_failure == OnStoreFailure::Local)
             || local_standing(limiter, &[*charge], now).iter().all(|verdict| verdict.outcome.is_allowed())
     })
 }
@@ -127,7 +135,7 @@ fn step_holds(limiter: &TestLimiter, clock: &ManualClock, step: Step) -> Result<
     let rules = limiter.rules();
     let charges = rules.charges(&request, now).unwrap().charges;
     let before = standing(limiter, &charges, now);
-    let has_local_room = has_local_room(limiter, &charges, now);
+    let has_local_room = has_local_room(limiter, &charges, now, step.trouble);
     let outcome = block_on(limiter.check(&request));
     let after = standing(limiter, &charges, now);
 
@@ -139,19 +147,20 @@ fn step_holds(limiter: &TestLimiter, clock: &ManualClock, step: Step) -> Result<
         }
         return Ok(());
     };
-    prop_assert_eq!(&before.0, &after.0, "the store said that it had failed");
+    prop_assert_eq!(&before.0, &after.0, "the store had reported a failure");
     let refuses = |rule: &Rule| {
         rule.mode == Mode::Enforce
+            && !class.is_overload()
             && (rule.on_store_failure == OnStoreFailure::Closed || class == ErrorClass::Protocol)
     };
     if step.cost > 0 && limiter.rules().rules().iter().any(refuses) {
         prop_assert!(matches!(outcome, Err(CheckError::Store(_))), "{outcome:?}");
-        prop_assert_eq!(before.1, after.1, "a refused request was charged");
+        prop_assert_eq!(before.1, after.1, "a rejected request was charged");
         return Ok(());
     }
     let decision = outcome.unwrap();
     prop_assert!(decision.is_degraded());
-    // Where the error is about the request and nothing refuses, only shadow rules match.
+    // If the error is about the request and no rule rejects, only shadow rules match.
     prop_assert_eq!(decision.is_allowed(), has_local_room);
     if !decision.is_allowed() {
         prop_assert_eq!(before.1, after.1, "a denied request was charged");
@@ -159,13 +168,13 @@ fn step_holds(limiter: &TestLimiter, clock: &ManualClock, step: Step) -> Result<
     Ok(())
 }
 
-/// Traffic of `instances` limiters without the store: who gets it, how much, and after which pause.
+/// Traffic of `instances` limiters without the store: the instance, the cost, and the pause before it.
 fn traffic(instances: usize) -> impl Strategy<Value = Vec<(usize, u32, u64)>> {
     let pause = prop_oneof![2 => Just(0), 2 => 0..=100_000_u64, 1 => 0..=3_000_000_u64];
     prop::collection::vec((0..instances, 1..=3_u32, pause), 1..150)
 }
 
-/// What `instances` limiters admit one identity under `quota`, each by its share.
+/// The admissions of `instances` limiters for one identity under `quota`, each by its share.
 fn admitted(quota: &Quota, instances: u32, traffic: &[(usize, u32, u64)]) -> Vec<(u64, u64)> {
     let clock = ManualClock::at(START);
     let known = Instances::default();
@@ -189,18 +198,18 @@ fn record(limiter: &TestLimiter, clock: &ManualClock, cost: u32, records: &mut V
     decision.is_allowed() && decision.is_degraded()
 }
 
-/// Traffic of `instances` limiters whose store answers now and then: who gets it, how much, whether the store answers,
-/// and after which pause.
+/// Traffic of `instances` limiters with an intermittent store: the instance, the cost, whether the store
+/// answers, and the pause before it.
 fn uneasy_traffic(instances: usize) -> impl Strategy<Value = Vec<(usize, u32, bool, u64)>> {
     let pause = prop_oneof![2 => Just(0), 2 => 0..=100_000_u64, 1 => 0..=3_000_000_u64];
     let cost = prop_oneof![2 => 1..=3_u32, 1 => 1..=12_u32];
     prop::collection::vec((0..instances, cost, any::<bool>(), pause), 1..150)
 }
 
-/// What passed, in order: when and how much; and how many of them had passed by the time each local admission had.
+/// The admissions in order, with instant and cost, and the number of earlier admissions at each local admission.
 type Passed = (Vec<(u64, u64)>, Vec<usize>);
 
-/// What `instances` limiters with one store admit one identity under `quota`.
+/// The admissions of `instances` limiters with one store for one identity under `quota`.
 fn admitted_uneasily(quota: &Quota, instances: u32, traffic: &[(usize, u32, bool, u64)]) -> Passed {
     let (clock, store, known) = (ManualClock::at(START), store(), Instances::default());
     known.set(instances);
@@ -217,7 +226,7 @@ fn admitted_uneasily(quota: &Quota, instances: u32, traffic: &[(usize, u32, bool
     (records, local_ends)
 }
 
-/// The most that passed in any interval that ends with the last record, beyond what the rate brings in its length.
+/// The maximum excess over the rate in any interval that ends with the last record.
 fn burst_at_end(records: &[(u64, u64)], amount: u64, period: Micros) -> Exact {
     let rate = whole(amount) / whole(period.as_micros());
     let (end, _) = records[records.len() - 1];
@@ -230,7 +239,7 @@ fn burst_at_end(records: &[(u64, u64)], amount: u64, period: Micros) -> Exact {
     most
 }
 
-/// What passed in the window that ends with the last record.
+/// The admissions in the window that ends with the last record.
 fn in_last_window(records: &[(u64, u64)], window: Micros) -> u64 {
     let (end, _) = records[records.len() - 1];
     records.iter().filter(|(at, _)| end - at < window.as_micros()).map(|(_, units)| units).sum()
@@ -241,7 +250,7 @@ fn local(quota: &Quota) -> Rule {
     Rule { on_store_failure: OnStoreFailure::Local, ..Rule::new("api", limits) }
 }
 
-/// The most that passed in any interval beyond what `amount` per `period` brings in its length.
+/// The maximum excess over `amount` per `period` in any interval.
 fn burst(records: &[(u64, u64)], amount: u64, period: Micros) -> Exact {
     let mut leak = Leak::new(whole(amount) / whole(period.as_micros()));
     records.iter().for_each(|(at, units)| leak.record(*at, &whole(*units)));
@@ -257,7 +266,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn each_rule_keeps_to_its_policy_and_who_is_refused_is_charged_nothing(rules in rules(), steps in steps()) {
+    fn policies_hold_and_rejected_requests_are_not_charged(rules in rules(), steps in steps()) {
         let clock = ManualClock::at(START);
         let limiter = limiter(rules, &store(), &clock, &Instances::default());
         for step in steps {
@@ -266,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn buckets_in_parts_admit_at_most_the_rounding_more_than_one(
+    fn bucket_shares_exceed_the_bucket_by_at_most_the_rounding(
         (capacity, credits, amount, millis) in (1..=12_u64, 0..=6_u64, 1..=20_u64, 100..=3_000_u64),
         (instances, traffic) in (1..=4_usize).prop_flat_map(|count| (Just(count), traffic(count))),
     ) {
@@ -279,7 +288,7 @@ proptest! {
     }
 
     #[test]
-    fn windows_in_parts_admit_at_most_the_rounding_more_than_one(
+    fn window_shares_exceed_the_window_by_at_most_the_rounding(
         (limit, millis) in (1..=12_u64, 100..=3_000_u64),
         (instances, traffic) in (1..=4_usize).prop_flat_map(|count| (Just(count), traffic(count))),
     ) {
@@ -287,18 +296,18 @@ proptest! {
         let bound = limit + u64::from(count) - 1;
         let log = SlidingWindow::new(limit, window).unwrap().into();
         prop_assert!(in_window(&admitted(&log, count, &traffic), window) <= bound);
-        // Twice that, as ever, where two windows of the calendar meet.
+        // Twice that, as always where two windows meet.
         let fixed = FixedWindow::new(limit, window, Align::Epoch).unwrap().into();
         prop_assert!(in_window(&admitted(&fixed, count, &traffic), window) <= 2 * bound);
         let counter = SlidingCounter::new(limit, window).unwrap().into();
         prop_assert!(in_window(&admitted(&counter, count, &traffic), window) < 2 * bound);
     }
 
-    /// One server whose store comes and goes as it likes. Up to each local admission the rule's own bound holds, for the
-    /// share has seen all; what the store admits after the last of them is within its own. So over all times together
-    /// it is one B more, however often the store comes back.
+    /// One server with a store that fails and recovers at any time. Up to each local admission the rule's own bound holds,
+    /// because the share has counted everything. The store's admissions after the last of them stay within the
+    /// store's own bound. So the total excess is one more B, however often the store returns.
     #[test]
-    fn one_server_admits_at_most_one_burst_more_however_often_the_store_comes_and_goes(
+    fn one_server_admits_at_most_one_extra_burst_with_an_intermittent_store(
         (capacity, credits, amount, millis) in (1..=12_u64, 0..=3_u64, 1..=20_u64, 100..=3_000_u64),
         traffic in uneasy_traffic(1),
     ) {
@@ -328,9 +337,9 @@ proptest! {
         }
     }
 
-    /// Several servers, with costs that no share has room for: the store admits its own, the shares theirs.
+    /// Several servers, with costs that no share has room for: the store admits its own, and the shares theirs.
     #[test]
-    fn several_servers_admit_at_most_twice_the_rule_however_often_the_store_comes_and_goes(
+    fn several_servers_admit_at_most_twice_the_rule_with_an_intermittent_store(
         (capacity, amount, millis) in (1..=12_u64, 1..=20_u64, 100..=3_000_u64),
         (instances, traffic) in (2..=4_usize).prop_flat_map(|count| (Just(count), uneasy_traffic(count))),
     ) {
@@ -344,9 +353,9 @@ proptest! {
         prop_assert!(in_window(&records, period) <= 2 * capacity + rounding);
     }
 
-    /// One server, its store there at first and then gone: from beginning to end the rule's own bound holds.
+    /// One server with a store that answers first and then fails: the rule's own bound holds from beginning to end.
     #[test]
-    fn one_server_never_admits_more_than_the_rule_says_although_the_store_goes_away(
+    fn one_server_never_exceeds_the_rule_when_the_store_fails(
         (capacity, amount, millis) in (1..=12_u64, 1..=20_u64, 100..=3_000_u64),
         traffic in traffic(1),
         gone_after in 0..150_usize,

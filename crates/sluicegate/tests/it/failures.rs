@@ -1,11 +1,12 @@
-//! What comes of a request when the store fails: each policy, alone and together.
+//! The outcome of a request when the store fails: each policy, alone and combined.
 
 use crate::support::{block_on, hourly};
 use sluicegate::clock::{Clock, ManualClock};
 use sluicegate::core::TokenBucket;
 use sluicegate::core::{Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp};
+use sluicegate::decision::{LimitEvent, LimitOutcome};
 use sluicegate::headers::{HeaderOptions, write_headers};
-use sluicegate::observe::{Decided, LimitOutcome, Observed, Undecided};
+use sluicegate::observe::{DecisionEvent, FailClosedEvent};
 use sluicegate::rules::{Limits, Mode, OnStoreFailure, Per, Rule, RuleSet, Unmatched};
 use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::{ErrorClass, Health, Store as _, StoreError};
@@ -19,11 +20,11 @@ use OnStoreFailure::{Closed, Local, Open};
 
 const GONE: Option<Trouble> = Some(Trouble::Fails(ErrorClass::Connection));
 
-/// What an observer heard, in order.
+/// The events of an observer, in order.
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<String>>);
+struct RecordedEvents(Mutex<Vec<String>>);
 
-impl Heard {
+impl RecordedEvents {
     fn add(&self, words: String) {
         self.0.lock().unwrap().push(words);
     }
@@ -33,13 +34,13 @@ impl Heard {
     }
 }
 
-fn words<'a>(outcomes: impl Iterator<Item = Observed<'a>>) -> String {
+fn words<'a>(outcomes: impl Iterator<Item = LimitEvent<'a>>) -> String {
     let words: Vec<String> = outcomes.map(|each| format!("{} {}", each.rule, each.outcome.name())).collect();
     words.join(", ")
 }
 
-impl Observer for Heard {
-    fn decided(&self, decided: &Decided<'_>) {
+impl Observer for RecordedEvents {
+    fn decided(&self, decided: &DecisionEvent<'_>) {
         let outcomes = words(decided.decision.outcomes());
         let mut told = Vec::new();
         decided.decision.for_each_outcome(|observed| told.push(observed));
@@ -47,7 +48,7 @@ impl Observer for Heard {
         self.add(format!("decided: {outcomes}"));
     }
 
-    fn undecided(&self, undecided: &Undecided<'_>) {
+    fn undecided(&self, undecided: &FailClosedEvent<'_>) {
         assert_eq!(undecided.now, START);
         self.add(format!("undecided, {}: {}", undecided.error.class.name(), words(undecided.outcomes())));
     }
@@ -60,8 +61,8 @@ impl Observer for Heard {
 struct Bench {
     store: FaultyStore,
     clock: ManualClock,
-    heard: Arc<Heard>,
-    limiter: Limiter<FaultyStore, ManualClock, Arc<Heard>>,
+    events: Arc<RecordedEvents>,
+    limiter: Limiter<FaultyStore, ManualClock, Arc<RecordedEvents>>,
 }
 
 impl Bench {
@@ -72,11 +73,11 @@ impl Bench {
     fn one_of(rules: Vec<Rule>, instances: &Instances) -> Self {
         let rules = RuleSet::new(rules, Vec::new(), Unmatched::Allow).unwrap();
         let store = FaultyStore::new(MemoryStore::new(MemoryOptions::default(), START));
-        let (clock, heard) = (ManualClock::at(START), Arc::new(Heard::default()));
+        let (clock, events) = (ManualClock::at(START), Arc::new(RecordedEvents::default()));
         let limiter = Limiter::new(rules, store.clone(), clock.clone())
-            .observed(Arc::clone(&heard))
+            .observed(Arc::clone(&events))
             .with_fallback(MemoryOptions { max_keys: 1_000, ..MemoryOptions::default() }, instances.clone());
-        Self { store, clock, heard, limiter }
+        Self { store, clock, events, limiter }
     }
 
     fn check(&self, cost: u32) -> Result<Decision, CheckError> {
@@ -109,10 +110,10 @@ fn class_of(outcome: Result<Decision, CheckError>) -> ErrorClass {
     }
 }
 
-/// Row 65: open by default, always open, a choice, or future work, by document. Here each rule says: this is `open`, and
-/// `closed` and `local` follow.
+/// Row 65: by document, open by default, always open, a choice, or future work. Here each rule has a policy: this
+/// test is about `open`, and `closed` and `local` follow.
 #[test]
-fn an_open_rule_has_no_objection_and_says_that_it_knows_nothing() {
+fn open_rule_allows_without_a_verdict() {
     let bench = Bench::new(vec![rule("api", 2, Open)]);
     bench.store.set(GONE);
     assert_eq!(bench.admitted(), 100);
@@ -121,26 +122,26 @@ fn an_open_rule_has_no_objection_and_says_that_it_knows_nothing() {
     assert_eq!(decision.degradation().unwrap().error.class, ErrorClass::Connection);
     assert_eq!(decision.limits().count(), 0);
     assert_eq!(bench.local_keys(), 0);
-    assert_eq!(bench.heard.take().pop().unwrap(), "decided: api failed_open");
+    assert_eq!(bench.events.take().pop().unwrap(), "decided: api failed_open");
 }
 
 /// Row 65.
 #[test]
-fn a_closed_rule_refuses_and_nothing_is_charged_for_it_anywhere() {
+fn closed_rule_rejects_and_nothing_is_charged() {
     let bench = Bench::new(vec![rule("own", 5, Local), rule("free", 5, Open), rule("strict", 5, Closed)]);
     bench.store.set(GONE);
     for _ in 0..3 {
         assert_eq!(class_of(bench.check(1)), ErrorClass::Connection);
     }
     assert_eq!((bench.local_keys(), bench.store.inner().used()), (0, 0));
-    let heard = bench.heard.take();
-    assert_eq!(heard[..2], ["store failed, connection", "undecided, connection: strict failed_closed"]);
-    assert_eq!(heard.len(), 6);
+    let events = bench.events.take();
+    assert_eq!(events[..2], ["store failed, connection", "undecided, connection: strict failed_closed"]);
+    assert_eq!(events.len(), 6);
 }
 
 /// Row 65.
 #[test]
-fn a_local_rule_goes_by_its_share_all_or_nothing_with_the_others() {
+fn local_rules_decide_by_their_shares_all_or_nothing() {
     let bench = Bench::new(vec![rule("wide", 5, Local), rule("tight", 2, Local), rule("free", 1, Open)]);
     bench.store.set(GONE);
     let first = bench.check(1).unwrap();
@@ -152,44 +153,46 @@ fn a_local_rule_goes_by_its_share_all_or_nothing_with_the_others() {
     assert!(!denied.is_allowed() && denied.is_degraded());
     assert!(denied.retry().is_some());
     let remaining: Vec<u64> = denied.limits().map(|each| each.verdict.remaining).collect();
-    assert_eq!(remaining, [3, 0], "the one that had room was charged for a denied request");
+    assert_eq!(remaining, [3, 0], "the limit with room was charged for a denied request");
     assert_eq!(
-        bench.heard.take().pop().unwrap(),
+        bench.events.take().pop().unwrap(),
         "decided: wide fallback_allowed, tight fallback_denied, free failed_open"
     );
     assert_eq!(bench.store.inner().used(), 0);
 }
 
 #[test]
-fn a_shadow_rule_refuses_in_no_case() {
+fn shadow_rule_never_rejects() {
     let rules = vec![shadow(rule("a", 1, Closed)), shadow(rule("b", 1, Open)), shadow(rule("c", 1, Local))];
     let bench = Bench::new(rules);
     bench.store.set(GONE);
     assert_eq!(bench.admitted(), 100);
-    let last = bench.heard.take().pop().unwrap();
+    let last = bench.events.take().pop().unwrap();
     assert_eq!(last, "decided: c shadow_denied");
 }
 
 #[test]
-fn an_error_about_the_request_itself_opens_nothing() {
+fn error_about_the_request_fails_closed() {
     for policy in [Open, Local, Closed] {
         let bench = Bench::new(vec![rule("api", 5, policy)]);
         bench.store.set(Some(Trouble::Fails(ErrorClass::Protocol)));
         assert_eq!(class_of(bench.check(1)), ErrorClass::Protocol);
         assert_eq!(bench.local_keys(), 0);
     }
-    let watched = Bench::new(vec![shadow(rule("api", 5, Open))]);
-    watched.store.set(Some(Trouble::Fails(ErrorClass::Protocol)));
-    assert!(watched.check(1).unwrap().is_allowed());
+    let in_shadow = Bench::new(vec![shadow(rule("api", 5, Open))]);
+    in_shadow.store.set(Some(Trouble::Fails(ErrorClass::Protocol)));
+    assert!(in_shadow.check(1).unwrap().is_allowed());
     for class in ErrorClass::ALL {
         assert_eq!(class.is_about_the_request(), class == ErrorClass::Protocol);
     }
 }
 
-/// Row 49: no answer is a denial and an exception is a 500, which is a third policy that nobody chose.
+/// Row 49: one document treats no answer as a denial, and an exception as a 500, a third policy that was never
+/// chosen.
 #[test]
-fn every_class_that_is_about_the_store_goes_by_the_policy() {
-    for class in ErrorClass::ALL.into_iter().filter(|class| !class.is_about_the_request()) {
+fn every_store_error_class_applies_the_policy() {
+    for class in ErrorClass::ALL.into_iter().filter(|class| !class.is_about_the_request() && !class.is_overload())
+    {
         let bench = Bench::new(vec![rule("api", 1, Open)]);
         bench.store.set(Some(Trouble::Fails(class)));
         assert!(bench.check(1).unwrap().is_allowed(), "{class:?}");
@@ -200,7 +203,7 @@ fn every_class_that_is_about_the_store_goes_by_the_policy() {
 }
 
 #[test]
-fn a_cost_of_nothing_is_allowed_even_by_a_closed_rule() {
+fn closed_rule_allows_a_cost_of_zero() {
     let bench = Bench::new(vec![rule("api", 1, Closed)]);
     bench.store.set(GONE);
     let decision = bench.check(0).unwrap();
@@ -208,7 +211,7 @@ fn a_cost_of_nothing_is_allowed_even_by_a_closed_rule() {
 }
 
 #[test]
-fn what_nothing_limits_does_not_ask_the_store() {
+fn request_without_limits_does_not_call_the_store() {
     let bench = Bench::new(vec![Rule::new("free", Limits::Unlimited)]);
     bench.store.set(GONE);
     let decision = bench.check(1).unwrap();
@@ -217,7 +220,7 @@ fn what_nothing_limits_does_not_ask_the_store() {
 }
 
 #[test]
-fn a_peek_goes_by_the_same_policies_and_charges_nothing() {
+fn peek_applies_the_policies_and_charges_nothing() {
     let request = Request::new("r", "a");
     let peek = |bench: &Bench| block_on(bench.limiter.peek(&request));
     for policy in [Open, Local] {
@@ -229,28 +232,28 @@ fn a_peek_goes_by_the_same_policies_and_charges_nothing() {
             let remaining = peeked.tightest().map(|each| each.verdict.remaining);
             assert_eq!(remaining, (policy == Local).then_some(3));
         }
-        assert_eq!(bench.heard.take(), ["store failed, connection"; 5], "a peek is no decision");
+        assert_eq!(bench.events.take(), ["store failed, connection"; 5], "a peek is no decision");
     }
     let bench = Bench::new(vec![rule("api", 3, Closed)]);
     bench.store.set(GONE);
     class_of(peek(&bench));
-    assert_eq!(bench.heard.take(), ["store failed, connection"]);
+    assert_eq!(bench.events.take(), ["store failed, connection"]);
 }
 
 #[test]
-fn a_refund_or_a_reset_that_failed_is_an_error_whatever_the_policy() {
+fn failed_refund_or_reset_is_an_error_under_any_policy() {
     for policy in [Open, Local, Closed] {
         let bench = Bench::new(vec![rule("api", 3, policy)]);
         bench.store.set(GONE);
         let request = Request::new("r", "a");
         assert_eq!(class_of(block_on(bench.limiter.refund(&request))), ErrorClass::Connection);
         assert_eq!(class_of(block_on(bench.limiter.reset(&request))), ErrorClass::Connection);
-        assert_eq!(bench.heard.take(), ["store failed, connection"; 2]);
+        assert_eq!(bench.events.take(), ["store failed, connection"; 2]);
     }
 }
 
 #[test]
-fn the_store_decides_again_as_soon_as_it_is_back() {
+fn store_decides_again_after_it_recovers() {
     let bench = Bench::new(vec![rule("api", 5, Local)]);
     assert!(bench.check(2).unwrap().is_allowed());
     bench.store.set(GONE);
@@ -260,21 +263,21 @@ fn the_store_decides_again_as_soon_as_it_is_back() {
     assert_eq!(bench.store.health(), Health::Up);
     let decision = bench.check(1).unwrap();
     assert!(!decision.is_degraded());
-    assert_eq!(decision.tightest().unwrap().verdict.remaining, 2, "what the store knows of: three of five");
+    assert_eq!(decision.tightest().unwrap().verdict.remaining, 2, "the store has counted three of five");
 }
 
 #[test]
-fn what_the_store_admitted_counts_against_the_share() {
+fn admissions_by_the_store_count_against_the_share() {
     let bench = Bench::new(vec![rule("own", 5, Local), rule("other", 50, Open)]);
     assert!(bench.check(4).unwrap().is_allowed());
-    assert!(!bench.check(4).unwrap().is_allowed(), "and what it denied does not");
+    assert!(!bench.check(4).unwrap().is_allowed(), "and the requests that it denied do not");
     bench.store.set(GONE);
     assert_eq!(bench.admitted(), 1);
     assert_eq!(bench.local_keys(), 1, "only local rules are kept here");
 }
 
 #[test]
-fn what_does_not_fit_the_share_counts_against_it_all_the_same() {
+fn admissions_beyond_the_share_become_its_debt() {
     let window = Micros::from_secs(3_600);
     let quotas = [
         hourly(100),
@@ -295,7 +298,7 @@ fn what_does_not_fit_the_share_counts_against_it_all_the_same() {
 }
 
 #[test]
-fn a_limit_of_a_rule_that_has_room_is_charged_whatever_the_others_have() {
+fn follow_charges_each_share_independently() {
     let instances = Instances::default();
     let limits = Limits::all("api", [(None, hourly(4)), (None, hourly(40))]);
     let bench = Bench::one_of(vec![Rule { on_store_failure: Local, ..Rule::new("api", limits) }], &instances);
@@ -307,20 +310,20 @@ fn a_limit_of_a_rule_that_has_room_is_charged_whatever_the_others_have() {
 }
 
 #[test]
-fn a_shadow_rule_s_share_is_charged_only_if_the_store_charged_the_rule() {
-    let watched = shadow(Rule {
+fn share_of_a_shadow_rule_follows_the_store() {
+    let in_shadow = shadow(Rule {
         on_store_failure: Local,
-        ..Rule::new("watched", Limits::all("watched", [(None, hourly(2)), (None, hourly(20))]))
+        ..Rule::new("in_shadow", Limits::all("in_shadow", [(None, hourly(2)), (None, hourly(20))]))
     });
-    let bench = Bench::new(vec![rule("api", 50, Local), watched]);
+    let bench = Bench::new(vec![rule("api", 50, Local), in_shadow]);
     assert!(bench.check(2).unwrap().is_allowed());
-    assert!(bench.check(1).unwrap().is_allowed(), "the store charges the watched limits nothing for this");
+    assert!(bench.check(1).unwrap().is_allowed(), "the store does not charge shadow limits for this");
     bench.store.set(GONE);
     let peeked = block_on(bench.limiter.peek(&Request::new("r", "a"))).unwrap();
     assert_eq!(peeked.limits().map(|each| each.verdict.remaining).collect::<Vec<_>>(), [47, 0, 18]);
 }
 
-/// The runtime's time, which tests can hold.
+/// The runtime's time, which tests can pause.
 #[derive(Debug)]
 struct RuntimeClock(tokio::time::Instant);
 
@@ -330,10 +333,10 @@ impl Clock for RuntimeClock {
     }
 }
 
-/// Whoever waited for the store decides by the time it is then: by that of the question, the state of those who
-/// came later would seem to be from a future that nobody believes, and would be pulled back.
+/// A request that waited for the store decides by the time after the wait. By the time before it, the state of later
+/// requests would seem to be from the future and would be pulled back.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_waited_gives_nothing_back_to_those_that_did_not() {
+async fn request_that_waited_decides_by_the_time_after_the_wait() {
     let bucket = TokenBucket::new(5, Rate::new(50, Micros::from_secs(1)).unwrap()).unwrap();
     let limits = Limits::all("api", [(None, Quota::from(bucket))]);
     let local = Rule { on_store_failure: Local, deadline: Duration::from_secs(5), ..Rule::new("api", limits) };
@@ -352,7 +355,7 @@ async fn a_request_that_waited_gives_nothing_back_to_those_that_did_not() {
     assert!(!limiter.check(&request).await.unwrap().is_allowed());
 }
 
-/// Each look at it is three milliseconds after the last.
+/// Each call reads the clock three milliseconds after the last reading.
 #[derive(Debug)]
 struct TickingClock(ManualClock);
 
@@ -364,7 +367,7 @@ impl Clock for TickingClock {
 }
 
 #[test]
-fn a_reset_that_asks_twice_has_one_deadline_for_both() {
+fn reset_with_two_store_calls_has_one_deadline() {
     let global = Rule { per: Per::GLOBAL, ..rule("global", 10, Open) };
     let rules = RuleSet::new(vec![rule("own", 5, Open), global], Vec::new(), Unmatched::Allow).unwrap();
     let store = FaultyStore::new(MemoryStore::new(MemoryOptions::default(), START));
@@ -374,7 +377,7 @@ fn a_reset_that_asks_twice_has_one_deadline_for_both() {
 }
 
 #[test]
-fn the_share_follows_refunds_and_resets() {
+fn share_follows_refunds_and_resets() {
     let mut global = rule("global", 10, Local);
     global.per = Per::GLOBAL;
     let bench = Bench::new(vec![rule("own", 5, Local), global]);
@@ -390,11 +393,11 @@ fn the_share_follows_refunds_and_resets() {
     block_on(bench.limiter.refund(&request.cost(Cost::new(2)))).unwrap();
     assert_eq!(left(), [3, 8]);
     block_on(bench.limiter.reset(&request)).unwrap();
-    assert_eq!(left(), [5, 8], "what is shared with others is left alone");
+    assert_eq!(left(), [5, 8], "shared states are unchanged");
 }
 
 #[test]
-fn a_store_that_cannot_fail_is_not_followed() {
+fn store_that_cannot_fail_needs_no_fallback() {
     let rules = RuleSet::new(vec![rule("api", 5, Local)], Vec::new(), Unmatched::Allow).unwrap();
     let limiter = Limiter::new(rules, MemoryStore::default(), ManualClock::at(START));
     assert!(block_on(limiter.check(&Request::new("r", "a"))).unwrap().is_allowed());
@@ -403,7 +406,7 @@ fn a_store_that_cannot_fail_is_not_followed() {
 
 /// Row 66: K instances with the whole limit each admit K times as much without their store.
 #[test]
-fn a_share_is_cut_anew_when_the_number_of_instances_changes() {
+fn share_follows_the_number_of_instances() {
     let instances = Instances::default();
     let mut tiered = rule("api", 12, Local);
     tiered.tiers = vec![("pro".into(), Limits::all("api", [(None, hourly(100))]))];
@@ -422,7 +425,7 @@ fn a_share_is_cut_anew_when_the_number_of_instances_changes() {
 }
 
 #[test]
-fn a_bucket_refills_at_its_part_of_the_rate() {
+fn share_of_a_bucket_refills_at_its_part_of_the_rate() {
     let bucket = TokenBucket::new(4, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap();
     let mut rule = Rule::new("api", Limits::all("api", [(None, Quota::from(bucket))]));
     rule.on_store_failure = Local;
@@ -438,7 +441,7 @@ fn a_bucket_refills_at_its_part_of_the_rate() {
 }
 
 #[test]
-fn the_shortest_deadline_of_the_rules_that_limit_is_the_request_s() {
+fn request_has_the_shortest_deadline_of_its_rules() {
     let with = |name, millis, limits| Rule { deadline: Duration::from_millis(millis), ..Rule::new(name, limits) };
     let limits = || Limits::all("x", [(None, hourly(9))]);
     let off = Rule { mode: Mode::Off, ..with("off", 2, limits()) };
@@ -456,7 +459,7 @@ fn the_shortest_deadline_of_the_rules_that_limit_is_the_request_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_is_waited_for_until_the_deadline_and_no_longer() {
+async fn hanging_store_is_awaited_until_the_deadline() {
     let bench = Bench::new(vec![rule("api", 3, Local)]);
     bench.store.set(Some(Trouble::Hangs));
     let before = tokio::time::Instant::now();
@@ -465,9 +468,9 @@ async fn a_store_that_hangs_is_waited_for_until_the_deadline_and_no_longer() {
     assert_eq!(decision.degradation().unwrap().error.class, ErrorClass::Timeout);
 }
 
-/// Row 64: a header that tells every client when limits are off.
+/// Row 64: a header that shows every client when limits are off.
 #[test]
-fn only_a_degraded_decision_says_so_and_only_if_it_may() {
+fn degraded_header_appears_only_on_degraded_decisions() {
     let bench = Bench::new(vec![rule("api", 3, Open)]);
     let names = |decision: &Decision, degraded| {
         let mut names = Vec::new();
@@ -484,7 +487,7 @@ fn only_a_degraded_decision_says_so_and_only_if_it_may() {
 }
 
 #[test]
-fn a_deadline_out_of_range_is_refused() {
+fn deadline_out_of_range_is_rejected() {
     for deadline in [Duration::ZERO, Duration::from_micros(999), Duration::from_millis(10_001)] {
         let rule = Rule { deadline, ..rule("api", 1, Open) };
         let error = RuleSet::new(vec![rule], Vec::new(), Unmatched::Allow).unwrap_err().to_string();
@@ -493,7 +496,7 @@ fn a_deadline_out_of_range_is_refused() {
 }
 
 #[test]
-fn rules_are_closed_without_the_store_if_all_that_decide_are() {
+fn rules_fail_closed_if_all_enforced_ones_do() {
     let closed = |rules| RuleSet::new(rules, Vec::new(), Unmatched::Allow).unwrap().is_closed_without_store();
     assert!(!closed(Vec::new()));
     assert!(!closed(vec![shadow(rule("a", 1, Closed))]), "nothing decides");
@@ -503,7 +506,29 @@ fn rules_are_closed_without_the_store_if_all_that_decide_are() {
 }
 
 #[test]
-fn every_outcome_has_a_name_of_its_own() {
+fn outcome_names_are_distinct() {
     let names: std::collections::BTreeSet<&str> = LimitOutcome::ALL.iter().map(|each| each.name()).collect();
     assert_eq!(names.len(), LimitOutcome::ALL.len());
+}
+
+/// An overloaded store has not failed: a flood neither opens a limit nor closes a service.
+#[test]
+fn share_decides_in_overload_under_any_policy() {
+    for policy in [Open, Closed, Local] {
+        let instances = Instances::default();
+        instances.set(2);
+        let bench = Bench::one_of(vec![rule("api", 8, policy), shadow(rule("in_shadow", 2, policy))], &instances);
+        bench.store.set(Some(Trouble::Fails(ErrorClass::Overloaded)));
+        let decision = bench.check(1).unwrap();
+        assert!(decision.is_allowed() && decision.is_degraded());
+        let expected = "decided: api overload_allowed, in_shadow overload_allowed";
+        assert_eq!(bench.events.take(), ["store failed, overloaded", expected]);
+        assert_eq!(bench.admitted(), 3, "{policy:?}: a half of eight, and one has passed");
+        let denied = bench.check(1).unwrap();
+        assert!(!denied.is_allowed());
+        let outcomes = words(denied.outcomes());
+        assert_eq!(outcomes, "api overload_denied, in_shadow shadow_denied");
+        let request = Request::new("r", "a").cost(Cost::new(1));
+        assert!(matches!(block_on(bench.limiter.refund(&request)), Err(CheckError::Store(_))));
+    }
 }

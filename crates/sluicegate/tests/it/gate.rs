@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 const KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// Remembers the tiers that nobody knows.
+/// Records the unknown tiers.
 #[derive(Default)]
 struct Tiers(Mutex<Vec<String>>);
 
@@ -64,7 +64,7 @@ async fn outcome(gate: &TestGate, method: &str, path: &str, key: Option<&str>) -
 }
 
 #[tokio::test]
-async fn rules_see_method_and_path_however_they_are_written() {
+async fn rules_match_normalized_methods_and_paths() {
     let gate = gate(
         "rules: [{ name: pay, match: { path: /pay/**, method: [GET] }, per: global,
                    limits: [{ algorithm: fixed_window, limit: 3, window: 1h }] }]",
@@ -78,7 +78,7 @@ async fn rules_see_method_and_path_however_they_are_written() {
 }
 
 #[tokio::test]
-async fn keys_and_addresses_have_quotas_of_their_own() {
+async fn keys_and_addresses_have_separate_quotas() {
     let gate = gate("rules: [{ name: one, limits: [{ algorithm: fixed_window, limit: 1, window: 1h }] }]");
     assert_eq!(outcome(&gate, "GET", "/", Some("alices")).await, "allowed");
     assert_eq!(outcome(&gate, "GET", "/", Some("alices")).await, "denied");
@@ -88,7 +88,7 @@ async fn keys_and_addresses_have_quotas_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_tier_that_nobody_knows_means_the_rules_own_limits_and_is_told() {
+async fn unknown_tier_falls_back_to_the_own_limits_and_is_reported() {
     let gate = gate(
         "tiers: [pro]
 rules: [{ name: one, limits: [{ algorithm: fixed_window, limit: 1, window: 1h }], tiers: { pro: unlimited } }]",
@@ -100,9 +100,9 @@ rules: [{ name: one, limits: [{ algorithm: fixed_window, limit: 1, window: 1h }]
     assert_eq!(*gate.limiter().observer().0.lock().unwrap(), ["gold", "gold"]);
 }
 
-/// Row 61: where a limit comes only after the credential was verified, bad ones are free.
+/// Row 61: if a limit applies only after the credential is verified, wrong credentials are free.
 #[tokio::test]
-async fn a_guard_limits_how_many_wrong_keys_are_tried_and_nobody_else() {
+async fn guard_limits_wrong_keys_and_no_other_clients() {
     let gate = gate(
         "unmatched: deny
 rules:
@@ -117,7 +117,7 @@ rules:
 }
 
 #[tokio::test]
-async fn a_guard_of_other_paths_denies_nothing_where_unmatched_is_denied() {
+async fn guard_of_other_paths_does_not_deny_unmatched_requests() {
     let gate = gate(
         "unmatched: deny
 rules: [{ name: guard, match: { credential: unverified, path: /login }, per: ip, limits: [{ algorithm: fixed_window, limit: 0, window: 1h }] }]",
@@ -127,7 +127,7 @@ rules: [{ name: guard, match: { credential: unverified, path: /login }, per: ip,
     assert_eq!(outcome(&gate, "GET", "/", Some("alices")).await, "denied");
 }
 
-/// A gate that knows callers by tokens of two issuers, or else by their address.
+/// A gate that identifies clients by tokens of two issuers, or else by their address.
 fn gate_of_tokens(rules: &str) -> TestGate {
     let rules = RuleSet::from_yaml(rules, "t.yaml", &Environment::new()).unwrap();
     let clock = ManualClock::at(Timestamp::now(1_705_312_800_000_000));
@@ -141,7 +141,7 @@ fn gate_of_tokens(rules: &str) -> TestGate {
     Gate::new(Limiter::new(rules, MemoryStore::default(), clock).observed(Arc::new(Tiers::default())), identify)
 }
 
-const SECRET: &[u8] = b"a secret that nobody else knows.";
+const SECRET: &[u8] = b"a secret that no one else knows.";
 
 fn token(secret: &[u8], more: &serde_json::Value) -> String {
     let mut claims =
@@ -151,7 +151,7 @@ fn token(secret: &[u8], more: &serde_json::Value) -> String {
     jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap()
 }
 
-/// The names of the rules that limit a request for `/` with these header fields, and for this host.
+/// The names of the rules that limit a request for `/` with these header fields and this host.
 async fn limited_by(gate: &TestGate, authority: Option<&str>, fields: &[(&'static str, &str)]) -> Vec<String> {
     let named = |(name, value): &(&'static str, &str)| {
         (HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap())
@@ -171,7 +171,7 @@ rules:
 ";
 
 #[tokio::test]
-async fn rules_see_hosts_and_header_fields() {
+async fn rules_match_hosts_and_header_fields() {
     let gate = gate_of_tokens(BY_HEAD);
     let none: [&str; 0] = [];
     assert_eq!(limited_by(&gate, None, &[("host", "API.example.COM:8443")]).await, ["host"]);
@@ -179,12 +179,12 @@ async fn rules_see_hosts_and_header_fields() {
     assert_eq!(limited_by(&gate, Some("elsewhere"), &[("host", "a.example.com")]).await, none);
     assert_eq!(limited_by(&gate, None, &[]).await, none);
     assert_eq!(limited_by(&gate, None, &[("x-plan", "gold-2"), ("x-region", "eu")]).await, ["header"]);
-    // Any of several values; and one that is no text is a value all the same.
+    // A field matches by any of its values, and a value that is not text is still a value.
     let several = [("x-plan", "free"), ("x-plan", "gold"), ("x-region", "\u{80}")];
     assert_eq!(limited_by(&gate, None, &several).await, ["header"]);
     assert_eq!(limited_by(&gate, None, &[("x-plan", "Gold"), ("x-region", "eu")]).await, none);
     assert_eq!(limited_by(&gate, None, &[("x-plan", "gold")]).await, none);
-    // The API has no such things, so these rules are not for it.
+    // The API has no such fields, so these rules do not apply to it.
     let plain = gate.limiter().check(&sluicegate::Request::new("r", "alice")).await.unwrap();
     assert_eq!(plain.limits().count(), 0);
 }
@@ -197,7 +197,7 @@ rules:
 ";
 
 #[tokio::test]
-async fn rules_see_claims_of_verified_tokens_also_of_those_that_were_verified_before_the_rules_came() {
+async fn rules_match_claims_of_tokens_verified_before_the_rules() {
     let gate = gate_of_tokens("rules: []");
     let bearer = |token: String| format!("Bearer {token}");
     let gold = bearer(token(SECRET, &serde_json::json!({ "plan": "gold" })));
@@ -212,29 +212,30 @@ async fn rules_see_claims_of_verified_tokens_also_of_those_that_were_verified_be
         assert_eq!(limited_by(&gate, None, &[("authorization", &gold)]).await, ["plan"]);
         assert_eq!(limited_by(&gate, None, &[("authorization", &team)]).await, ["groups"]);
     }
-    // Nobody claims anything without a token, whatever he sends.
+    // Without a token there are no claims, whatever the client sends.
     assert_eq!(limited_by(&gate, None, &[("plan", "gold")]).await, none);
 }
 
-/// Row 62: two issuers may use one subject for two people, and who knows only the subject gives them one bucket. Decision
-/// 0016 keeps that where nothing else tells them apart, and lets the tenant do so.
+/// Row 62: two issuers may use one subject for two people. If only the subject counts, they share a bucket.
 #[tokio::test]
-async fn issuers_with_the_same_subject_share_a_quota_unless_a_tenant_tells_them_apart() {
-    const ONE: &str = "rules: [{ name: one, limits: [{ algorithm: fixed_window, limit: 1, window: 1h }] }]";
-    let path = Path::parse("/", EncodedSlashes::Refuse).unwrap();
-    for (tenants, expected) in [([None, None], [true, false]), ([Some("a"), Some("b")], [true, true])] {
-        let gate = gate_of_tokens(ONE);
-        for (index, issuer) in ["https://id.example", "https://other.example"].into_iter().enumerate() {
-            let mut claims = serde_json::json!({ "iss": issuer });
-            if let Some(tenant) = tenants[index] {
-                claims["org"] = tenant.into();
-            }
-            let mut headers = HeaderMap::new();
-            let credential = format!("Bearer {}", token(SECRET, &claims));
-            headers.insert(http::header::AUTHORIZATION, HeaderValue::from_str(&credential).unwrap());
-            let head = Head { method: "GET", path: &path, authority: None, headers: &headers };
-            let admission = gate.decide(&head, [192, 0, 2, 7].into()).await.unwrap();
-            assert_eq!(admission.decision.is_allowed(), expected[index], "{issuer} {tenants:?}");
-        }
-    }
+async fn same_subject_of_two_issuers_has_separate_limits() {
+    let gate = gate_of_tokens(
+        "rules:
+  - { name: one, limits: [{ algorithm: fixed_window, limit: 1, window: 1h }],
+      overrides: [{ identifier: 'https://other.example|alice', limits: [{ algorithm: fixed_window, limit: 2, window: 1h }] }] }",
+    );
+    let ask = async |issuer: &str| {
+        let token = token(SECRET, &serde_json::json!({ "iss": issuer }));
+        let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
+        let headers: HeaderMap = [(http::header::AUTHORIZATION, value)].into_iter().collect();
+        let path = Path::parse("/", EncodedSlashes::Refuse).unwrap();
+        let head = Head { method: "GET", path: &path, authority: None, headers: &headers };
+        let admission = gate.decide(&head, [192, 0, 2, 7].into()).await.unwrap();
+        admission.decision.is_allowed()
+    };
+    assert!(ask("https://id.example").await);
+    assert!(!ask("https://id.example").await);
+    let others = [ask("https://other.example").await, ask("https://other.example").await];
+    assert_eq!(others, [true, true], "a client of another issuer, and its override");
+    assert!(!ask("https://other.example").await);
 }

@@ -1,11 +1,11 @@
-//! The limiter: rules, tiers, overrides, modes and costs, seen through decisions and headers.
+//! The limiter with rules, tiers, overrides, modes and costs, observed through decisions and headers.
 
 use crate::support::{block_on, hourly};
 use sluicegate::clock::ManualClock;
-use sluicegate::core::{Cost, Micros, Quota, Rate, SlidingWindow, TokenBucket};
+use sluicegate::core::{Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingWindow, TokenBucket};
 use sluicegate::headers::{HeaderOptions, ResetStyle, write_headers};
-use sluicegate::observe::Decided;
-use sluicegate::rules::pattern::Pattern;
+use sluicegate::observe::DecisionEvent;
+use sluicegate::pattern::Pattern;
 use sluicegate::rules::{Limits, Mode, Override, Per, Rule, RuleSet, Unmatched};
 use sluicegate::store::{Lease, LeaseMode};
 use sluicegate::{CheckError, Decision, Limiter, MemoryStore, Observer, Request, Retry};
@@ -35,7 +35,7 @@ fn admitted(limiter: &TestLimiter, request: Request<'_>) -> usize {
 }
 
 #[test]
-fn strict_terms_make_limits_smaller_where_the_store_may_charge_ahead_and_nowhere_else() {
+fn strict_leases_reduce_limits_only_if_the_store_charges_in_advance() {
     let bucket = TokenBucket::new(100, Rate::new(100, Micros::from_secs(1)).unwrap()).unwrap();
     let set = |mode| {
         let lease = Some(Lease { ttl: Micros::from_millis(100), mode });
@@ -53,7 +53,7 @@ fn strict_terms_make_limits_smaller_where_the_store_may_charge_ahead_and_nowhere
 }
 
 #[test]
-fn rules_apply_to_what_they_match_and_all_that_match_apply() {
+fn all_matching_rules_apply() {
     let mut payments = Rule::new("payments", limits("payments", 2));
     payments.selector.resource = Some(Pattern::new("api.payment.*"));
     let mut tenant = Rule::new("acme", limits("acme", 5));
@@ -69,7 +69,7 @@ fn rules_apply_to_what_they_match_and_all_that_match_apply() {
 }
 
 #[test]
-fn identifiers_are_counted_within_their_tenant_and_global_spans_tenants() {
+fn identifiers_count_within_their_tenant_and_global_rules_across_tenants() {
     let mut global = Rule::new("global", limits("global", 5));
     global.per = Per::GLOBAL;
     let limiter = limiter(vec![Rule::new("each", limits("each", 2)), global]);
@@ -79,7 +79,7 @@ fn identifiers_are_counted_within_their_tenant_and_global_spans_tenants() {
 }
 
 #[test]
-fn limits_come_from_the_exact_override_then_the_wildcard_then_the_tier_then_the_rule() {
+fn limits_come_from_exact_override_then_pattern_then_tier_then_rule() {
     let mut rule = Rule::new("api", limits("api", 1));
     rule.tiers = vec![("pro".into(), limits("api", 2)), ("admin".into(), Limits::Unlimited)];
     let over = |pattern, capacity| Override {
@@ -89,17 +89,17 @@ fn limits_come_from_the_exact_override_then_the_wildcard_then_the_tier_then_the_
     };
     rule.overrides = vec![over("vip-*", 3), over("*-7", 9), over("vip-7", 4)];
     let limiter = limiter(vec![rule]);
-    assert_eq!(admitted(&limiter, Request::new("r", "anyone")), 1);
+    assert_eq!(admitted(&limiter, Request::new("r", "other")), 1);
     assert_eq!(admitted(&limiter, Request::new("r", "paying").tier("pro")), 2);
     assert_eq!(admitted(&limiter, Request::new("r", "root").tier("admin")), 100);
-    assert_eq!(admitted(&limiter, Request::new("r", "free").tier("free")), 1, "a tier the rule does not name");
+    assert_eq!(admitted(&limiter, Request::new("r", "free").tier("free")), 1, "a tier without limits in the rule");
     assert_eq!(admitted(&limiter, Request::new("r", "vip-1").tier("pro")), 3);
     assert_eq!(admitted(&limiter, Request::new("r", "vip-7").tier("pro")), 4, "exact before patterns");
     assert_eq!(admitted(&limiter, Request::new("r", "other-7")), 9);
 }
 
 #[test]
-fn an_override_ends_at_its_instant_and_leaves_what_was_used() {
+fn override_ends_at_its_instant_and_keeps_the_usage() {
     let mut rule = Rule::new("api", limits("api", 1));
     let over = |pattern, capacity, seconds: Option<u64>| {
         let until = seconds.map(|seconds| START.plus(Micros::from_secs(seconds)));
@@ -118,7 +118,7 @@ fn an_override_ends_at_its_instant_and_leaves_what_was_used() {
 }
 
 #[test]
-fn going_back_and_forth_between_tiers_resets_nothing() {
+fn alternating_tiers_resets_nothing() {
     let window = SlidingWindow::new(2, Micros::from_secs(3_600)).unwrap();
     let mut rule = Rule::new("api", limits("api", 2));
     rule.tiers = vec![("pro".into(), Limits::all("api", [(None, Quota::from(window))]))];
@@ -128,18 +128,18 @@ fn going_back_and_forth_between_tiers_resets_nothing() {
         (0..20).filter(|turn| check(&limiter, if turn % 2 == 0 { own } else { pro }).is_allowed()).count();
     assert_eq!(admitted, 4, "two under each");
     block_on(limiter.refund(&pro.cost(Cost::ZERO))).unwrap();
-    assert!(!check(&limiter, own).is_allowed(), "a refund under one tier forgot the other");
+    assert!(!check(&limiter, own).is_allowed(), "a refund under one tier changed the other");
 }
 
 #[test]
-fn a_cost_of_nothing_is_allowed_even_where_nothing_matches() {
+fn cost_of_zero_is_allowed_without_a_matching_rule() {
     let rules = RuleSet::new(Vec::new(), Vec::new(), Unmatched::Deny).unwrap();
     let limiter = Limiter::new(rules, MemoryStore::default(), ManualClock::at(START));
     assert!(check(&limiter, Request::new("r", "a").cost(Cost::ZERO)).is_allowed());
 }
 
 #[test]
-fn rules_with_names_that_are_alike_are_strangers() {
+fn rules_with_similar_names_share_no_state() {
     for (one, other) in [("r1", "r11"), ("v2", "v22"), ("payments", "paymentspayments"), ("a", "aa")] {
         let limiter = limiter(vec![Rule::new(one, limits(one, 3)), Rule::new(other, limits(other, 3))]);
         assert_eq!(admitted(&limiter, Request::new("r", "a")), 3, "{one} and {other}");
@@ -147,16 +147,16 @@ fn rules_with_names_that_are_alike_are_strangers() {
 }
 
 #[test]
-fn an_unknown_tier_is_refused_and_the_known_ones_named() {
+fn unknown_tier_is_rejected_with_the_known_ones() {
     let limiter = limiter(vec![Rule::new("api", limits("api", 1))]);
     let error = block_on(limiter.check(&Request::new("r", "a").tier("gold"))).unwrap_err();
     assert_eq!(error.field(), Some("tier"));
     assert_eq!(error.to_string(), "`tier` is \"gold\": use one of free, pro, admin");
-    assert!(check(&limiter, Request::new("r", "a")).is_allowed(), "the refused request was charged");
+    assert!(check(&limiter, Request::new("r", "a")).is_allowed(), "the rejected request was charged");
 }
 
 #[test]
-fn a_shadow_rule_reports_and_never_denies_and_off_does_nothing() {
+fn shadow_rule_reports_but_never_denies() {
     let mut shadow = Rule::new("tried", limits("tried", 1));
     shadow.mode = Mode::Shadow;
     let mut off = Rule::new("off", limits("off", 1));
@@ -169,11 +169,11 @@ fn a_shadow_rule_reports_and_never_denies_and_off_does_nothing() {
     let reports: Vec<_> =
         second.limits().map(|report| (report.rule, report.verdict.outcome.is_allowed())).collect();
     assert_eq!(reports, [("tried", false)]);
-    assert!(second.tightest().is_none(), "a rule that is only tried does not speak");
+    assert!(second.tightest().is_none(), "a shadow rule never determines the decision");
 }
 
 #[test]
-fn the_request_s_cost_wins_over_the_rule_s() {
+fn cost_of_the_request_overrides_that_of_the_rule() {
     let mut rule = Rule::new("api", limits("api", 10));
     rule.cost = Cost::new(4);
     let limiter = limiter(vec![rule]);
@@ -185,7 +185,7 @@ fn the_request_s_cost_wins_over_the_rule_s() {
 }
 
 #[test]
-fn what_no_rule_matches_can_be_denied() {
+fn unmatched_requests_can_be_denied() {
     let rules = RuleSet::new(Vec::new(), Vec::new(), Unmatched::Deny).unwrap();
     let limiter = Limiter::new(rules, MemoryStore::default(), ManualClock::at(START));
     let decision = check(&limiter, Request::new("r", "a"));
@@ -194,7 +194,7 @@ fn what_no_rule_matches_can_be_denied() {
 }
 
 #[test]
-fn a_peek_changes_nothing_a_refund_gives_back_and_a_reset_spares_what_is_shared() {
+fn peek_refund_and_reset_have_their_effects() {
     let mut global = Rule::new("global", limits("global", 10));
     global.per = Per::GLOBAL;
     let limiter = limiter(vec![Rule::new("each", limits("each", 5)), global]);
@@ -210,7 +210,7 @@ fn a_peek_changes_nothing_a_refund_gives_back_and_a_reset_spares_what_is_shared(
 }
 
 #[test]
-fn malformed_requests_are_refused_before_anything_is_charged() {
+fn invalid_requests_are_rejected_before_any_charge() {
     let limiter = limiter(vec![Rule::new("api", limits("api", 1))]);
     for (request, field) in [
         (Request::new("", "a"), "resource"),
@@ -233,14 +233,14 @@ struct Counts {
 }
 
 impl Observer for Counts {
-    fn decided(&self, decided: &Decided<'_>) {
+    fn decided(&self, decided: &DecisionEvent<'_>) {
         let count = if decided.decision.is_allowed() { &self.allowed } else { &self.denied };
         count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 #[test]
-fn the_observer_hears_of_every_decision_once_and_of_no_peek() {
+fn observer_receives_each_decision_once_and_no_peeks() {
     let counts = Arc::new(Counts::default());
     let limiter = limiter(vec![Rule::new("api", limits("api", 2))]).observed(Arc::clone(&counts));
     let request = Request::new("r", "a");
@@ -266,10 +266,10 @@ fn payments() -> TestLimiter {
 }
 
 #[test]
-fn headers_speak_for_every_limit_and_the_x_headers_for_the_tightest() {
+fn headers_list_every_limit_and_x_headers_the_tightest() {
     let limiter = payments();
     let allowed = check(&limiter, Request::new("r", "a"));
-    // 1705312800.123456 s, and one token of 100 a minute lasts 0.6 s.
+    // 1705312800.123456 s; at 100 a minute a token lasts 0.6 s.
     assert_eq!(
         headers(&allowed, HeaderOptions::default()),
         [
@@ -297,20 +297,58 @@ fn headers_speak_for_every_limit_and_the_x_headers_for_the_tightest() {
 }
 
 #[test]
-fn a_denial_that_waiting_does_not_mend_has_no_retry_after() {
+fn permanent_denial_has_no_retry_after() {
     let never = check(&payments(), Request::new("r", "a").cost(Cost::new(1_000)));
     assert!(!headers(&never, HeaderOptions::default()).iter().any(|line| line.starts_with("retry-after")));
 }
 
+/// The limit with the longest wait determines a denial, but another limit may have less left. The largest admissible
+/// cost is the minimum of all.
 #[test]
-fn headers_that_nobody_asked_for_are_not_written() {
+fn remaining_of_a_denial_is_the_largest_admissible_cost() {
+    for cost in [3, 4] {
+        let window = FixedWindow::new(7, Micros::from_secs(86_400), Align::Epoch).unwrap();
+        let bucket = TokenBucket::new(6, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap();
+        let limits = Limits::all("r", [(None, Quota::from(window)), (None, Quota::from(bucket))]);
+        let shadow = Rule { mode: Mode::Shadow, ..Rule::new("tried", limits_of_one("tried")) };
+        let limiter = limiter(vec![Rule::new("r", limits), shadow]);
+        assert!(check(&limiter, Request::new("r", "a").cost(Cost::new(5))).is_allowed());
+        let denied = check(&limiter, Request::new("r", "a").cost(Cost::new(cost)));
+        let spokesman = denied.tightest().unwrap().verdict;
+        assert_eq!((denied.is_allowed(), spokesman.limit, spokesman.remaining), (false, 7, 2));
+        assert_eq!(denied.remaining(), Some(1), "the bucket has one token left");
+        let lines = headers(&denied, HeaderOptions::default());
+        assert!(lines.contains(&"x-ratelimit-remaining: 1".to_owned()), "{lines:?}");
+        assert!(!check(&limiter, Request::new("r", "a").cost(Cost::new(2))).is_allowed());
+        assert!(check(&limiter, Request::new("r", "a").cost(Cost::new(1))).is_allowed());
+    }
+}
+
+fn limits_of_one(label: &str) -> Limits {
+    Limits::all(label, [(None, FixedWindow::new(1, Micros::from_secs(60), Align::Epoch).unwrap().into())])
+}
+
+/// `t` of a denial is the wait. If no wait helps, it is absent.
+#[test]
+fn permanent_denial_has_no_t_parameter() {
+    let never = check(&payments(), Request::new("r", "a").cost(Cost::new(101)));
+    let lines = headers(&never, HeaderOptions::default());
+    assert!(lines.contains(&"ratelimit: \"payments\";r=100, \"payments.2\";r=150;t=0".to_owned()), "{lines:?}");
+    let closed = FixedWindow::new(0, Micros::from_secs(60), Align::Epoch).unwrap();
+    let limiter = limiter(vec![Rule::new("closed", Limits::all("closed", [(None, closed.into())]))]);
+    let lines = headers(&check(&limiter, Request::new("r", "a")), HeaderOptions::default());
+    assert!(lines.contains(&"ratelimit: \"closed\";r=0".to_owned()), "{lines:?}");
+}
+
+#[test]
+fn headers_are_written_only_if_enabled() {
     let decision = check(&payments(), Request::new("r", "a"));
     let options = HeaderOptions { x_ratelimit: false, ietf: false, ..HeaderOptions::default() };
     assert_eq!(headers(&decision, options), Vec::<String>::new());
 }
 
 #[test]
-fn rule_sets_that_cannot_work_are_refused() {
+fn invalid_rule_sets_are_rejected() {
     let refused = |rules| RuleSet::new(rules, Vec::new(), Unmatched::Allow).unwrap_err().to_string();
     let twice = vec![Rule::new("a", limits("a", 1)), Rule::new("a", limits("a", 1))];
     assert_eq!(refused(twice), "two rules are called \"a\": rename one of them");

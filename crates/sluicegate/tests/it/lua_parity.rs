@@ -1,5 +1,5 @@
-//! The script is a second implementation of the core. Random operations go through both, at chosen instants, and must
-//! agree in every verdict, every stored byte and every expiry.
+//! The script is a second implementation of the core. Random operations run through both, at chosen instants, and
+//! must agree in every verdict, every stored byte and every expiry.
 
 pub(crate) mod draw;
 mod model;
@@ -10,10 +10,11 @@ use draw::{CALENDAR, Draw, WHOLE, cost, damage, later, limits, times};
 use futures_util::future::join_all;
 use model::{Model, Value, name};
 use redis::aio::MultiplexedConnection;
-use sluicegate::core::decision::{Group, is_allowed};
+use sluicegate::core::decision::{ChargeMode, is_allowed};
 use sluicegate::core::{Cost, Micros, Quota, SlidingWindow, Timestamp};
 use sluicegate::identity::DEFAULT_TENANT;
-use sluicegate::store::redis::{KeyEncoder, OneConnection, RedisStore};
+use sluicegate::store::redis::testing::SingleConnection;
+use sluicegate::store::redis::{KeyEncoder, RedisStore};
 use sluicegate::store::{Charge, Key, KeySpace, Store, Subject, Verdicts};
 use sluicegate::{Identity, store::Reply};
 use sluicegate_testkit::conformance::{DEADLINE, OperationKind, START};
@@ -21,35 +22,35 @@ use std::num::NonZeroU32;
 use std::pin::Pin;
 use value::decoded;
 
-/// When the values of a caller's clock begin to expire.
+/// The start of expiries under the caller's clock.
 const EXPIRY_MILLIS: u64 = 7_258_118_400_000;
-/// How many operations are under way at once.
+/// How many operations are in flight at once.
 const BATCH: usize = 250;
 
 /// One call.
 struct Step<'a> {
-    /// What somebody else does before it.
+    /// Damage by another client before the call.
     damage: Option<redis::Pipeline>,
     kind: OperationKind,
-    /// Its decisions, each as often in a row. Only charges are several, or asked for more than once.
+    /// Its decisions with their repetitions. Only charges are repeated or batched.
     decisions: Vec<(NonZeroU32, Vec<Charge<'a>>)>,
     now: Timestamp,
-    /// What each decision is told, each time.
+    /// The expected verdicts of each decision, for each repetition.
     verdicts: Vec<Vec<Verdicts>>,
-    /// What must be under every key after it, unless it cannot be read.
+    /// The expected values of all keys afterwards, unless unreadable.
     values: Vec<(String, Option<Value>)>,
 }
 
 type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-async fn answer(store: &RedisStore<OneConnection>, step: &Step<'_>) -> Vec<Vec<Reply>> {
+async fn answer(store: &RedisStore<SingleConnection>, step: &Step<'_>) -> Vec<Vec<Reply>> {
     let (times, charges) = &step.decisions[0];
     let is_alone = step.decisions.len() == 1 && times.get() == 1;
     let once = |reply| vec![vec![reply]];
     let replies = match step.kind {
         OperationKind::Charge if is_alone => store.charge(charges, step.now, DEADLINE).await.map(once),
         OperationKind::Charge => {
-            store.charge_times(&step.decisions, step.now, DEADLINE).await.map(|replies| counted(step, replies))
+            store.charge_repeated(&step.decisions, step.now, DEADLINE).await.map(|replies| counted(step, replies))
         }
         OperationKind::Peek => store.peek(charges, step.now, DEADLINE).await.map(once),
         OperationKind::Refund => store.refund(charges, step.now, DEADLINE).await.map(once),
@@ -58,12 +59,12 @@ async fn answer(store: &RedisStore<OneConnection>, step: &Step<'_>) -> Vec<Vec<R
     replies.unwrap_or_else(|error| panic!("{error}: {:?} {:?} at {:?}", step.kind, step.decisions, step.now))
 }
 
-/// The replies, of which as many are allowed as was said.
+/// The replies, after a check of the count of admissions.
 fn counted(step: &Step<'_>, replies: Vec<(u32, Vec<Reply>)>) -> Vec<Vec<Reply>> {
     let of_decision = |((admitted, replies), (_, charges)): ((u32, Vec<Reply>), &(_, Vec<Charge<'_>>))| {
-        let groups = || charges.iter().flat_map(|charge| charge.quotas.iter().map(|_| charge.group));
+        let modes = || charges.iter().flat_map(|charge| charge.quotas.iter().map(|_| charge.mode));
         let votes =
-            |reply: &Reply| groups().zip(reply.verdicts.iter().map(|verdict| verdict.outcome)).collect::<Vec<_>>();
+            |reply: &Reply| modes().zip(reply.verdicts.iter().map(|verdict| verdict.outcome)).collect::<Vec<_>>();
         assert_eq!(replies.iter().filter(|reply| is_allowed(votes(reply))).count() as u32, admitted);
         replies
     };
@@ -88,8 +89,8 @@ async fn stored(
     values.chunks(2).map(pair).collect()
 }
 
-/// Sends a batch down one connection, in order and without waiting, and compares everything.
-async fn compare(store: &RedisStore<OneConnection>, connection: &MultiplexedConnection, steps: &[Step<'_>]) {
+/// Sends a batch over one connection, in order and without waiting, and compares everything.
+async fn compare(store: &RedisStore<SingleConnection>, connection: &MultiplexedConnection, steps: &[Step<'_>]) {
     enum Seen {
         Nothing,
         Replies(Vec<Vec<Reply>>),
@@ -107,7 +108,7 @@ async fn compare(store: &RedisStore<OneConnection>, connection: &MultiplexedConn
             Box::pin(async { Seen::Values(stored(connection.clone(), &step.values).await) }),
         ]
     });
-    // Each is sent when it is first polled, which is in their order as long as none has to wait for its turn.
+    // Each call is sent when it is first polled: in order, as long as none has to yield.
     let seen = tokio::task::unconstrained(join_all(pending)).await;
     for (step, seen) in steps.iter().zip(seen.chunks(3)) {
         let [_, Seen::Replies(replies), Seen::Values(values)] = seen else { panic!("three for each") };
@@ -128,7 +129,7 @@ async fn compare(store: &RedisStore<OneConnection>, connection: &MultiplexedConn
 
 fn story(step: &Step<'_>) -> String {
     let charge =
-        |charge: &Charge<'_>| format!("{} {:?} {:?} {:?}", name(charge), charge.cost, charge.group, charge.quotas);
+        |charge: &Charge<'_>| format!("{} {:?} {:?} {:?}", name(charge), charge.cost, charge.mode, charge.quotas);
     let charges = |(times, charges): &(_, Vec<Charge<'_>>)| {
         format!("{times} times {:#?}", charges.iter().map(charge).collect::<Vec<_>>())
     };
@@ -141,14 +142,14 @@ fn charge<'a>(
     identifier: &'a str,
     quotas: &'a [Quota],
     cost: u32,
-    group: Group,
+    mode: ChargeMode,
 ) -> Charge<'a> {
     let identity = Some(Identity::Named(identifier));
     let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
-    Charge { key: Key { space, subject }, quotas, cost: Cost::new(cost), group, lease: None }
+    Charge { key: Key { space, subject }, quotas, cost: Cost::new(cost), mode, lease: None }
 }
 
-/// Lists of limits that rules may have: mostly of one algorithm, if one is given.
+/// The limits of several rules: mostly of one algorithm, if one is given.
 fn rules(draw: &mut Draw, algorithm: Option<usize>) -> Vec<Vec<Quota>> {
     let one = |draw: &mut Draw| {
         let algorithm = algorithm.unwrap_or_else(|| *draw.of(&[0, 1, 2, CALENDAR, CALENDAR]));
@@ -166,12 +167,12 @@ const IDENTIFIERS: [&str; 4] = ["alice", "bob", "carol", "dave"];
 
 async fn agrees(server: &Server, seed: u64, algorithm: Option<usize>, operations: usize) {
     let connection = server.connect().await;
-    let store = RedisStore::over(connection.clone(), KeyEncoder::default(), false).by_callers_clock();
+    let store = RedisStore::over_connection(connection.clone(), KeyEncoder::default(), false).with_caller_clock();
     let mut draw = Draw(seed);
     let spaces = [KeySpace::new("one"), KeySpace::new("two")];
-    // The server must know the script, or the first calls would have to be sent twice and come out of order.
+    // The server must know the script, or the first calls would be sent twice and out of order.
     let warming = limits(&mut draw, 0, 1);
-    store.peek(&[charge(&spaces[0], "alice", &warming, 1, Group::Enforced)], START, DEADLINE).await.unwrap();
+    store.peek(&[charge(&spaces[0], "alice", &warming, 1, ChargeMode::Enforced)], START, DEADLINE).await.unwrap();
     let mut damage_met = 0;
     for _ in 0..operations / 2_500 {
         redis::cmd("FLUSHALL").exec_async(&mut connection.clone()).await.unwrap();
@@ -198,18 +199,19 @@ async fn agrees(server: &Server, seed: u64, algorithm: Option<usize>, operations
     assert!(damage_met > operations as u64 / 100, "{damage_met}");
 }
 
-/// What operations are drawn from.
+/// The source of random operations.
 struct World<'w, 'a> {
     draw: &'w mut Draw,
     model: Model,
     spaces: &'a [KeySpace],
     rules: &'a [Vec<Quota>],
-    /// What each identity usually has under each space.
+    /// The usual rule index of each identity under each space.
     usual: Vec<usize>,
     clocks: [Timestamp; IDENTIFIERS.len()],
-    /// Who came last, and what was said.
+    /// The last identity and its verdicts.
     last: Option<(usize, Verdicts)>,
-    /// Whether the next decisions have one charge each, which is enforced: only of these the script makes short work.
+    /// Whether the next decisions have one enforced charge each, which is the case of the fast path and the batch
+    /// path.
     is_simple: bool,
 }
 
@@ -249,7 +251,7 @@ impl<'a> World<'_, 'a> {
         Step { damage, kind, decisions, now, verdicts, values }
     }
 
-    /// What one identity asks for.
+    /// The charges of one identity.
     fn charges(&mut self, who: usize) -> Vec<Charge<'a>> {
         let count = if !self.is_simple && self.draw.once_in(4) { 2 } else { 1 };
         (0..count).map(|space| self.charge(who, space)).collect()
@@ -261,11 +263,15 @@ impl<'a> World<'_, 'a> {
             if changed { self.draw.below(self.rules.len() as u64) as usize } else { self.usual[who * 2 + space] };
         let quotas = &self.rules[index];
         let cost = cost(self.draw, &quotas[0]);
-        let group = if self.draw.once_in(5) { Group::Shadow(self.draw.below(2) as u16) } else { Group::Enforced };
-        charge(&self.spaces[space], IDENTIFIERS[who], quotas, cost, group)
+        let mode = if self.draw.once_in(5) {
+            ChargeMode::Shadow(self.draw.below(2) as u16)
+        } else {
+            ChargeMode::Enforced
+        };
+        charge(&self.spaces[space], IDENTIFIERS[who], quotas, cost, mode)
     }
 
-    /// What must be under the keys now, unless it cannot be read.
+    /// The expected values of the keys, unless unreadable.
     fn values(&self, decisions: &[(NonZeroU32, Vec<Charge<'a>>)]) -> Vec<(String, Option<Value>)> {
         let charges = decisions.iter().flat_map(|(_, charges)| charges);
         let mut keys: Vec<String> = charges.map(name).filter(|key| !self.model.damaged.contains(key)).collect();
@@ -281,11 +287,11 @@ impl<'a> World<'_, 'a> {
 
 const OPERATIONS: usize = 50_000;
 
-/// Over several calls there is no atomic write to compare. But as long as no rule changes and time only goes on, a charge
-/// that is taken back leaves no trace that a verdict could show.
+/// Several calls have no atomic write to compare. But while rules do not change and time only advances, a released
+/// charge leaves no trace in the verdicts.
 async fn agrees_apart(server: &Server, seed: u64, operations: usize) {
     let connection = server.connect().await;
-    let store = RedisStore::over(connection.clone(), KeyEncoder::default(), true).by_callers_clock();
+    let store = RedisStore::over_connection(connection.clone(), KeyEncoder::default(), true).with_caller_clock();
     let mut draw = Draw(seed);
     let spaces = [KeySpace::new("one"), KeySpace::new("two"), KeySpace::new("three")];
     let (mut denied, mut passed) = (0, 0);
@@ -300,9 +306,10 @@ async fn agrees_apart(server: &Server, seed: u64, operations: usize) {
         for _ in 0..200 {
             let charges: Vec<Charge<'_>> = (0..3)
                 .map(|index| {
-                    let group = if draw.once_in(4) { Group::Shadow(index as u16) } else { Group::Enforced };
+                    let mode =
+                        if draw.once_in(4) { ChargeMode::Shadow(index as u16) } else { ChargeMode::Enforced };
                     let cost = cost(&mut draw, &rules[index][0]);
-                    charge(&spaces[index], IDENTIFIERS[index], &rules[index], cost, group)
+                    charge(&spaces[index], IDENTIFIERS[index], &rules[index], cost, mode)
                 })
                 .collect();
             now = now.max(later(&mut draw, now, &rules[0][0], None));
@@ -317,27 +324,29 @@ async fn agrees_apart(server: &Server, seed: u64, operations: usize) {
 }
 
 #[test]
-fn requests_over_several_calls_agree_as_long_as_rules_and_clock_are_steady() {
+fn cross_slot_requests_agree_while_rules_and_clock_are_steady() {
     on_every_server(async |server| agrees_apart(server, 6, 4_000).await);
 }
 
-/// What is drawn seldom meets one instant twice, and a log that is pulled back merges what was charged at that instant.
+/// Random operations rarely meet one instant twice, and a log that is pulled back merges the charges of that
+/// instant.
 #[test]
-fn a_log_that_is_pulled_back_to_an_instant_it_knows_merges_it() {
+fn a_log_pulled_back_to_a_known_instant_merges_it() {
     on_every_server(async |server| {
         let connection = server.connect().await;
-        let store = RedisStore::over(connection.clone(), KeyEncoder::default(), false).by_callers_clock();
+        let store =
+            RedisStore::over_connection(connection.clone(), KeyEncoder::default(), false).with_caller_clock();
         let space = KeySpace::new("log");
         let log = |seconds| [SlidingWindow::new(10, Micros::from_secs(seconds)).unwrap().into()];
         let (hour, minute) = (log(3_600), log(60));
-        store.peek(&[charge(&space, "alice", &hour, 1, Group::Enforced)], START, DEADLINE).await.unwrap();
+        store.peek(&[charge(&space, "alice", &hour, 1, ChargeMode::Enforced)], START, DEADLINE).await.unwrap();
         let mut model = Model::default();
-        // Once the window is a minute, what is ten minutes ahead is no longer believed.
+        // With a window of a minute, a state that is ten minutes ahead is invalid.
         for (quotas, seconds) in
             [(&hour, 0), (&hour, 30), (&hour, 600), (&hour, 601), (&minute, 30), (&minute, 31)]
         {
             let now = START.plus(Micros::from_secs(seconds));
-            let charges = vec![charge(&space, "alice", quotas, 1, Group::Enforced)];
+            let charges = vec![charge(&space, "alice", quotas, 1, ChargeMode::Enforced)];
             let verdicts = vec![vec![model.run(OperationKind::Charge, &charges, now)]];
             let values = vec![(name(&charges[0]), model.keys.get(&name(&charges[0])).cloned())];
             let decisions = vec![(NonZeroU32::MIN, charges)];

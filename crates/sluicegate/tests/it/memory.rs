@@ -1,4 +1,4 @@
-//! The embedded store: bounded, exact under many threads, lossless when it forgets.
+//! The embedded store: bounded, exact with many threads, and lossless when it drops states.
 
 use crate::support::{block_on, hourly, unit};
 use sluicegate::MemoryStore;
@@ -20,7 +20,7 @@ fn is_allowed(store: &MemoryStore, space: &KeySpace, identifier: &str, quotas: &
 }
 
 #[test]
-fn many_threads_on_one_key_get_exactly_the_permits_there_are() {
+fn threads_on_one_key_admit_exactly_the_limit() {
     const THREADS: usize = 8;
     const PERMITS: u64 = 10_000;
     for quotas in [vec![hourly(PERMITS)], vec![hourly(PERMITS), hourly(PERMITS + 1)]] {
@@ -31,7 +31,7 @@ fn many_threads_on_one_key_get_exactly_the_permits_there_are() {
                 scope.spawn(|| {
                     barrier.wait();
                     for _ in 0..PERMITS / 4 {
-                        let allowed = is_allowed(&store, &space, "everybody", &quotas, START);
+                        let allowed = is_allowed(&store, &space, "shared", &quotas, START);
                         admitted.fetch_add(u64::from(allowed), Ordering::Relaxed);
                     }
                 });
@@ -42,7 +42,7 @@ fn many_threads_on_one_key_get_exactly_the_permits_there_are() {
 }
 
 #[test]
-fn many_threads_over_crossing_keys_neither_deadlock_nor_charge_by_halves() {
+fn threads_over_crossing_keys_are_atomic_and_never_deadlock() {
     const THREADS: usize = 4;
     const ROUNDS: usize = 20_000;
     let (store, user, tenant) = (store(1_000), KeySpace::new("user"), KeySpace::new("tenant"));
@@ -71,7 +71,7 @@ fn many_threads_over_crossing_keys_neither_deadlock_nor_charge_by_halves() {
 }
 
 #[test]
-fn a_flood_of_identities_never_exceeds_the_cap_and_forgets_nobody() {
+fn flood_of_identities_stays_within_the_cap_and_evicts_no_live_state() {
     const CAP: usize = 1_000;
     let (store, space, quotas) = (store(CAP), KeySpace::new("flood"), [hourly(2)]);
     assert!(is_allowed(&store, &space, "victim", &quotas, START));
@@ -82,12 +82,12 @@ fn a_flood_of_identities_never_exceeds_the_cap_and_forgets_nobody() {
         assert!(store.used() <= CAP + 1, "{} keys of {CAP}", store.used());
     }
     assert!(!is_allowed(&store, &space, "victim", &quotas, START), "a live state was evicted");
-    // One each for those that found room, and the two of the overflow for all the rest together.
+    // One each for those with capacity, and two from the overflow for all the rest together.
     assert_eq!(newcomers_admitted, CAP - 1 + 2);
 }
 
 #[test]
-fn the_overflow_is_one_state_per_rule_for_all_newcomers() {
+fn overflow_is_one_state_per_rule_for_all_new_keys() {
     let store = store(0);
     let (one, other, quotas) = (KeySpace::new("one"), KeySpace::new("other"), [hourly(3)]);
     let admitted =
@@ -97,14 +97,14 @@ fn the_overflow_is_one_state_per_rule_for_all_newcomers() {
 }
 
 #[test]
-fn room_comes_back_when_states_are_whole_again() {
+fn capacity_returns_when_states_expire() {
     let (store, space) = (store(100), KeySpace::new("turnover"));
     let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
     for second in 0..50 {
         let now = START.plus(Micros::from_secs(3 * second));
         for index in 0..100 {
             let identifier = format!("{second}-{index}");
-            assert!(is_allowed(&store, &space, &identifier, &quotas, now), "{identifier} found no room");
+            assert!(is_allowed(&store, &space, &identifier, &quotas, now), "{identifier} got no capacity");
         }
         store.sweep(now.plus(Micros::from_secs(3)), store.steps_per_round());
         assert_eq!(store.used(), 0);
@@ -112,7 +112,7 @@ fn room_comes_back_when_states_are_whole_again() {
 }
 
 #[test]
-fn without_a_sweeper_expired_states_make_room_for_newcomers() {
+fn expired_states_free_capacity_without_a_sweeper() {
     let store = MemoryStore::new(MemoryOptions { max_keys: 64, shards: 1 }, START);
     let space = KeySpace::new("unswept");
     let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
@@ -124,7 +124,7 @@ fn without_a_sweeper_expired_states_make_room_for_newcomers() {
 }
 
 #[test]
-fn forgetting_a_state_that_matters_no_longer_changes_no_answer() {
+fn dropping_expired_states_changes_no_verdict() {
     let (swept, kept, space) = (store(1_000), store(1_000), KeySpace::new("expiry"));
     let quotas = [
         TokenBucket::new(3, Rate::new(7, Micros::from_secs(1)).unwrap()).unwrap().into(),
@@ -141,8 +141,8 @@ fn forgetting_a_state_that_matters_no_longer_changes_no_answer() {
 }
 
 #[test]
-fn a_repair_that_no_longer_fits_its_word_is_kept() {
-    // 97 per second needs more parts of a microsecond than a word has room for.
+fn repair_that_does_not_fit_a_word_is_stored() {
+    // 97 per second needs more parts of a microsecond than fit a word.
     let (store, space) = (store(1_000), KeySpace::new("repair"));
     let slow = [TokenBucket::new(5, Rate::new(1, Micros::from_secs(60)).unwrap()).unwrap().into()];
     let fast = [TokenBucket::new(4, Rate::new(97, Micros::from_secs(1)).unwrap()).unwrap().into()];
@@ -153,7 +153,7 @@ fn a_repair_that_no_longer_fits_its_word_is_kept() {
 }
 
 #[test]
-fn sweeping_a_request_s_own_expired_state_keeps_the_count_right() {
+fn sweeping_the_expired_state_of_a_request_keeps_the_count() {
     let store = MemoryStore::new(MemoryOptions { max_keys: 100, shards: 1 }, START);
     let space = KeySpace::new("own");
     let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
@@ -171,7 +171,7 @@ fn sweeping_a_request_s_own_expired_state_keeps_the_count_right() {
 }
 
 #[test]
-fn the_log_of_a_sliding_window_counts_against_the_cap_and_stays_strict_at_it() {
+fn log_entries_count_against_the_cap_and_stay_strict_at_it() {
     let (store, space) = (store(50), KeySpace::new("log"));
     let window = Micros::from_secs(60);
     let quotas = [SlidingWindow::new(1_000, window).unwrap().into()];
@@ -187,11 +187,11 @@ fn the_log_of_a_sliding_window_counts_against_the_cap_and_stays_strict_at_it() {
         |end: &Timestamp| admitted.iter().filter(|at| **at <= *end && end.since(**at) < window).count();
     let most = admitted.iter().map(in_window).max();
     assert!(most <= Some(1_000), "{most:?} within one window");
-    assert!(admitted.len() >= 1_000, "a full store must not deny what the limit allows: {}", admitted.len());
+    assert!(admitted.len() >= 1_000, "a full store must not deny requests within the limit: {}", admitted.len());
 }
 
 #[test]
-fn a_key_costs_at_most_48_bytes_whatever_the_number_of_keys() {
+fn key_takes_at_most_48_bytes_at_any_number_of_keys() {
     let (space, quotas) = (KeySpace::new("bytes"), [hourly(5)]);
     let (store, mut worst) = (store(10_000_000), 0);
     let mut next_look = 250_000;
@@ -205,14 +205,15 @@ fn a_key_costs_at_most_48_bytes_whatever_the_number_of_keys() {
     assert!(worst <= 48, "{worst} bytes per key");
 }
 
-/// One limit or the most that a key may have: sixteen are hard on a table, since all of a subject come at once.
+/// One limit or the maximum number per key. Sixteen are hard on a table, because all limits of a subject are inserted
+/// together.
 const LIMITS: [usize; 4] = [1, 3, 8, LIMITS_PER_KEY_MAX];
 
 #[test]
-fn a_key_costs_at_most_48_bytes_however_many_limits_a_subject_has_and_however_often_all_are_replaced() {
+fn key_takes_at_most_48_bytes_with_many_limits_and_replacements() {
     const KEYS: usize = 100_000;
     for limits in LIMITS {
-        // As many keys per shard as ten million in a store of the usual size.
+        // As many keys per shard as ten million in a store of the default size.
         let store = MemoryStore::new(MemoryOptions { max_keys: 10_000_000, shards: 10 }, START);
         let (space, quotas) = (KeySpace::new("several"), vec![every_second(); limits]);
         for round in 0..10_u64 {
@@ -230,7 +231,7 @@ fn a_key_costs_at_most_48_bytes_however_many_limits_a_subject_has_and_however_of
 }
 
 #[test]
-fn a_store_that_nobody_sweeps_holds_little_more_than_what_matters_however_many_limits_a_subject_has() {
+fn store_without_a_sweeper_holds_few_expired_states() {
     const KEYS_PER_SECOND: usize = 20_000;
     for limits in LIMITS {
         let (store, space) = (store(10_000_000), KeySpace::new("unswept"));
@@ -239,14 +240,14 @@ fn a_store_that_nobody_sweeps_holds_little_more_than_what_matters_however_many_l
             let now = START.plus(Micros::from_micros((index * 1_000_000 / per_second) as u64));
             is_allowed(&store, &space, &index.to_string(), &quotas, now);
         }
-        // A state matters for a second, and is kept for another.
+        // A state is live for a second, and is kept for another.
         let matter = 2 * KEYS_PER_SECOND;
-        assert!(store.used() < 4 * matter, "{} keys where {matter} matter, with {limits} limits", store.used());
+        assert!(store.used() < 4 * matter, "{} keys where {matter} are live, with {limits} limits", store.used());
     }
 }
 
 #[test]
-fn states_that_need_more_than_a_word_give_their_memory_back() {
+fn wide_states_free_their_memory() {
     let (store, space) = (store(1_000_000), KeySpace::new("wide"));
     let quotas = [SlidingCounter::new(5, Micros::from_secs(1)).unwrap().into()];
     let empty = store.allocated_bytes();
@@ -279,7 +280,7 @@ fn windows_aligned_by_key_start_at_different_instants() {
 }
 
 #[test]
-fn the_missing_limits_of_known_identities_do_not_break_the_cap() {
+fn missing_limits_of_known_identities_respect_the_cap() {
     const CAP: usize = 400;
     let second = TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap();
     let quotas = [hourly(1_000), second.clone().into(), second.clone().into(), second.into()];
@@ -289,7 +290,7 @@ fn the_missing_limits_of_known_identities_do_not_break_the_cap() {
         for index in 0..CAP / 4 {
             store.charge_now(&[unit(&space, &format!("{round}-{index}"), &quotas)], now);
         }
-        // The short states go, the hourly ones stay, until those alone fill the store.
+        // The short states expire, and the hourly ones stay until they alone fill the store.
         now = now.plus(Micros::from_secs(2));
         store.sweep(now, store.steps_per_round());
     }
@@ -302,7 +303,7 @@ fn the_missing_limits_of_known_identities_do_not_break_the_cap() {
 }
 
 #[test]
-fn a_burst_that_is_over_gives_its_memory_back() {
+fn log_of_a_past_burst_frees_its_memory() {
     let (store, space) = (store(1_000_000), KeySpace::new("burst"));
     let quotas = [SlidingWindow::new(10_000, Micros::from_secs(3)).unwrap().into()];
     for step in 0..10_000_u64 {
@@ -318,25 +319,25 @@ fn a_burst_that_is_over_gives_its_memory_back() {
 }
 
 #[test]
-fn a_request_that_comes_late_still_finds_its_state() {
+fn late_request_still_finds_its_state() {
     let (store, space) = (store(1_000), KeySpace::new("late"));
     let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
     assert!(is_allowed(&store, &space, "x", &quotas, START));
-    // Somebody else sweeps a moment after the bucket is whole; this request read the clock a moment before.
+    // A sweep happens just after the bucket is full; this request read the clock just before.
     store.sweep(START.plus(Micros::from_micros(1_000_010)), store.steps_per_round());
     assert!(!is_allowed(&store, &space, "x", &quotas, START.plus(Micros::from_micros(999_990))));
 }
 
 #[test]
-fn a_full_store_makes_room_by_itself_when_nobody_sweeps() {
+fn full_store_frees_capacity_without_a_sweeper() {
     let (store, space) = (store(64), KeySpace::new("unswept"));
     let quotas = [TokenBucket::new(1, Rate::new(1, Micros::from_secs(1)).unwrap()).unwrap().into()];
     for index in 0..64 {
         assert!(is_allowed(&store, &space, &format!("old-{index}"), &quotas, START));
     }
-    // All of them are whole again; each newcomer looks at a part of the table until there is room.
+    // All states have expired; each new key sweeps a part of the table until there is capacity.
     let later = START.plus(Micros::from_secs(10));
     let admitted =
         (0..2_000).filter(|index| is_allowed(&store, &space, &format!("new-{index}"), &quotas, later)).count();
-    assert!(admitted >= 64, "only {admitted} found room in a store of 64");
+    assert!(admitted >= 64, "only {admitted} got capacity in a store of 64");
 }

@@ -1,15 +1,16 @@
-//! The layer in front of real services: axum's router, a plain service, and what gRPC sees.
+//! The layer in front of real services: axum's router, a plain service, and a gRPC client's view.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::routing::get;
-use http::{Extensions, HeaderMap, Request, Response, StatusCode};
+use http::{Extensions, HeaderMap, Request, Response, StatusCode, Uri};
 use sluicegate::clock::ManualClock;
 use sluicegate::core::Timestamp;
 use sluicegate::gate::Gate;
 use sluicegate::identify::api_key::{ApiKeys, KeyHash};
-use sluicegate::identify::{Caller, Identify, Principal, Source};
+use sluicegate::identify::{Client, Identify, Principal, Source};
 use sluicegate::middleware::RateLimitLayer;
+use sluicegate::path::EncodedSlashes;
 use sluicegate::rules::RuleSet;
 use sluicegate::rules::file::Environment;
 use sluicegate::{Identity, Limiter, MemoryStore};
@@ -33,9 +34,9 @@ fn layer(rules: &str) -> Layer {
     RateLimitLayer::new(Gate::new(Limiter::new(rules, MemoryStore::default(), clock), identify), peer)
 }
 
-async fn who(caller: Caller) -> String {
-    match caller.identity() {
-        Identity::Named(name) => format!("{name} of {}", caller.tenant()),
+async fn who(client: Client) -> String {
+    match client.identity() {
+        Identity::Named(name) => format!("{name} of {}", client.tenant()),
         identity => format!("{identity:?}"),
     }
 }
@@ -61,7 +62,7 @@ async fn ask(application: &Router, request: Request<Body>) -> (StatusCode, Heade
 }
 
 #[tokio::test]
-async fn handlers_know_the_caller_and_the_last_request_is_denied() {
+async fn handlers_receive_the_client_and_the_last_request_is_denied() {
     let application = application(layer(TWO));
     for remaining in ["1", "0"] {
         let (status, headers, body) = ask(&application, request("/who", &[("x-api-key", "alices")])).await;
@@ -78,7 +79,7 @@ async fn handlers_know_the_caller_and_the_last_request_is_denied() {
 }
 
 #[tokio::test]
-async fn the_applications_own_fields_are_replaced_and_never_doubled() {
+async fn rate_limit_fields_of_the_application_are_replaced() {
     let application = application(layer(TWO));
     let (_, headers, body) = ask(&application, request("/own", &[])).await;
     let all = |name: &str| headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
@@ -87,14 +88,14 @@ async fn the_applications_own_fields_are_replaced_and_never_doubled() {
 }
 
 #[tokio::test]
-async fn fields_of_an_application_that_is_not_limited_are_still_not_its_own() {
+async fn rate_limit_fields_of_the_application_are_removed_without_a_limit() {
     let application = application(layer("rules: []"));
     let (_, headers, _) = ask(&application, request("/own", &[])).await;
     assert!(!headers.contains_key("x-ratelimit-limit") && !headers.contains_key("ratelimit"), "{headers:?}");
 }
 
 #[tokio::test]
-async fn bad_credentials_and_ambiguous_paths_never_reach_the_application() {
+async fn invalid_credentials_and_ambiguous_paths_never_reach_the_application() {
     let application = application(layer(TWO));
     let (status, headers, _) = ask(&application, request("/who", &[("x-api-key", "nobodys")])).await;
     assert_eq!((status, headers.contains_key("www-authenticate")), (StatusCode::UNAUTHORIZED, true));
@@ -103,7 +104,27 @@ async fn bad_credentials_and_ambiguous_paths_never_reach_the_application() {
 }
 
 #[tokio::test]
-async fn without_the_clients_address_nothing_passes() {
+async fn encoded_slashes_are_matched_in_both_readings_or_rejected() {
+    let rules = "rules: [{ name: no, match: { path: /own/** }, limits: [{ algorithm: fixed_window, limit: 0, window: 1h }] }]";
+    let router = |layer: Layer| Router::new().fallback(async |uri: Uri| uri.to_string()).layer(layer);
+    let (kept, refused) = (router(layer(rules)), router(layer(rules).encoded_slashes(EncodedSlashes::Refuse)));
+    for (path, status) in [
+        ("/@scope%2fname?a=%2F", 200),
+        ("/x/..%2Fother", 200),
+        ("/own%2Fx", 429),
+        ("/x%2f..%2fOWN", 429),
+        ("/x%2fy/../own", 400),
+        ("/x%5c..%5cown", 400),
+    ] {
+        let (got, _, body) = ask(&kept, request(path, &[])).await;
+        assert_eq!(got, status, "{path}");
+        assert!(status != 200 || body == path, "{path} is {body}");
+        assert_eq!(ask(&refused, request(path, &[])).await.0, StatusCode::BAD_REQUEST, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn missing_client_address_rejects_all_requests() {
     let application = application(layer(TWO));
     let (status, _, body) = ask(&application, Request::new(Body::empty())).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -111,7 +132,7 @@ async fn without_the_clients_address_nothing_passes() {
 }
 
 #[tokio::test]
-async fn a_handler_without_the_layer_says_what_is_missing() {
+async fn handler_without_the_layer_reports_the_missing_layer() {
     let application = Router::new().route("/who", get(who));
     let (status, _, body) = ask(&application, request("/who", &[])).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -119,7 +140,7 @@ async fn a_handler_without_the_layer_says_what_is_missing() {
 }
 
 #[tokio::test]
-async fn to_grpc_a_denial_is_resource_exhausted() {
+async fn grpc_denial_is_resource_exhausted() {
     let none = "rules: [{ name: none, limits: [{ algorithm: fixed_window, limit: 0, window: 1h }] }]";
     let application = application(layer(none));
     let (status, headers, body) =
@@ -129,7 +150,7 @@ async fn to_grpc_a_denial_is_resource_exhausted() {
     assert_eq!(headers["content-type"], "application/grpc");
 }
 
-/// A service need not be axum's, nor its body be one that can be shared.
+/// A service other than axum's, with a body that is not `Sync`.
 #[tokio::test]
 async fn any_service_will_do() {
     use tower::{ServiceBuilder, service_fn};

@@ -1,14 +1,14 @@
-//! Windows of calendars on Redis: whoever asks, and however wrong its own clock is, the server's clock says which window
-//! it is.
+//! Calendar windows on Redis: the server's clock selects the window, however wrong the clock of the caller is.
 
 use crate::redis_server::{Server, on_every_server};
 use redis::aio::MultiplexedConnection;
 use sluicegate::Identity;
 use sluicegate::core::calendar::Run;
-use sluicegate::core::decision::Group;
+use sluicegate::core::decision::ChargeMode;
 use sluicegate::core::{Calendar, Cost, FixedWindow, Micros, Outcome, Quota, Rate, Timestamp, TokenBucket};
 use sluicegate::identity::DEFAULT_TENANT;
-use sluicegate::store::redis::{KeyEncoder, OneConnection, RedisStore};
+use sluicegate::store::redis::testing::SingleConnection;
+use sluicegate::store::redis::{KeyEncoder, RedisStore};
 use sluicegate::store::{Charge, Key, KeySpace, Reply, Store, Subject};
 use sluicegate_testkit::conformance::{DEADLINE, START};
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ async fn time(connection: &MultiplexedConnection) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000 + micros)
 }
 
-/// Hours, of which one began half an hour ago: no test takes until it ends.
+/// Hours, of which one began half an hour ago, so that no test lasts until its end.
 async fn hours(connection: &MultiplexedConnection) -> Calendar {
     let now = time(connection).await.as_micros() / 1_000_000;
     let start = Timestamp::from_micros((now - 1_800) % 3_600 * 1_000_000);
@@ -47,9 +47,9 @@ impl World {
         Self { connection, calendar, spaces, quotas: [bucket, window] }
     }
 
-    async fn store(&self, apart: bool) -> RedisStore<OneConnection> {
+    async fn store(&self, apart: bool) -> RedisStore<SingleConnection> {
         redis::cmd("FLUSHALL").exec_async(&mut self.connection.clone()).await.unwrap();
-        RedisStore::over(self.connection.clone(), KeyEncoder::default(), apart)
+        RedisStore::over_connection(self.connection.clone(), KeyEncoder::default(), apart)
     }
 
     /// The same subject under two rules; on a Cluster, other subjects.
@@ -58,12 +58,12 @@ impl World {
             let identity = Some(Identity::Named(identifier));
             let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
             let key = Key { space: &self.spaces[index], subject };
-            Charge { key, quotas: &self.quotas, cost: Cost::ONE, group: Group::Enforced, lease: None }
+            Charge { key, quotas: &self.quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None }
         };
         [charge(0, "alice"), charge(1, "bob")]
     }
 
-    /// What is left of all limits.
+    /// The remaining units of all limits.
     fn left(&self, reply: &Reply) -> Vec<u64> {
         for verdict in &reply.verdicts {
             if let Outcome::Denied { retry_after } = verdict.outcome {
@@ -74,8 +74,8 @@ impl World {
     }
 }
 
-/// Callers from 1970 to 2112: one whose clock is right, some in a neighbouring window, where what they tell the server is
-/// enough, and some further away, where it is not.
+/// Caller clocks from 1970 to 2112: one that is right, some in a neighbouring window, where the boundaries in the
+/// arguments suffice, and some further away, where they do not.
 async fn clocks(connection: &MultiplexedConnection) -> Vec<Timestamp> {
     let now = time(connection).await;
     let off = |hours: i64| Timestamp::from_micros(now.as_micros().saturating_add_signed(hours * 3_600_000_000));
@@ -84,9 +84,9 @@ async fn clocks(connection: &MultiplexedConnection) -> Vec<Timestamp> {
     clocks
 }
 
-/// Row 39: where callers bring the time, whoever is ahead gets everything and the others starve.
+/// Row 39: if clients bring the time, the client whose clock is ahead gets everything and the others starve.
 #[test]
-fn however_wrong_a_callers_clock_is_the_servers_decides_and_charges_once() {
+fn the_clock_of_the_server_decides_for_any_clock_of_the_caller() {
     on_every_server(async |server| {
         let world = World::new(server, 3).await;
         let charges = world.charges();
@@ -97,7 +97,7 @@ fn however_wrong_a_callers_clock_is_the_servers_decides_and_charges_once() {
                 let first = charge().await;
                 assert_eq!(world.left(&first), [2, 2, 2, 2], "{now:?}");
                 let until_end = |reply: &Reply| world.calendar.after(reply.now).since(reply.now);
-                // Calls that are made one after the other are answered at different instants.
+                // Sequential calls have different instants.
                 if !apart {
                     assert_eq!(first.verdicts[1].reset_after, until_end(&first), "{now:?}");
                 }
@@ -119,16 +119,16 @@ fn however_wrong_a_callers_clock_is_the_servers_decides_and_charges_once() {
     });
 }
 
-/// The first call of a store is one that others are in, so that all of them are told of another time.
+/// The first call of a store is coalesced, so that the correction affects several decisions.
 #[test]
-fn a_call_with_many_decisions_is_made_again_as_a_whole() {
+fn an_outdated_batch_is_repeated_as_a_whole() {
     on_every_server(async |server| {
         let world = World::new(server, 5).await;
         let [alice, bob] = world.charges();
         let requests = [(NonZeroU32::new(3).unwrap(), vec![alice]), (NonZeroU32::new(9).unwrap(), vec![bob])];
         for now in clocks(&world.connection).await {
             let store = world.store(false).await;
-            let replies = store.charge_times(&requests, now, DEADLINE).await.unwrap();
+            let replies = store.charge_repeated(&requests, now, DEADLINE).await.unwrap();
             let admitted: Vec<u32> = replies.iter().map(|(admitted, _)| *admitted).collect();
             assert_eq!(admitted, [3, 5], "{now:?}");
         }
@@ -136,7 +136,7 @@ fn a_call_with_many_decisions_is_made_again_as_a_whole() {
 }
 
 #[test]
-fn callers_in_company_are_each_charged_once() {
+fn coalesced_calendar_charges_are_each_charged_once() {
     on_every_server(async |server| {
         let world = World::new(server, 20).await;
         let [charge, _] = world.charges();
@@ -151,9 +151,9 @@ fn callers_in_company_are_each_charged_once() {
     });
 }
 
-/// A charge that is taken back because another part of the request denies.
+/// A charge that is released because another part of the request denies.
 #[test]
-fn what_was_charged_in_vain_is_given_back_to_its_window() {
+fn a_released_charge_returns_to_its_calendar_window() {
     on_every_server(async |server| {
         let world = World::new(server, 2).await;
         let [alice, bob] = world.charges();
@@ -164,7 +164,7 @@ fn what_was_charged_in_vain_is_given_back_to_its_window() {
             charge(&[bob]).await;
             let denied = charge(&[alice, bob]).await;
             assert!(denied.verdicts.iter().any(|verdict| !verdict.outcome.is_allowed()));
-            // Giving back has a task of its own: it is done when nothing of it is seen any more.
+            // The release has a task of its own, so the test polls for its effect.
             loop {
                 let left = store.peek(&[alice], now, DEADLINE).await.unwrap();
                 if left.verdicts.iter().all(|verdict| verdict.remaining == 2) {
@@ -177,7 +177,7 @@ fn what_was_charged_in_vain_is_given_back_to_its_window() {
 }
 
 #[test]
-fn a_counter_expires_a_second_after_its_window() {
+fn a_calendar_counter_expires_a_second_after_its_window() {
     on_every_server(async |server| {
         let world = World::new(server, 3).await;
         let store = world.store(false).await;
@@ -188,7 +188,7 @@ fn a_counter_expires_a_second_after_its_window() {
         let expires: u64 =
             redis::cmd("PEXPIRETIME").arg(key).query_async(&mut world.connection.clone()).await.unwrap();
         let end = world.calendar.after(reply.now).as_micros() / 1_000;
-        // The server looks at its clock once more when it sets the time.
+        // The server reads its clock again when it sets the expiry.
         assert!((end + 1_000..=end + 1_000 + 5_000).contains(&expires), "{expires} {end}");
         let value: String = redis::cmd("GET").arg(key).query_async(&mut world.connection.clone()).await.unwrap();
         assert_eq!(value, format!("af01,{},0;", end * 1_000));

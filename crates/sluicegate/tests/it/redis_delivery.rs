@@ -1,4 +1,4 @@
-//! The shared store as it is used: on one server, on a Cluster, and behind sentinels.
+//! The shared store on one server, on a Cluster, and behind sentinels.
 
 use crate::support::{hourly, unit};
 use sluicegate::core::{Quota, Timestamp};
@@ -9,13 +9,13 @@ use sluicegate_testkit::redis_cluster::{Options, RedisCluster};
 use sluicegate_testkit::redis_sentinel::RedisSentinels;
 use sluicegate_testkit::redis_server::RedisServer;
 
-/// Forty callers ask for one limit of twenty at the same time.
+/// Forty concurrent requests for a limit of twenty.
 async fn admits_exactly_the_limit(url: &str) {
     let store = RedisStore::start(&url.parse().unwrap(), KeyEncoder::default()).unwrap();
     store.ready(DEADLINE).await.unwrap();
     let quotas: [Quota; 1] = [hourly(20)];
     let space = KeySpace::new("rule");
-    let charges = [unit(&space, "somebody", &quotas)];
+    let charges = [unit(&space, "alice", &quotas)];
     let asked = (0..40).map(|_| store.charge(&charges, Timestamp::now(0), DEADLINE));
     let replies = futures_util::future::join_all(asked).await;
     let admitted = replies.iter().filter(|reply| reply.as_ref().unwrap().verdicts[0].outcome.is_allowed()).count();

@@ -1,18 +1,18 @@
-//! The limiter over real servers that die, stand still, refuse, move, or hide behind a broken network.
+//! The limiter over real servers that die, stall, reject calls, migrate slots, or are behind a broken network.
 //!
-//! Two instances are asked without pause for what they share, under a rule of each policy. [`fleet`] asks and records,
-//! [`record`] holds what it saw against the promises: one answer to every request, in time; no more admitted than the
-//! limit says plus what a loss of state costs; without the store every rule by its policy. The other modules say what
-//! breaks: [`single`] a server or the network before it, [`cluster`] and [`sentinel`] a primary among several.
+//! Two instances receive requests continuously for shared limits, under one rule for each failure policy. [`fleet`]
+//! sends and records, and [`record`] checks the results: one reply to every request, in time; no more admitted than
+//! the limit plus the cost of lost state; without the store every rule by its policy. The other modules cause the
+//! faults: [`single`] on one server or its network, [`cluster`] and [`sentinel`] on a primary among several.
 
 mod cluster;
 mod damage;
 mod fleet;
-mod giving_back;
-mod moving;
 mod record;
+mod releases;
 mod sentinel;
 mod single;
+mod slot_migration;
 
 use fleet::{Deadline, Fleet};
 use record::Outage;
@@ -20,16 +20,16 @@ use sluicegate_testkit::redis_server::RedisServer;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longer than anything takes that is not meant to fail.
+/// Longer than any step of the test takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Two threads are what the smallest machine has; the test itself runs on a third and may block.
+/// Two worker threads, as on the smallest machine. The test runs on a third thread and may block.
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(test);
 }
 
-/// Runs `change` while everybody asks, and expects nobody to notice.
+/// Runs `change` under load, and expects that no request is affected.
 async fn unnoticed<T>(name: &str, url: &str, identities: &[String], change: impl FnOnce() -> T) -> T {
     let fleet = Fleet::start(url, Deadline::Generous, identities).await;
     let load = fleet.load();
@@ -56,7 +56,7 @@ fn stored(server: &RedisServer, key: &str) -> Option<String> {
     server.command(&["GET", key])
 }
 
-/// Waits until `is_so`, which is asked every few milliseconds.
+/// Polls every few milliseconds until `is_so` returns true.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
     let started = Instant::now();
     while !is_so().await {

@@ -1,4 +1,4 @@
-//! Decisions that are charged ahead, on a real server: fewer calls, and nothing gained or lost.
+//! Leases on a real server: fewer calls, and no units gained or lost.
 
 use crate::support::{passed, unit};
 use sluicegate::core::{Micros, Quota, Rate, Timestamp, TokenBucket};
@@ -8,13 +8,13 @@ use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
 use std::time::Duration;
 
-/// Longer than anything takes that is not meant to fail.
+/// Longer than any step of the test takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NOW: Timestamp = Timestamp::now(0);
 const CAPACITY: u64 = 100_000;
 const REQUESTS: u64 = 3_000;
 
-/// So slow that nothing comes back within a test.
+/// So slow that nothing refills within a test.
 fn quotas() -> [Quota; 1] {
     [TokenBucket::new(CAPACITY, Rate::new(1, Micros::from_secs(1_000)).unwrap()).unwrap().into()]
 }
@@ -29,7 +29,7 @@ async fn started(server: &RedisServer) -> RedisStore {
     store
 }
 
-/// Asks so often, one after the other, and says what was left after each.
+/// Sends `count` requests in sequence. Returns the remaining quota after each.
 async fn ask(store: &RedisStore, charge: Charge<'_>, count: u64) -> Vec<u64> {
     let mut remaining = Vec::new();
     for _ in 0..count {
@@ -49,7 +49,7 @@ fn held(store: &RedisStore) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hot_decision_is_charged_ahead_and_what_is_left_over_is_given_back() {
+async fn a_hot_decision_gets_permits_and_unused_ones_are_given_back() {
     let server = RedisServer::start();
     let store = started(&server).await;
     let (space, quotas) = (KeySpace::new("hot"), quotas());
@@ -58,11 +58,11 @@ async fn a_hot_decision_is_charged_ahead_and_what_is_left_over_is_given_back() {
     let remaining = ask(&store, charge, REQUESTS).await;
     let calls = server.script_calls() - before;
     assert!(calls < REQUESTS / 3, "{calls} calls for {REQUESTS} requests");
-    assert!(remaining.windows(2).all(|pair| pair[1] < pair[0]), "each is told less than the one before");
+    assert!(remaining.windows(2).all(|pair| pair[1] < pair[0]), "the remaining quota decreases");
     let held = held(&store);
     assert!(held > 0);
     assert_eq!(store.savings().leased_tokens[0].0.as_ref(), "hot");
-    assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS - held, "what is held is charged");
+    assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS - held, "held permits are charged");
     store.close().await;
     assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS, "and was given back");
     ask(&store, charge, 10).await;
@@ -70,7 +70,7 @@ async fn a_hot_decision_is_charged_ahead_and_what_is_left_over_is_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_comes_for_is_given_back_when_its_time_is_over() {
+async fn expired_permits_are_given_back() {
     let server = RedisServer::start();
     let store = started(&server).await;
     let (space, quotas) = (KeySpace::new("idle"), quotas());
@@ -88,7 +88,7 @@ async fn what_nobody_comes_for_is_given_back_when_its_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_of_a_server_that_forgot_are_worth_nothing() {
+async fn permits_of_a_server_that_lost_its_data_are_worthless() {
     let server = RedisServer::start();
     let store = started(&server).await;
     let (space, quotas) = (KeySpace::new("lost"), quotas());
@@ -98,7 +98,7 @@ async fn permits_of_a_server_that_forgot_are_worth_nothing() {
     }
     server.restart_empty();
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    // Until the connection is found to be lost, permits may be spent as before.
+    // Until the loss of the connection is detected, permits may still be spent.
     let first = loop {
         assert!(tokio::time::Instant::now() < deadline, "it never asked the server again");
         match store.charge(&[charge], NOW, PATIENCE).await {
@@ -111,7 +111,7 @@ async fn permits_of_a_server_that_forgot_are_worth_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_charged_before_a_reset_does_not_pass_after_it() {
+async fn permits_from_before_a_reset_do_not_pass_after_it() {
     let server = RedisServer::start();
     let store = started(&server).await;
     let (space, quotas) = (KeySpace::new("reset"), quotas());
@@ -121,7 +121,7 @@ async fn what_was_charged_before_a_reset_does_not_pass_after_it() {
         ask(&store, charge, 10).await;
     }
     store.reset(&[other], NOW, PATIENCE).await.unwrap();
-    assert!(held(&store) > 0, "somebody else's reset ends nothing");
+    assert!(held(&store) > 0, "the reset of another key forfeits nothing");
     store.reset(&[charge], NOW, PATIENCE).await.unwrap();
     assert_eq!(held(&store), 0);
     ask(&store, charge, 1).await;
@@ -131,7 +131,7 @@ async fn what_was_charged_before_a_reset_does_not_pass_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_terms_every_request_is_charged_when_it_comes() {
+async fn without_a_lease_every_request_is_charged_on_arrival() {
     let server = RedisServer::start();
     let store = started(&server).await;
     let (space, quotas) = (KeySpace::new("exact"), quotas());

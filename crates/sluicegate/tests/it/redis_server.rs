@@ -1,13 +1,13 @@
-//! Real servers for tests of the Redis store: every program that must behave alike.
+//! Real servers for tests of the Redis store: every server program that must behave the same.
 
 use redis::aio::MultiplexedConnection;
 use sluicegate_testkit::redis_server::{Options, Program, RedisServer};
 use std::time::Duration;
 
-/// The servers that must all behave alike.
+/// The server programs that must behave the same.
 pub(crate) const SERVERS: [Program; 2] = [Program::Redis, Program::Valkey];
 
-/// A server that dies with this value.
+/// A server that is killed when this value is dropped.
 pub(crate) struct Server(RedisServer);
 
 impl Server {
@@ -17,7 +17,7 @@ impl Server {
 
     pub(crate) async fn connect(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.0.url()).unwrap();
-        // Tests send hundreds of commands at once, which are to be neither held back nor given up.
+        // Tests send hundreds of concurrent commands, which the client library must neither delay nor drop.
         let config = redis::AsyncConnectionConfig::new()
             .set_response_timeout(Some(Duration::from_secs(20)))
             .set_pipeline_buffer_size(1_000);

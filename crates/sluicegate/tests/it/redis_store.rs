@@ -1,4 +1,4 @@
-//! The shared store on a real server: the suite of all stores, and what only it promises.
+//! The shared store on a real server: the conformance suite, and the properties of this store alone.
 
 use crate::conformance::{operation, runner_config};
 use crate::redis_server::{Server, on_every_server};
@@ -6,15 +6,16 @@ use crate::support::{hourly, passed, unit};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::aio::MultiplexedConnection;
-use sluicegate::core::decision::Group;
+use sluicegate::core::decision::ChargeMode;
 use sluicegate::core::{
     Align, Cost, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp, TokenBucket,
 };
-use sluicegate::store::redis::{KeyEncoder, OneConnection, RedisStore};
+use sluicegate::store::redis::testing::SingleConnection;
+use sluicegate::store::redis::{KeyEncoder, RedisStore};
 use sluicegate::store::{Charge, Key, KeySpace, Reply, Store, Subject};
 use sluicegate_testkit::conformance::{DEADLINE, START, agrees_with_reference, behaves};
 
-type TestStore = RedisStore<OneConnection>;
+type TestStore = RedisStore<SingleConnection>;
 
 const MINUTE: Micros = Micros::from_secs(60);
 
@@ -22,10 +23,10 @@ async fn flush(connection: &MultiplexedConnection) {
     redis::cmd("FLUSHALL").exec_async(&mut connection.clone()).await.unwrap();
 }
 
-/// An empty store on the caller's clock.
+/// An empty store by the caller's clock.
 async fn fresh(connection: &MultiplexedConnection, apart: bool) -> TestStore {
     flush(connection).await;
-    RedisStore::over(connection.clone(), KeyEncoder::default(), apart).by_callers_clock()
+    RedisStore::over_connection(connection.clone(), KeyEncoder::default(), apart).with_caller_clock()
 }
 
 async fn get(connection: &MultiplexedConnection, key: &str) -> Option<Vec<u8>> {
@@ -54,7 +55,7 @@ fn costing<'a>(charge: Charge<'a>, cost: u32) -> Charge<'a> {
 }
 
 #[test]
-fn the_redis_store_behaves() {
+fn the_redis_store_passes_the_conformance_suite() {
     on_every_server(async |server| {
         let connection = server.connect().await;
         behaves(async || fresh(&connection, false).await).await;
@@ -81,7 +82,7 @@ fn the_redis_store_agrees_with_the_reference_on_random_operations() {
     }
 }
 
-/// Values that no script left under a key.
+/// Values that no script writes.
 fn garbage() -> Vec<Vec<u8>> {
     let mut values: Vec<Vec<u8>> = [
         "",
@@ -135,17 +136,17 @@ fn garbage() -> Vec<Vec<u8>> {
     .iter()
     .map(|text| text.as_bytes().to_vec())
     .collect();
-    // A log whose sum is nothing, and one whose newest entry lies beyond all time.
+    // A log with a sum of zero, and one with an entry beyond the largest time.
     values.push([b"al01,5,60000000:".as_slice(), &[0, 6, 1, 1, 1, 1, 1], &[0, 0, 0, 0, 0, 5], b";"].concat());
     values.push([b"al01,0,60000000:".as_slice(), &[255; 7], &[0, 0, 0, 0, 0, 5], b";"].concat());
     values.push([b"al01,0,60000000:".as_slice(), &[0, 6, 1, 1, 1, 1, 1], &[9, 0, 0, 0, 0, 5], b";"].concat());
     values
 }
 
-/// What is a value of one algorithm must not open a limit of another either, so every limit sees every value; those
-/// that say nothing of it may start fresh.
+/// A value of one algorithm must not open a limit of another, so every limit meets every value. A limit that is not
+/// in the value may start fresh.
 #[test]
-fn what_cannot_be_read_counts_as_drained_and_disturbs_no_other_key() {
+fn an_unreadable_value_counts_as_exhausted_and_affects_no_other_key() {
     on_every_server(async |server| {
         let connection = server.connect().await;
         let store = fresh(&connection, false).await;
@@ -188,7 +189,7 @@ async fn drained_and_written(
     story: &str,
 ) {
     let before = store.damaged_values();
-    let watched = Charge { group: Group::Shadow(0), ..unit(space, "x", quotas) };
+    let watched = Charge { mode: ChargeMode::Shadow(0), ..unit(space, "x", quotas) };
     let looked = store.peek(&[unit(space, "x", quotas)], START, DEADLINE).await.unwrap();
     assert_eq!(looked.verdicts[0].remaining, 0, "{story}");
     let reply = store.charge(&[watched, unit(other, "x", quotas)], START, DEADLINE).await.unwrap();
@@ -202,11 +203,11 @@ async fn drained_and_written(
     assert_eq!(get(connection, "sg:1:{default:x}:damaged").await, repaired, "{story}: and is not written again");
     let Outcome::Denied { retry_after } = reply.verdicts[0].outcome else { panic!("{story}") };
     let later = store.charge(&[unit(space, "x", quotas)], START.plus(retry_after), DEADLINE).await.unwrap();
-    assert!(passed(&later), "{story}: who waited as told is let in");
+    assert!(passed(&later), "{story}: the request passes after its wait");
 }
 
 #[test]
-fn bytes_drawn_at_random_never_open_a_limit() {
+fn random_bytes_never_open_a_limit() {
     on_every_server(async |server| {
         let connection = server.connect().await;
         let store = fresh(&connection, false).await;
@@ -226,10 +227,10 @@ fn bytes_drawn_at_random_never_open_a_limit() {
 }
 
 #[test]
-fn a_denial_and_a_question_write_nothing() {
+fn a_denial_and_a_peek_write_nothing() {
     on_every_server(async |server| {
         let connection = server.connect().await;
-        let store = RedisStore::over(server.connect().await, KeyEncoder::default(), false);
+        let store = RedisStore::over_connection(server.connect().await, KeyEncoder::default(), false);
         let space = KeySpace::new("denied");
         let key = "sg:1:{default:x}:denied";
         let state = async || -> (Vec<u8>, i64) {
@@ -260,15 +261,14 @@ fn a_denial_and_a_question_write_nothing() {
     });
 }
 
-/// Rows 32 and 43: where a counter is written and then given its end, one that loses its caller in between stays for
-/// ever; where tokens and their time are two keys, one that goes alone is a full bucket. Here one key holds all of it and
-/// never lacks its end. The expiry itself is compared with the core's by the parity tests; this is about the server's own
-/// clock.
+/// Rows 32 and 43: if a counter is written before its expiry, a lost caller leaves it forever. If tokens and time
+/// are two keys, losing one gives a full bucket. Here one key holds the whole state and always has an expiry. The
+/// parity tests compare the expiry with the core's; this test uses the server's own clock.
 #[test]
 fn values_expire_a_second_after_they_matter_by_the_servers_clock() {
     on_every_server(async |server| {
         let connection = server.connect().await;
-        let store = RedisStore::over(server.connect().await, KeyEncoder::default(), false);
+        let store = RedisStore::over_connection(server.connect().await, KeyEncoder::default(), false);
         let space = KeySpace::new("expiry");
         for quota in every_algorithm() {
             let quotas = [quota];
@@ -288,7 +288,7 @@ fn values_expire_a_second_after_they_matter_by_the_servers_clock() {
             let promised = matters.ceil_millis() + 1_000;
             let written_at = reply.now.as_micros() / 1_000;
             let lives = expires_at - written_at;
-            // Between reading the clock and writing a moment passes.
+            // A moment passes between reading the clock and writing.
             assert!((promised..promised + 500).contains(&lives), "{quotas:?}: {lives} ms instead of {promised}");
         }
     });
@@ -305,14 +305,14 @@ fn decisions_of_one_call_see_each_other() {
             let request = |who| vec![unit(&own, who, &roomy), costing(unit(&shared, "all", &tight), 2)];
             let requests =
                 [request("a"), request("b"), request("c"), vec![unit(&shared, "all", &tight)], request("a")];
-            let replies = store.charge_together(&requests, START, DEADLINE).await.unwrap();
+            let replies = store.charge_batch(&requests, START, DEADLINE).await.unwrap();
             let outcomes: Vec<bool> = replies.iter().map(passed).collect();
             assert_eq!(outcomes, [true, true, false, true, false], "{tight:?}");
             let left: Vec<u64> = replies.iter().map(|reply| reply.verdicts.last().unwrap().remaining).collect();
             assert_eq!(left, [3, 1, 1, 0, 0]);
-            assert_eq!(replies[2].verdicts[0].remaining, 100, "who was denied was charged nothing");
+            assert_eq!(replies[2].verdicts[0].remaining, 100, "the denied request was not charged");
             assert_eq!(replies[4].verdicts[0].remaining, 99);
-            // And that is what was written.
+            // The written state agrees.
             let after = store
                 .peek(&[unit(&own, "c", &roomy), unit(&shared, "all", &tight)], START, DEADLINE)
                 .await
@@ -323,7 +323,7 @@ fn decisions_of_one_call_see_each_other() {
 }
 
 #[test]
-fn a_request_over_several_calls_leaves_nothing_charged_when_it_is_denied() {
+fn a_denied_cross_slot_request_leaves_nothing_charged() {
     on_every_server(async |server| {
         let connection = server.connect().await;
         let store = fresh(&connection, true).await;
@@ -334,8 +334,8 @@ fn a_request_over_several_calls_leaves_nothing_charged_when_it_is_denied() {
         let tenant = Subject { identity: None, ..user.key.subject };
         let tenant = Charge { key: Key { space: &spaces[1], subject: tenant }, ..user };
         let all = Charge { key: Key { space: &spaces[2], subject: Subject::default() }, quotas: &tight, ..user };
-        let trial = Charge { group: Group::Shadow(1), ..unit(&spaces[3], "alice", &tight) };
-        // The widest comes first in the request, the verdicts too; the narrowest is asked first.
+        let trial = Charge { mode: ChargeMode::Shadow(1), ..unit(&spaces[3], "alice", &tight) };
+        // In the request and its verdicts the widest subject comes first, in the calls the narrowest.
         let charges = [all, trial, tenant, user];
         let remaining =
             |reply: &Reply| -> Vec<u64> { reply.verdicts.iter().map(|verdict| verdict.remaining).collect() };
@@ -353,9 +353,9 @@ fn a_request_over_several_calls_leaves_nothing_charged_when_it_is_denied() {
     });
 }
 
-/// Servers that have never met must agree on where the windows of a key start.
+/// Servers without contact must agree on the start of a key's windows.
 #[test]
-fn windows_that_a_key_shifts_are_shifted_alike_by_every_store() {
+fn the_phase_of_a_window_is_the_same_in_every_store() {
     on_every_server(async |server| {
         let quotas = [FixedWindow::new(10, MINUTE, Align::Key).unwrap().into()];
         let space = KeySpace::new("shifted");
@@ -364,7 +364,8 @@ fn windows_that_a_key_shifts_are_shifted_alike_by_every_store() {
             let charges = [unit(&space, identifier, &quotas)];
             let one = fresh(&server.connect().await, false).await;
             let first = one.charge(&charges, START, DEADLINE).await.unwrap();
-            let other = RedisStore::over(server.connect().await, KeyEncoder::default(), false).by_callers_clock();
+            let other = RedisStore::over_connection(server.connect().await, KeyEncoder::default(), false)
+                .with_caller_clock();
             let second = other.charge(&charges, START, DEADLINE).await.unwrap();
             assert_eq!((first.verdicts[0].remaining, second.verdicts[0].remaining), (9, 8));
             assert_eq!(first.verdicts[0].reset_after, second.verdicts[0].reset_after);
@@ -375,7 +376,7 @@ fn windows_that_a_key_shifts_are_shifted_alike_by_every_store() {
 }
 
 #[test]
-fn a_log_of_ten_thousand_entries_is_searched_not_walked() {
+fn a_log_of_ten_thousand_entries_is_searched_by_bisection() {
     on_every_server(async |server| {
         let connection = server.connect().await;
         let store = fresh(&connection, false).await;
@@ -398,9 +399,9 @@ fn a_log_of_ten_thousand_entries_is_searched_not_walked() {
     });
 }
 
-/// A log that never empties counts on for ever: its sums begin anew at 2⁴⁸.
+/// The sums of a log that never empties wrap around at 2⁴⁸.
 #[test]
-fn the_sums_of_a_log_may_begin_anew() {
+fn the_sums_of_a_log_may_wrap_around() {
     on_every_server(async |server| {
         let connection = server.connect().await;
         let store = fresh(&connection, false).await;

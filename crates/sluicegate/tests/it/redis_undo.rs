@@ -1,76 +1,89 @@
-//! A charge that is undone: never does it leave more room than there would be, had it not been made.
+//! An undone charge, as for unused permits: it never leaves more room than there would be without the charge.
 
 use crate::lua_parity::draw::{CALENDAR, Draw, cost, limits};
 use crate::redis_server::{Server, on_every_server};
+use crate::support::passed;
 use sluicegate::Identity;
-use sluicegate::core::decision::Group;
+use sluicegate::core::decision::ChargeMode;
 use sluicegate::core::{
     Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp, TokenBucket, Verdict,
 };
 use sluicegate::identity::DEFAULT_TENANT;
-use sluicegate::store::redis::{KeyEncoder, OneConnection, RedisStore};
+use sluicegate::store::redis::testing::SingleConnection;
+use sluicegate::store::redis::{KeyEncoder, RedisStore};
 use sluicegate::store::{Charge, Key, KeySpace, Store, Subject};
 use sluicegate_testkit::conformance::{DEADLINE, START};
 
-/// One limit of one subject, on a clock of its own.
-struct Limited {
-    store: RedisStore<OneConnection>,
+/// Limits of one subject, with a clock of their own.
+pub(crate) struct Limited {
+    pub(crate) store: RedisStore<SingleConnection>,
     space: KeySpace,
-    quotas: [Quota; 1],
+    pub(crate) quotas: Vec<Quota>,
 }
 
 impl Limited {
-    /// The same subject in another database is a twin that knows nothing of this one.
-    async fn new(server: &Server, database: usize, quota: Quota) -> Self {
+    /// The same subject in another database is an independent twin.
+    pub(crate) async fn new(server: &Server, database: usize, quota: Quota) -> Self {
+        Self::of_several(server, database, vec![quota]).await
+    }
+
+    pub(crate) async fn of_several(server: &Server, database: usize, quotas: Vec<Quota>) -> Self {
         let mut connection = server.connect().await;
         redis::cmd("SELECT").arg(database).exec_async(&mut connection).await.unwrap();
         redis::cmd("FLUSHDB").exec_async(&mut connection).await.unwrap();
-        let store = RedisStore::over(connection, KeyEncoder::default(), false).by_callers_clock();
-        Self { store, space: KeySpace::new("rule"), quotas: [quota] }
+        let store = RedisStore::over_connection(connection, KeyEncoder::default(), false).with_caller_clock();
+        Self { store, space: KeySpace::new("rule"), quotas }
     }
 
-    fn of(&self, cost: u32) -> [Charge<'_>; 1] {
+    pub(crate) fn of(&self, cost: u32) -> [Charge<'_>; 1] {
         let identity = Some(Identity::Named("alice"));
         let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
         let key = Key { space: &self.space, subject };
-        [Charge { key, quotas: &self.quotas, cost: Cost::new(cost), group: Group::Enforced, lease: None }]
+        [Charge { key, quotas: &self.quotas, cost: Cost::new(cost), mode: ChargeMode::Enforced, lease: None }]
     }
 
-    async fn charge(&self, cost: u32, now: Timestamp) -> bool {
-        let reply = self.store.charge(&self.of(cost), now, DEADLINE).await.unwrap();
-        reply.verdicts[0].outcome.is_allowed()
+    pub(crate) async fn charge(&self, cost: u32, now: Timestamp) -> bool {
+        passed(&self.store.charge(&self.of(cost), now, DEADLINE).await.unwrap())
     }
 
     async fn undo(&self, cost: u32, charged_at: Timestamp, now: Timestamp) {
         self.store.undo(&self.of(cost), charged_at, now, DEADLINE).await.unwrap();
     }
 
+    pub(crate) async fn reserve(&self, cost: u32, now: Timestamp) -> bool {
+        passed(&self.store.reserve(&self.of(cost), now, DEADLINE).await.unwrap())
+    }
+
+    pub(crate) async fn release(&self, cost: u32, reserved_at: Timestamp, now: Timestamp) {
+        self.store.release(&self.of(cost), reserved_at, now, DEADLINE).await.unwrap();
+    }
+
     async fn peek(&self, now: Timestamp) -> Verdict {
         self.store.peek(&self.of(1), now, DEADLINE).await.unwrap().verdicts[0]
     }
 
-    async fn remaining(&self, now: Timestamp) -> u64 {
+    pub(crate) async fn remaining(&self, now: Timestamp) -> u64 {
         self.peek(now).await.remaining
     }
 }
 
-fn after(micros: u64) -> Timestamp {
+pub(crate) fn after(micros: u64) -> Timestamp {
     START.plus(Micros::from_micros(micros))
 }
 
-fn bucket(capacity: u64, token_micros: u64) -> Quota {
+pub(crate) fn bucket(capacity: u64, token_micros: u64) -> Quota {
     TokenBucket::new(capacity, Rate::new(1, Micros::from_micros(token_micros)).unwrap()).unwrap().into()
 }
 
 const SECOND: u64 = 1_000_000;
 
-/// The first instant from the start on at which a window of a second begins.
+/// The first start of a one-second window at or after the start of the test.
 fn boundary() -> u64 {
     SECOND - START.as_micros() % SECOND
 }
 
 #[test]
-fn a_bucket_keeps_what_time_has_given_back() {
+fn an_undo_of_a_bucket_subtracts_the_refill_since() {
     on_every_server(async |server| {
         let limited = Limited::new(server, 0, bucket(1, 20_000)).await;
         assert!(limited.charge(1, START).await);
@@ -89,7 +102,7 @@ fn a_bucket_keeps_what_time_has_given_back() {
 }
 
 #[test]
-fn a_window_keeps_what_another_window_was_charged() {
+fn an_undo_leaves_the_charges_of_another_window() {
     on_every_server(async |server| {
         let window = FixedWindow::new(1, Micros::from_secs(1), Align::Epoch).unwrap();
         let limited = Limited::new(server, 0, window.into()).await;
@@ -104,7 +117,7 @@ fn a_window_keeps_what_another_window_was_charged() {
 }
 
 #[test]
-fn a_counter_gives_back_from_the_window_of_the_charge() {
+fn an_undo_of_a_counter_affects_the_window_of_the_charge() {
     on_every_server(async |server| {
         let counter = SlidingCounter::new(10, Micros::from_secs(1)).unwrap();
         let limited = Limited::new(server, 0, counter.into()).await;
@@ -122,7 +135,7 @@ fn a_counter_gives_back_from_the_window_of_the_charge() {
 }
 
 #[test]
-fn a_log_keeps_what_others_have_charged_since() {
+fn an_undo_of_a_log_leaves_later_charges() {
     on_every_server(async |server| {
         let limited = Limited::new(server, 0, SlidingWindow::new(3, Micros::from_secs(1)).unwrap().into()).await;
         assert!(limited.charge(1, START).await);
@@ -134,13 +147,13 @@ fn a_log_keeps_what_others_have_charged_since() {
         assert_eq!(seen, [1, 2, 2], "the newest stays for all of its window");
         assert_eq!(remaining(1_900_000).await, 3);
         limited.undo(1, START, after(SECOND)).await;
-        assert_eq!(remaining(SECOND).await, 2, "what has left the window is not given back again");
+        assert_eq!(remaining(SECOND).await, 2, "units that have left the window are not given back");
     });
 }
 
-/// Somebody who was never charged earns no credits.
+/// A client that was never charged earns no credits.
 #[test]
-fn who_was_not_known_before_is_not_known_after() {
+fn an_undo_leaves_a_new_client_without_history() {
     on_every_server(async |server| {
         let rate = Rate::new(1, Micros::from_secs(1)).unwrap();
         let credits = TokenBucket::with_credits(2, rate, 5, Micros::from_secs(3_600)).unwrap();
@@ -148,7 +161,7 @@ fn who_was_not_known_before_is_not_known_after() {
         assert!(limited.charge(1, START).await);
         limited.undo(1, START, after(1_000)).await;
         assert_eq!(limited.remaining(after(100 * SECOND)).await, 2);
-        // Who is known, and is charged again, goes on to earn.
+        // A client with a history that is charged again continues to earn.
         assert!(limited.charge(1, START).await);
         assert!(limited.charge(1, after(1)).await);
         limited.undo(1, after(1), after(2)).await;
@@ -157,7 +170,7 @@ fn who_was_not_known_before_is_not_known_after() {
 }
 
 #[test]
-fn nothing_is_given_back_after_a_step_back_of_the_clock_nor_from_what_cannot_be_read() {
+fn an_undo_does_nothing_after_a_step_back_or_for_unreadable_values() {
     on_every_server(async |server| {
         let limited = Limited::new(server, 0, bucket(2, SECOND)).await;
         assert!(limited.charge(2, after(10)).await);
@@ -177,15 +190,15 @@ fn nothing_is_given_back_after_a_step_back_of_the_clock_nor_from_what_cannot_be_
     });
 }
 
-/// What happened so far to a limit and its twin, which sees all charges but those that are undone.
+/// A limit and its twin, which receives all charges but the undone ones.
 struct Twins<'d> {
     draw: &'d mut Draw,
     limited: Limited,
     twin: Limited,
     now: Timestamp,
-    /// Charges that may still be undone, and when they were made.
+    /// Charges that may still be undone, with their instants.
     reserved: Vec<(u32, Timestamp)>,
-    /// How many undos left more room than there was.
+    /// How many undos left more room than before.
     freed: u32,
 }
 
@@ -210,7 +223,7 @@ impl Twins<'_> {
         }
     }
 
-    /// What somebody else is charged here, the twin is charged, too.
+    /// A charge of another client is made to both.
     async fn charge(&mut self, cost: u32) {
         if self.limited.charge(cost, self.now).await {
             assert!(self.twin.charge(cost, self.now).await, "{}", self.story());
@@ -240,7 +253,7 @@ impl Twins<'_> {
         }
     }
 
-    /// At once, and nobody comes between: no trace is left.
+    /// Undone at once, without other charges in between: no trace is left.
     async fn reserve_and_undo(&mut self, cost: u32) {
         let instants = self.instants();
         let before = self.seen_at(instants).await;
@@ -270,8 +283,8 @@ impl Twins<'_> {
     }
 }
 
-/// Credits are earned by who is known, and a charge that is undone may leave somebody known for longer.
-fn has_credits(quota: &Quota) -> bool {
+/// Only clients with a history earn credits, and an undone charge may extend the history.
+pub(crate) fn has_credits(quota: &Quota) -> bool {
     matches!(quota, Quota::TokenBucket(bucket) if bucket.credits() > 0)
 }
 

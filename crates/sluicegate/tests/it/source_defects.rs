@@ -1,5 +1,5 @@
-//! The rows of the list of source defects that take a store or keys to show; the core's own tests hold the
-//! table of all rows. Each test says what the document would do and asserts what is right.
+//! The rows of `docs/source-defects.md` that need a store or keys; the core's own tests have the table of all rows.
+//! The comment of each test describes the effect of the document's text, and the test asserts the correct behaviour.
 
 use crate::support::{block_on, hourly, unit};
 use sluicegate::clock::ManualClock;
@@ -25,9 +25,9 @@ fn bucket(capacity: u64, amount: u64, period_secs: u64) -> Quota {
     TokenBucket::new(capacity, Rate::new(amount, Micros::from_secs(period_secs)).unwrap()).unwrap().into()
 }
 
-/// Row 23: without a time to live every user ever seen is remembered for ever.
+/// Row 23: without a TTL the state of every user ever seen is kept forever.
 #[test]
-fn an_identity_that_stays_away_leaves_nothing_behind() {
+fn idle_identity_leaves_no_state() {
     let (store, space, quotas) = (store(), KeySpace::new("r"), [bucket(5, 1, 1)]);
     for index in 0..1_000 {
         assert!(passes(&store, unit(&space, &index.to_string(), &quotas)));
@@ -37,8 +37,8 @@ fn an_identity_that_stays_away_leaves_nothing_behind() {
     assert_eq!(store.used(), 0);
 }
 
-/// Rows 26 and 41: read, decide and write as separate calls let every concurrent request see the last token;
-/// 50 of 50 pass where one is left, 10,000 instead of 100.
+/// Rows 26 and 41: with separate calls to read, decide and write, every concurrent request sees the last token; 50 of
+/// 50 are admitted where one is left, and 10,000 instead of 100.
 #[test]
 fn concurrent_requests_share_the_last_tokens_exactly() {
     let sliding = SlidingWindow::new(100, Micros::from_secs(3_600)).unwrap();
@@ -60,9 +60,9 @@ fn concurrent_requests_share_the_last_tokens_exactly() {
     }
 }
 
-/// Row 44: under LRU eviction an attacker with random names resets everybody's limits.
+/// Row 44: under LRU eviction an attacker with random names resets the limits of all clients.
 #[test]
-fn a_flood_of_names_resets_nobody() {
+fn flood_of_names_resets_no_client() {
     let store = MemoryStore::new(MemoryOptions { max_keys: 500, ..MemoryOptions::default() }, START);
     let (space, quotas) = (KeySpace::new("r"), [hourly(1)]);
     assert!(passes(&store, unit(&space, "victim", &quotas)));
@@ -72,7 +72,7 @@ fn a_flood_of_names_resets_nobody() {
     assert!(!passes(&store, unit(&space, "victim", &quotas)));
 }
 
-/// Row 50: one key per user cannot limit user, tenant and everybody together.
+/// Row 50: one key per user cannot limit user, tenant and the whole service together.
 #[test]
 fn user_tenant_and_global_limits_are_one_decision() {
     let rule = |name: &str, capacity, per| {
@@ -89,15 +89,15 @@ fn user_tenant_and_global_limits_are_one_decision() {
         (0..10).filter(|_| block_on(limiter.check(&request)).unwrap().is_allowed()).count()
     };
     assert_eq!(admitted("a", "x"), 3, "the user's own limit");
-    assert_eq!(admitted("a", "y"), 1, "what the tenant has left, though seven denials came between");
-    assert_eq!(admitted("b", "x"), 1, "what all have left");
+    assert_eq!(admitted("a", "y"), 1, "the tenant's rest, after seven denials in between");
+    assert_eq!(admitted("b", "x"), 1, "the rest of the global limit");
 }
 
-/// Row 52: a client called `a:last_refill` writes its tokens where a's time stamp is kept.
-/// Row 53: tenant `a`, resource `b:c` and id `d` share a key with `a`, `b` and `c:d`; so does any IPv6 address.
-/// Row 56: braces in an id choose the slot of somebody else's key.
+/// Row 52: a client called `a:last_refill` writes its tokens to the key of a's timestamp. Row 53: tenant `a`,
+/// resource `b:c` and id `d` share a key with `a`, `b` and `c:d`; so does any IPv6 address. Row 56: braces in an id
+/// choose the slot of another client's key.
 #[test]
-fn no_name_reaches_another_s_state_whatever_it_contains() {
+fn no_name_reaches_the_state_of_another_client() {
     let (store, quotas) = (store(), [hourly(1)]);
     let spaces = [KeySpace::new("b"), KeySpace::new("b:c"), KeySpace::new("bucket")];
     let names = ["a", "a:last_refill", "d", "c:d", "victim", "victim}1", "}x", "{x}", "", "::1", "2001:db8::1"];
@@ -106,15 +106,15 @@ fn no_name_reaches_another_s_state_whatever_it_contains() {
             for name in names {
                 let subject = Subject { tenant, identity: Some(Identity::Named(name)), address: None };
                 let charge = Charge { key: Key { space, subject }, ..unit(space, name, &quotas) };
-                assert!(passes(&store, charge), "{} {tenant:?} {name} is somebody else", space.name());
+                assert!(passes(&store, charge), "{} {tenant:?} {name} shares a state", space.name());
             }
         }
     }
 }
 
-/// Rows 54 and 55: two algorithms on one key give WRONGTYPE, and the error lets everybody pass.
+/// Rows 54 and 55: two algorithms on one key give WRONGTYPE, and the error admits every request.
 #[test]
-fn a_rule_that_changes_its_algorithm_goes_on_limiting() {
+fn rule_keeps_limiting_after_a_change_of_algorithm() {
     let (store, space) = (store(), KeySpace::new("r"));
     let window = Micros::from_secs(3_600);
     let sets = [
@@ -128,9 +128,9 @@ fn a_rule_that_changes_its_algorithm_goes_on_limiting() {
     }
 }
 
-/// Row 59: an API key that reads `203.0.113.9` locks the client at that address out.
+/// Row 59: an API key with the text `203.0.113.9` locks out the client at that address.
 #[test]
-fn a_name_that_looks_like_an_address_is_not_that_address() {
+fn name_that_looks_like_an_address_is_not_that_address() {
     let (store, space, quotas) = (store(), KeySpace::new("r"), [hourly(1)]);
     let address: IpAddr = "203.0.113.9".parse().unwrap();
     assert!(passes(&store, unit(&space, "203.0.113.9", &quotas)));

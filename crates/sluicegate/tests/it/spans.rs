@@ -1,4 +1,4 @@
-//! Spans of an application's own tracer: whose children they are, and when there are none.
+//! Spans of an application's own tracer: their parents, and the cases without spans.
 
 use opentelemetry::trace::{
     FutureExt as _, SpanContext, SpanId, SpanKind, TraceContextExt as _, TraceFlags, TraceId, TraceState,
@@ -16,7 +16,7 @@ use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
 
 use crate::support::{block_on, hourly};
 
-/// A limiter with one rule, traced.
+/// A limiter with one rule and spans.
 struct Scene<O> {
     limiter: Limiter<FaultyStore, ManualClock, O>,
     store: FaultyStore,
@@ -32,13 +32,13 @@ fn scene(mode: Mode, sampler: Sampler) -> Scene<impl Observer> {
     let rule = Rule { mode, on_store_failure: OnStoreFailure::Closed, ..Rule::new("few", limits) };
     let rules = RuleSet::new(vec![rule], vec![], Unmatched::Allow).unwrap();
     let store = FaultyStore::new(MemoryStore::default());
-    let spans = Spans::new(provider.tracer("test")).store("redis").identities(|_| "somebody".to_owned());
+    let spans = Spans::new(provider.tracer("test")).store("redis").identities(|_| "masked".to_owned());
     let clock = ManualClock::at(Timestamp::now(1_705_312_800_000_000));
     let limiter = Limiter::new(rules, store.clone(), clock).observed(spans);
     Scene { limiter, store, exporter, _provider: provider }
 }
 
-/// A caller's context.
+/// The context of a parent span.
 fn caller(flags: TraceFlags) -> Context {
     let (trace, span) = (TraceId::from(0xace), SpanId::from(0xcafe));
     Context::new().with_remote_span_context(SpanContext::new(trace, span, flags, true, TraceState::default()))
@@ -59,7 +59,7 @@ fn attribute(span: &SpanData, name: &str) -> Option<Value> {
 }
 
 #[test]
-fn a_decision_is_a_child_of_the_current_span_and_the_store_call_its_child() {
+fn decision_span_has_the_current_parent_and_the_store_call_as_child() {
     let scene = scene(Mode::Enforce, Sampler::ParentBased(Box::new(Sampler::AlwaysOff)));
     let request = Request::new("r", "alice").tenant("acme");
     block_on(scene.limiter.check(&request).with_context(caller(TraceFlags::SAMPLED))).unwrap();
@@ -71,7 +71,7 @@ fn a_decision_is_a_child_of_the_current_span_and_the_store_call_its_child() {
         ("ratelimit.outcome", "allowed"),
         ("ratelimit.rule", "few"),
         ("ratelimit.tenant", "acme"),
-        ("ratelimit.identity", "somebody"),
+        ("ratelimit.identity", "masked"),
         ("ratelimit.mode", "enforce"),
     ] {
         assert_eq!(attribute(check, name), Some(value.into()), "{name}");
@@ -79,7 +79,7 @@ fn a_decision_is_a_child_of_the_current_span_and_the_store_call_its_child() {
 }
 
 #[test]
-fn who_is_not_sampled_has_no_spans_and_who_has_no_caller_does_as_the_sampler_says() {
+fn unsampled_requests_have_no_spans_and_root_requests_follow_the_sampler() {
     let request = Request::new("r", "alice");
     let silent = scene(Mode::Enforce, Sampler::ParentBased(Box::new(Sampler::AlwaysOn)));
     block_on(silent.limiter.check(&request).with_context(caller(TraceFlags::default()))).unwrap();
@@ -92,7 +92,7 @@ fn who_is_not_sampled_has_no_spans_and_who_has_no_caller_does_as_the_sampler_say
 }
 
 #[test]
-fn every_outcome_and_operation_has_its_word() {
+fn every_outcome_and_operation_has_its_span_text() {
     let request = Request::new("r", "alice");
     for (mode, expected) in [(Mode::Enforce, "denied"), (Mode::Shadow, "shadow_denied")] {
         let scene = scene(mode, Sampler::AlwaysOn);

@@ -1,16 +1,16 @@
-//! What these tests share.
+//! Helpers shared by these tests.
 
 use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
 use sluicegate::identity::DEFAULT_TENANT;
 use sluicegate::store::{Charge, Key, KeySpace, Reply, Subject};
-use sluicegate::{Identity, core::Cost, core::decision::Group};
+use sluicegate::{Identity, core::Cost, core::decision::ChargeMode};
 
-/// Runs a future to its end on this thread.
+/// Runs a future to completion on this thread.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// A bucket of `capacity` that gains one token an hour: within a test it only empties.
+/// A bucket of `capacity` that gains one token per hour: it does not refill within a test.
 pub(crate) fn hourly(capacity: u64) -> Quota {
     TokenBucket::new(capacity, Rate::new(1, Micros::from_secs(3_600)).unwrap()).unwrap().into()
 }
@@ -19,7 +19,7 @@ pub(crate) fn hourly(capacity: u64) -> Quota {
 pub(crate) fn unit<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota]) -> Charge<'a> {
     let identity = Some(Identity::Named(identifier));
     let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
-    Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, group: Group::Enforced, lease: None }
+    Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None }
 }
 
 /// True if every limit has room.

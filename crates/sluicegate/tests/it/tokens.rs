@@ -1,4 +1,4 @@
-//! Tokens: which are believed, which are not, and what happens when keys change or cannot be fetched.
+//! Tokens: the accepted ones, the rejected ones, and the behaviour when keys change or cannot be fetched.
 
 mod good;
 mod hostile;
@@ -13,12 +13,12 @@ use sluicegate::identify::token::{Claims, IssuerOptions, Keys, TokenError, Token
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When every test takes place.
+/// The time of all tests.
 const NOW_SECONDS: u64 = 1_800_000_000;
 const LEEWAY_SECONDS: u64 = 30;
 const AUDIENCE: &str = "api";
 
-/// One issuer for each way to have keys.
+/// One issuer for each source of keys.
 const RSA: &str = "https://rsa.example";
 const EC: &str = "https://ec.example";
 const ED: &str = "https://ed.example";
@@ -66,8 +66,8 @@ fn tokens() -> Tokens {
 }
 
 fn verify_at(tokens: &Tokens, token: &str, now: Timestamp) -> Result<Arc<Claims>, TokenError> {
-    // Keys that are not remote are never waited for.
-    futures_util::FutureExt::now_or_never(tokens.verify(token, now)).expect("waited for something")
+    // Local keys need no waiting.
+    futures_util::FutureExt::now_or_never(tokens.verify(token, now)).expect("local keys need no waiting")
 }
 
 fn verify(tokens: &Tokens, token: &str) -> Result<Arc<Claims>, TokenError> {

@@ -1,15 +1,15 @@
-//! One part of a bucket that several keep in parts, each for itself.
+//! The share of a bucket that several instances enforce independently.
 //!
-//! With K parts each holds ⌈B/K⌉ tokens and refills at r/K, so all together admit at most B + r·d + K − 1 in any
-//! interval of length d: the rounding of K ceilings. Tokens and credits are one pool and are rounded as one, so that
-//! the same holds with credits, where B is both together.
+//! Each of K shares holds ⌈B/K⌉ tokens and refills at r/K. Together they admit at most B + r·d + K − 1 in any
+//! interval of length d, because of the rounding of K ceilings. Tokens and credits form one pool that is rounded
+//! once, so the same bound holds with credits, where B is the sum of both.
 //!
-//! Worked example: 10 tokens, 10 per second, 3 parts: 4 tokens each and 10 per 3 seconds, which is exact. Together
+//! Worked example: 10 tokens, 10 per second, 3 shares: 4 tokens each and 10 per 3 seconds, which is exact. Together
 //! 12 = 10 + 3 − 1 at once, and 10 per second from then on.
 //!
-//! A part may be slower than any limit may be (no period above ten years). Then it gets less, never more: fewer
-//! tokens, so that it fills in ten years; a slower rate, where even the period of one token is out of range; and
-//! nothing at all where not one token would come back in ten years.
+//! A share may be slower than the slowest valid limit (no period above ten years). Then it gets less, never more. It
+//! gets fewer tokens, so that it fills in ten years. It gets a slower rate if even the period of one token is out of
+//! range. It gets nothing at all if not one token would refill in ten years.
 
 use super::span::gcd;
 use super::{Rate, TokenBucket};
@@ -21,11 +21,11 @@ impl TokenBucket {
         let refill = self.refill_of(parts)?;
         let held = |tokens: u64| tokens.div_ceil(parts.get().into()).min(filled_at_most(refill));
         let (capacity, whole) = (held(self.capacity), held(self.capacity + self.credits));
-        // No capacity at all is refused here, too.
+        // This also rejects a capacity of zero.
         Self::with_credits(capacity, refill, whole - capacity, self.credit_ttl).ok()
     }
 
-    /// r/K as a fraction; rounded down only where its period would be out of range.
+    /// r/K as a fraction; rounded down only if its period would be out of range.
     fn refill_of(&self, parts: NonZeroU32) -> Option<Rate> {
         let parts = u64::from(parts.get());
         let divisor = gcd(self.parts_per_micro, parts);
@@ -41,7 +41,7 @@ impl TokenBucket {
     }
 }
 
-/// The tokens of a bucket that takes ten years to fill.
+/// The number of tokens that refill in ten years.
 fn filled_at_most(refill: Rate) -> u64 {
     let tokens = u128::from(Micros::PERIOD_MAX.as_micros()) * u128::from(refill.amount());
     u64::try_from(tokens / u128::from(refill.period().as_micros())).unwrap_or(u64::MAX)

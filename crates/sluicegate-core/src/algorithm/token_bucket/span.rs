@@ -1,8 +1,8 @@
-//! Lengths and instants in microseconds and parts of one, as a token bucket needs them: nothing is rounded.
+//! Durations and instants in microseconds and parts of microseconds for the token bucket, without rounding.
 
 use crate::time::{Micros, Timestamp};
 
-/// q + r/n µs: as a length, or as an instant after the epoch. Compares lexicographically.
+/// q + r/n µs, as a duration or as an instant after the epoch. Compares lexicographically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Span {
     pub(super) micros: u64,
@@ -14,10 +14,10 @@ impl Span {
         Self { micros: now.as_micros(), parts: 0 }
     }
 
-    /// What `tokens` last, exactly; `None` if that is beyond 2⁶⁴ µs.
+    /// The exact duration of `tokens`; `None` if it is beyond 2⁶⁴ µs.
     #[inline]
     pub(super) fn of_tokens(tokens: u64, parts_per_token: u64, parts_per_micro: u64) -> Option<Self> {
-        // One division of 64 bits is several times cheaper than one of 128, and nearly always enough.
+        // A 64-bit division is several times cheaper than a 128-bit one, and nearly always enough.
         if let Some(parts) = tokens.checked_mul(parts_per_token) {
             return Some(Self { micros: parts / parts_per_micro, parts: parts % parts_per_micro });
         }
@@ -27,7 +27,7 @@ impl Span {
         Some(Self { micros, parts: (parts % per_micro) as u64 })
     }
 
-    /// How many whole tokens this length is worth, rounded down.
+    /// The number of whole tokens in this duration, rounded down.
     #[inline]
     pub(super) fn whole_tokens(self, parts_per_token: u64, parts_per_micro: u64) -> u64 {
         let exact = self.micros.checked_mul(parts_per_micro).and_then(|parts| parts.checked_add(self.parts));
@@ -40,6 +40,11 @@ impl Span {
 
     pub(super) const fn ceil_micros(self) -> u64 {
         if self.parts > 0 { self.micros.saturating_add(1) } else { self.micros }
+    }
+
+    /// This instant or duration, `length` later.
+    pub(super) const fn later_by(self, length: Micros) -> Self {
+        Self { micros: self.micros.saturating_add(length.as_micros()), parts: self.parts }
     }
 
     pub(super) const fn within_bounds(&self) -> bool {

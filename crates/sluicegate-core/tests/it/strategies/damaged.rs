@@ -1,4 +1,4 @@
-//! States that nobody left, and what happens to them then.
+//! Damaged states, which no history explains, and runs that start from them.
 
 use super::limits::{all_limits, buckets, buckets_with_credits, counters, fixed, logs, uneven};
 use super::{Act, DAY, NOW_MAX, Step, Tally, starts, steps};
@@ -12,7 +12,7 @@ use sluicegate_core::algorithm::token_bucket::TokenBucketState;
 use sluicegate_core::{State, Timestamp};
 use sluicegate_testkit::model::Limit;
 
-/// A state that nobody left: damaged, forged, or of another time, under a limit of its algorithm.
+/// A state that no decision wrote: damaged, forged, or from another time, under a limit of its algorithm.
 #[derive(Clone, Debug)]
 pub(crate) struct Damaged {
     pub(crate) limit: Limit,
@@ -22,7 +22,7 @@ pub(crate) struct Damaged {
 }
 
 impl Damaged {
-    /// Every promise holds from the first decision on, whatever the state was; only what passed before is
+    /// All invariants hold from the first decision on, whatever the state was. Only the earlier admissions are
     /// unknown.
     pub(crate) fn carry_out(&self) -> Result<Tally, String> {
         let quota = quota(&self.limit).expect("the limits of a run are valid");
@@ -49,7 +49,7 @@ impl Damaged {
     }
 }
 
-/// Damaged states, and what happens to them then.
+/// Damaged states and the steps that follow.
 pub(crate) fn damaged() -> impl Strategy<Value = Damaged> {
     starts().prop_flat_map(|start| {
         let pairs = prop_oneof![
@@ -63,7 +63,7 @@ pub(crate) fn damaged() -> impl Strategy<Value = Damaged> {
     })
 }
 
-/// Any number, but most often one that lies near `start` or at the end of a range.
+/// Any number, most often one near `start` or at the end of a range.
 fn damaged_number(start: u64) -> BoxedStrategy<u64> {
     let near = (0..=3 * DAY, any::<bool>());
     prop_oneof![

@@ -1,4 +1,4 @@
-//! Limits of every kind, from tiny to extreme; only those that validation lets through.
+//! Limits of every kind, from tiny to extreme, as far as validation accepts them.
 
 use super::{DAY, PERIOD_MAX, SECOND, START};
 use crate::harness::quota;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use sluicegate_core::quota::UNITS_MAX;
 use sluicegate_testkit::model::{Bucket, Counter, Fixed, Limit, Log, Uneven};
 
-/// Keeps the limits that validation lets through.
+/// Keeps the limits that validation accepts.
 fn valid<L: Strategy<Value = Limit>>(limits: L) -> impl Strategy<Value = Limit> {
     limits.prop_filter("a valid limit", |limit| quota(limit).is_ok())
 }
@@ -29,7 +29,7 @@ fn bucket_limits(few: BoxedStrategy<u64>, many: BoxedStrategy<u64>) -> impl Stra
     let extreme = (any_units(), many, any_units(), any_length(), 1_000..=PERIOD_MAX);
     let numbers = prop_oneof![3 => tiny, 3 => ordinary, 1 => extreme];
     let limits = numbers.prop_map(|(capacity, credits, amount, period, credit_ttl)| {
-        // Ten years are soon exceeded: a slow bucket holds less.
+        // Ten years are soon exceeded, so a slow bucket holds less.
         let holds_max = (u128::from(amount) * u128::from(PERIOD_MAX) / u128::from(period)) as u64;
         let capacity = capacity.min(holds_max.min(UNITS_MAX)).max(1);
         let credits = credits.min(holds_max.min(UNITS_MAX) - capacity.min(holds_max));
@@ -62,7 +62,7 @@ pub(crate) fn fixed() -> impl Strategy<Value = Limit> + Clone {
     valid(limits).boxed()
 }
 
-/// Fixed windows of a calendar: shorter ones around where most runs start, and longer ones anywhere.
+/// Fixed windows of a calendar: shorter ones around the start of most runs, and longer ones anywhere.
 pub(crate) fn uneven() -> impl Strategy<Value = Limit> + Clone {
     let limits = prop_oneof![1 => Just(0u64), 6 => 1..=20u64, 2 => 1..=5_000u64, 1 => any_units()];
     let hours = |hours: u64| hours * 3_600 * SECOND;

@@ -1,4 +1,4 @@
-//! The server's answer, read and said in words.
+//! The server's decision: parsing and text.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,13 @@ use serde::Deserialize;
 use sluicegate::core::{Micros, Timestamp};
 
 use super::Undecided;
-use crate::cli::client::{self, shown};
+use crate::cli::client;
+use crate::cli::format::excerpt;
 
-/// What of an answer is told. A newer server may say more.
+/// The fields of a decision that the text shows. A newer server may send more.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
+pub(super) struct CheckResponse {
     pub(super) allowed: bool,
     limit: Option<u64>,
     remaining: Option<u64>,
@@ -21,12 +22,12 @@ pub(super) struct Answer {
     rule: Option<String>,
     #[serde(default)]
     degraded: bool,
-    limits: Vec<Limit>,
+    limits: Vec<DecidedLimit>,
 }
 
 /// One limit.
 #[derive(Debug, Deserialize)]
-struct Limit {
+struct DecidedLimit {
     rule: String,
     algorithm: String,
     allowed: bool,
@@ -35,36 +36,36 @@ struct Limit {
     shadow: bool,
 }
 
-impl Answer {
-    /// Reads an answer; only 200 and 429 are decisions.
-    pub(super) fn read(status: StatusCode, text: &str, api: &str) -> Result<Self, Undecided> {
+impl CheckResponse {
+    /// Parses a response. Only the statuses 200 and 429 are decisions.
+    pub(super) fn parse(status: StatusCode, text: &str, api: &str) -> Result<Self, Undecided> {
         let is_allowed = match status {
             StatusCode::OK => true,
             StatusCode::TOO_MANY_REQUESTS => false,
-            _ => return Err(Undecided::Refused { status, detail: detail(text) }),
+            _ => return Err(Undecided::Status { status, detail: detail(text) }),
         };
-        let unintelligible = |reason| Undecided::Unintelligible { api: shown(api), status, reason };
-        let answer: Self =
-            serde_json::from_str(text).map_err(|error| unintelligible(shown(&error.to_string())))?;
-        if answer.allowed != is_allowed {
-            return Err(unintelligible(format!("`allowed` is {}", answer.allowed)));
+        let invalid = |reason| Undecided::InvalidResponse { api: excerpt(api), status, reason };
+        let decision: Self = serde_json::from_str(text).map_err(|error| invalid(excerpt(&error.to_string())))?;
+        if decision.allowed != is_allowed {
+            return Err(invalid(format!("`allowed` is {}", decision.allowed)));
         }
-        Ok(answer)
+        Ok(decision)
     }
 
-    /// One line for the decision, and one per limit where there are several.
+    /// A line for the decision, and a line per limit if there are several.
     pub(super) fn describe(&self, cost: Option<u32>, now: Timestamp) -> String {
         let word = if self.allowed { "allowed" } else { "denied" };
         let mut text = match (&self.rule, self.limit, self.remaining) {
             (Some(rule), Some(limit), Some(remaining)) => {
-                let (then, degraded) = (self.then(cost, now), if self.degraded { " (degraded)" } else { "" });
-                format!("{word}  {}  {remaining} of {limit} left, {then}{degraded}\n", shown(rule))
+                let (outlook, degraded) =
+                    (self.outlook(cost, now), if self.degraded { " (degraded)" } else { "" });
+                format!("{word}  {}  {remaining} of {limit} left, {outlook}{degraded}\n", excerpt(rule))
             }
             _ if self.allowed && self.degraded => {
-                format!("{word}  the store could not decide, and no rule objects (degraded)\n")
+                format!("{word}  the store could not decide, and no rule denies (degraded)\n")
             }
-            _ if self.allowed => format!("{word}  nothing limits this\n"),
-            _ => format!("{word}  no rule covers this\n"),
+            _ if self.allowed => format!("{word}  no limit applies\n"),
+            _ => format!("{word}  no rule matches\n"),
         };
         if self.limits.len() > 1 {
             for limit in &self.limits {
@@ -75,14 +76,14 @@ impl Answer {
         text
     }
 
-    /// What the caller may expect next.
-    fn then(&self, cost: Option<u32>, now: Timestamp) -> String {
+    /// The time until the quota is restored, or until a retry can succeed.
+    fn outlook(&self, cost: Option<u32>, now: Timestamp) -> String {
         match (self.allowed, self.retry_after_ms) {
-            // By what is left, not by the time: this clock is not the server's.
-            (true, _) if self.remaining == self.limit => "whole".to_owned(),
+            // Compares the quota, not the time, because this clock may differ from the server's.
+            (true, _) if self.remaining == self.limit => "quota full".to_owned(),
             (true, _) => {
                 let reset_at = Timestamp::from_micros(self.reset_at.unwrap_or(0).saturating_mul(1_000));
-                format!("whole again in {}", seconds(reset_at.since(now)))
+                format!("quota fully restored in {}", seconds(reset_at.since(now)))
             }
             (false, Some(wait)) => format!("try again in {}", seconds(Micros::from_millis(wait))),
             (false, None) => match cost {
@@ -93,16 +94,20 @@ impl Answer {
     }
 }
 
-impl Limit {
+impl DecidedLimit {
     fn describe(&self) -> String {
         let Self { remaining, limit, .. } = self;
         let word = if self.allowed { "allows" } else { "denies" };
         let shadow = if self.shadow { " (shadow)" } else { "" };
-        format!("{word}  {}  {}  {remaining} of {limit} left{shadow}", shown(&self.rule), shown(&self.algorithm))
+        format!(
+            "{word}  {}  {}  {remaining} of {limit} left{shadow}",
+            excerpt(&self.rule),
+            excerpt(&self.algorithm)
+        )
     }
 }
 
-/// Rounded up, to tenths below ten seconds.
+/// A duration in seconds, rounded up; below ten seconds with tenths.
 fn seconds(wait: Micros) -> String {
     let tenths = wait.as_micros().div_ceil(100_000);
     match (tenths / 10, tenths % 10) {
@@ -111,13 +116,13 @@ fn seconds(wait: Micros) -> String {
     }
 }
 
-/// What a problem document says, that the store failed, or else the start of the body.
+/// The detail of a problem document, a text for a degraded decision, or the start of the body.
 fn detail(text: &str) -> String {
     #[derive(Deserialize)]
-    struct Refusal {
+    struct Degraded {
         degraded: bool,
     }
-    if let Ok(Refusal { degraded: true }) = serde_json::from_str(text) {
+    if let Ok(Degraded { degraded: true }) = serde_json::from_str(text) {
         return "its store could not decide; try again later".to_owned();
     }
     client::detail(text)
@@ -135,7 +140,7 @@ mod tests {
         Timestamp::now(1_705_312_800_000_000)
     }
 
-    fn answer() -> Value {
+    fn decision() -> Value {
         json!({
             "allowed": true, "limit": 10, "remaining": 9, "resetAt": 1_705_312_801_000_u64, "retryAfter": 0,
             "retryAfterMs": 0, "rule": "demo", "degraded": false,
@@ -146,29 +151,29 @@ mod tests {
         })
     }
 
-    fn read(status: u16, body: &Value) -> Result<Answer, Undecided> {
-        Answer::read(StatusCode::from_u16(status).expect("a status"), &body.to_string(), API)
+    fn parse(status: u16, body: &Value) -> Result<CheckResponse, Undecided> {
+        CheckResponse::parse(StatusCode::from_u16(status).expect("a status"), &body.to_string(), API)
     }
 
     #[track_caller]
     fn described(status: u16, body: &Value) -> String {
-        read(status, body).expect("a decision").describe(Some(11), now())
+        parse(status, body).expect("a decision").describe(Some(11), now())
     }
 
     #[test]
-    fn allowed_says_what_is_left_and_when_it_is_whole() {
-        assert_eq!(described(200, &answer()), "allowed  demo  9 of 10 left, whole again in 1 s\n");
-        let mut whole = answer();
-        whole["remaining"] = json!(10);
-        assert_eq!(described(200, &whole), "allowed  demo  10 of 10 left, whole\n");
-        let mut behind = answer();
+    fn an_allowed_decision_shows_the_remaining_quota_and_its_restoration() {
+        assert_eq!(described(200, &decision()), "allowed  demo  9 of 10 left, quota fully restored in 1 s\n");
+        let mut full = decision();
+        full["remaining"] = json!(10);
+        assert_eq!(described(200, &full), "allowed  demo  10 of 10 left, quota full\n");
+        let mut behind = decision();
         behind["resetAt"] = json!(1_705_312_799_000_u64);
-        assert_eq!(described(200, &behind), "allowed  demo  9 of 10 left, whole again in 0 s\n");
+        assert_eq!(described(200, &behind), "allowed  demo  9 of 10 left, quota fully restored in 0 s\n");
     }
 
     #[test]
-    fn denied_says_when_to_try_again_or_that_it_never_fits() {
-        let mut denied = answer();
+    fn a_denied_decision_shows_the_retry_time_or_that_it_never_fits() {
+        let mut denied = decision();
         denied["allowed"] = json!(false);
         denied["remaining"] = json!(0);
         denied["retryAfterMs"] = json!(812);
@@ -180,34 +185,37 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_limits_it_says_so() {
-        let mut free = answer();
+    fn a_decision_without_limits_is_described() {
+        let mut free = decision();
         for field in ["limit", "remaining", "resetAt", "rule"] {
             free[field] = Value::Null;
         }
         free["limits"] = json!([]);
-        assert_eq!(described(200, &free), "allowed  nothing limits this\n");
+        assert_eq!(described(200, &free), "allowed  no limit applies\n");
         free["allowed"] = json!(false);
         free["retryAfterMs"] = Value::Null;
-        assert_eq!(described(429, &free), "denied  no rule covers this\n");
+        assert_eq!(described(429, &free), "denied  no rule matches\n");
     }
 
     #[test]
-    fn an_answer_without_the_store_says_so() {
-        let mut degraded = answer();
+    fn a_degraded_decision_is_marked() {
+        let mut degraded = decision();
         degraded["degraded"] = json!(true);
-        assert_eq!(described(200, &degraded), "allowed  demo  9 of 10 left, whole again in 1 s (degraded)\n");
+        assert_eq!(
+            described(200, &degraded),
+            "allowed  demo  9 of 10 left, quota fully restored in 1 s (degraded)\n"
+        );
         for field in ["limit", "remaining", "resetAt", "rule"] {
             degraded[field] = Value::Null;
         }
         degraded["limits"] = json!([]);
-        let expected = "allowed  the store could not decide, and no rule objects (degraded)\n";
+        let expected = "allowed  the store could not decide, and no rule denies (degraded)\n";
         assert_eq!(described(200, &degraded), expected);
     }
 
     #[test]
-    fn several_limits_have_a_line_each_and_nothing_acts_on_the_terminal() {
-        let mut several = answer();
+    fn several_limits_have_one_line_each_and_names_are_escaped() {
+        let mut several = decision();
         let mut second = several["limits"][0].clone();
         second["rule"] = json!("\u{1b}[2Jtried");
         second["shadow"] = json!(true);
@@ -215,14 +223,14 @@ mod tests {
         several["limits"].as_array_mut().expect("a list").push(second);
         assert_eq!(
             described(200, &several),
-            "allowed  demo  9 of 10 left, whole again in 1 s\n  \
+            "allowed  demo  9 of 10 left, quota fully restored in 1 s\n  \
              allows  demo  token_bucket  9 of 10 left\n  \
              denies  \\u{1b}[2Jtried  token_bucket  9 of 10 left (shadow)\n"
         );
     }
 
     #[test]
-    fn anything_but_a_decision_is_none() {
+    fn responses_that_are_not_decisions_are_errors() {
         for (status, body, expected) in [
             (400, json!({ "detail": "`cost` is -1" }), "the server answered 400 Bad Request: `cost` is -1"),
             (503, json!({ "allowed": false }), "the server answered 503 Service Unavailable: {\"allowed\":false}"),
@@ -231,11 +239,11 @@ mod tests {
                 json!({ "allowed": false, "degraded": true }),
                 "503 Service Unavailable: its store could not decide; try again later",
             ),
-            (200, json!({ "allowed": true }), "is no decision: missing field `limits`"),
-            (200, json!("pong"), "is no decision: invalid type"),
-            (429, answer(), "is no decision: `allowed` is true"),
+            (200, json!({ "allowed": true }), "is not a decision: missing field `limits`"),
+            (200, json!("pong"), "is not a decision: invalid type"),
+            (429, decision(), "is not a decision: `allowed` is true"),
         ] {
-            let message = read(status, &body).expect_err("undecided").to_string();
+            let message = parse(status, &body).expect_err("undecided").to_string();
             assert!(message.contains(expected), "{message}");
         }
     }

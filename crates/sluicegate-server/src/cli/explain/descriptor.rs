@@ -1,5 +1,5 @@
-//! `explain` for a descriptor of Envoy: which way it takes through the files of `envoyproxy/ratelimit`, and what limits it at
-//! the end, or why nothing does.
+//! `explain` for a descriptor of Envoy: its path through the files of `envoyproxy/ratelimit`, and the limit at the end, or the
+//! reason why none applies.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -12,9 +12,9 @@ use sluicegate::rules::envoy::explain::End;
 use sluicegate::rules::envoy::{Explanation, Found, How, Step};
 use sluicegate::{CheckError, Request};
 
-use super::words;
+use super::text;
 use crate::config::Config;
-use crate::explain::Report;
+use crate::explain::ExplainReport;
 use crate::settings::StoreUrl;
 
 #[derive(Clone, Debug, Args)]
@@ -27,30 +27,30 @@ pub(super) struct DescriptorArgs {
     domain: Option<String>,
 }
 
-/// Why there is nothing to explain.
+/// The reason why a descriptor cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DescriptorError {
     #[error(
         "--descriptor: `{0}` is not KEY=VALUE; separate entries with commas, for example path=/login,user=ann"
     )]
     Entry(String),
-    #[error("--descriptor needs the files that say what limits it; give --envoy-ratelimit DIR")]
+    #[error("--descriptor needs the files with its limits; give --envoy-ratelimit DIR")]
     NoDirectory,
     #[error(transparent)]
     Wrong(#[from] CheckError),
 }
 
-/// The whole explanation, as it is printed with `--json`.
+/// The explanation, as `--json` prints it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DescriptorReport<'a> {
     domain: &'a str,
     entries: Vec<EntryReport<'a>>,
     is_limited: bool,
-    /// In words, what came of it.
+    /// The outcome as text.
     reason: String,
     /// The limit, if there is one.
-    explained: Option<Report>,
+    explained: Option<ExplainReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,14 +58,14 @@ struct DescriptorReport<'a> {
 struct EntryReport<'a> {
     key: &'a str,
     value: &'a str,
-    /// `value`, `pattern` or `key`; nothing if the way ended before.
+    /// `value`, `pattern` or `key`; `None` if the path ended before this entry.
     matched_by: Option<&'static str>,
     place: Option<String>,
     shared_by: Option<String>,
 }
 
 impl DescriptorArgs {
-    /// The explanation as it is printed, if a descriptor is asked about.
+    /// The output, if the arguments contain a descriptor.
     pub(super) fn explain(
         &self,
         config: &Config,
@@ -93,15 +93,15 @@ impl DescriptorArgs {
 }
 
 fn entries(descriptor: &str) -> Result<Vec<Entry<'_>>, DescriptorError> {
-    let entry = |pair: &'_ str| pair.split_once('=').is_some_and(|(key, _)| !key.is_empty());
-    if let Some(wrong) = descriptor.split(',').find(|pair| !entry(pair)) {
-        return Err(DescriptorError::Entry(wrong.escape_debug().to_string()));
+    let is_entry = |pair: &'_ str| pair.split_once('=').is_some_and(|(key, _)| !key.is_empty());
+    if let Some(invalid) = descriptor.split(',').find(|pair| !is_entry(pair)) {
+        return Err(DescriptorError::Entry(invalid.escape_debug().to_string()));
     }
     let pairs = descriptor.split(',').filter_map(|pair| pair.split_once('='));
     Ok(pairs.map(|(key, value)| Entry::new(key, value)).collect())
 }
 
-/// What the limit's own rule says.
+/// The explanation of the limit's rule.
 fn explained(
     config: &Config,
     store: &StoreUrl,
@@ -109,7 +109,7 @@ fn explained(
     domain: &str,
     entries: &[Entry<'_>],
     found: &Found<'_>,
-) -> Result<Report, super::Error> {
+) -> Result<ExplainReport, super::Error> {
     let resource = resource_of(entries);
     let request = Request {
         identity: Identity::Named(&found.identifier),
@@ -118,9 +118,9 @@ fn explained(
         ..Request::new(&resource, "").tenant(domain)
     };
     request.validate().map_err(CheckError::from)?;
-    let surroundings = super::surroundings(config, store, instances);
-    let mut report = Report::new(surroundings, &request, SystemClock::new().now())?;
-    // Thousands of others would say that they are not meant.
+    let context = super::context(config, store, instances);
+    let mut report = ExplainReport::new(context, &request, SystemClock::new().now())?;
+    // The mismatches of all other rules are of no interest here, and there can be thousands.
     report.rules.retain(|rule| rule.matches);
     Ok(report)
 }
@@ -132,7 +132,7 @@ fn entry_reports<'a>(entries: &[Entry<'a>], steps: Vec<Step>) -> Vec<EntryReport
         EntryReport {
             key: entry.key,
             value: entry.value,
-            matched_by: step.as_ref().map(|step| name(step.how)),
+            matched_by: step.as_ref().map(|step| match_name(step.how)),
             shared_by: step.as_ref().and_then(|step| step.shared_by.clone()),
             place: step.map(|step| step.place),
         }
@@ -140,7 +140,7 @@ fn entry_reports<'a>(entries: &[Entry<'a>], steps: Vec<Step>) -> Vec<EntryReport
     entries.iter().map(report).collect()
 }
 
-const fn name(how: How) -> &'static str {
+const fn match_name(how: How) -> &'static str {
     match how {
         How::Value => "value",
         How::Pattern => "pattern",
@@ -155,14 +155,14 @@ fn text(report: &DescriptorReport<'_>) -> String {
     for EntryReport { key, value, matched_by, place, shared_by } in &report.entries {
         let _ = match (matched_by, place) {
             (Some(matched_by), Some(place)) => {
-                let shared = shared_by.as_ref().map_or("", |_| ", one counter for all that match");
-                writeln!(text, "  {key}={value}  by its {matched_by} at {place}{shared}")
+                let shared = shared_by.as_ref().map_or("", |_| ", one counter for all matching values");
+                writeln!(text, "  {key}={value}  matched by {matched_by} at {place}{shared}")
             }
             _ => writeln!(text, "  {key}={value}  not matched"),
         };
     }
     match &report.explained {
-        Some(explained) => text + "\n" + &words::text(explained),
+        Some(explained) => text + "\n" + &text::text(explained),
         None => text + "\nnot limited: " + &report.reason + "\n",
     }
 }

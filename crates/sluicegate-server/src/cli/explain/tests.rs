@@ -1,4 +1,4 @@
-//! What is printed for each kind of rule, request and store.
+//! The output for each kind of rule, request and store.
 
 use clap::Parser as _;
 use serde_json::{Value, json};
@@ -37,28 +37,28 @@ rules:
   - { name: old, mode: off, match: { tenant: acme }, limits: unlimited }
 "#;
 
-/// An hour before the end of an override, and an hour after that of another.
+/// One hour before the expiry of one override, and one hour after that of another.
 const NOW: Timestamp = Timestamp::now(1_798_675_200_000_000);
 
-/// What is explained of this request, with this configuration and store.
-fn report(yaml: &str, store: &str, arguments: &[&str]) -> Result<Report, String> {
+/// The explanation of a request with this configuration and store.
+fn report(yaml: &str, store: &str, arguments: &[&str]) -> Result<ExplainReport, String> {
     let config = Config::parse(yaml, "test", &Environment::new()).expect("a good file");
     let cli = Cli::try_parse_from([&["sluicegate", "explain"], arguments].concat()).expect("good arguments");
     let Some(Command::Explain(args)) = cli.command else { panic!("not explain") };
     let instances = config.redis.min_instances;
     let store = StoreUrl::parse(store).expect("a store");
-    let question = args.selectors.question(&config, &Env::default()).map_err(|error| error.to_string())?;
-    let surroundings = surroundings(&config, &store, instances);
-    Report::new(surroundings, &question.request(), NOW).map_err(|error| error.to_string())
+    let selected = args.selectors.resolve(&config, &Env::default()).map_err(|error| error.to_string())?;
+    let context = context(&config, &store, instances);
+    ExplainReport::new(context, &selected.request(), NOW).map_err(|error| error.to_string())
 }
 
 fn asking<'a>(resource: &'a str, identifier: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["--resource", resource, "--identifier", identifier], more].concat()
 }
 
-/// The block of one rule, as a person reads it.
-fn block(report: &Report, rule: &str) -> String {
-    let text = words::text(report);
+/// The text block of one rule.
+fn block(report: &ExplainReport, rule: &str) -> String {
+    let text = text::text(report);
     let block = text.split("\n\n").find(|block| block.starts_with(&format!("{rule}  ")));
     block.expect("a rule of this name").trim_end().to_owned()
 }
@@ -67,10 +67,13 @@ const MEMORY: &str = "memory";
 const REDIS: &str = "redis://127.0.0.1:1";
 
 #[test]
-fn a_rule_that_matches_says_whose_limits_what_key_and_what_cost() {
+fn a_matching_rule_shows_its_limit_set_key_and_cost() {
     let ask = |who: &str, more: &[&str]| {
         let report = report(RULES, MEMORY, &asking("api.payment.create", who, more)).expect("explained");
-        assert_eq!(report.outcome, if more.contains(&"admin") { Outcome::Unlimited } else { Outcome::Limited });
+        assert_eq!(
+            report.outcome,
+            if more.contains(&"admin") { ExplainOutcome::Unlimited } else { ExplainOutcome::Limited }
+        );
         block(&report, "payments")
     };
     assert_eq!(
@@ -94,24 +97,24 @@ fn a_rule_that_matches_says_whose_limits_what_key_and_what_cost() {
 }
 
 #[test]
-fn a_rule_that_does_not_match_says_why_and_the_first_line_what_comes_of_it() {
+fn a_mismatch_shows_its_reason_and_the_first_line_the_outcome() {
     let ask = |yaml: &str, more: &[&str]| report(yaml, MEMORY, &asking("x", "alice", more)).expect("explained");
     let open = ask(RULES, &[]);
     assert_eq!(block(&open, "payments"), "payments  does not match\n  resource x does not match api.payment.*");
     let old = "old  does not match\n  mode off\n  tenant default does not match acme";
     assert_eq!(block(&open, "old"), old);
-    let first = |report: &Report| words::text(report).lines().next().expect("a line").to_owned();
+    let first = |report: &ExplainReport| text::text(report).lines().next().expect("a line").to_owned();
     assert_eq!(first(&open), "allowed: no rule matches, and unmatched is allow");
     let strict = format!("unmatched: deny\n{}", RULES.trim_start());
     let denied = ask(&strict, &[]);
     assert_eq!(
         (denied.outcome, first(&denied).as_str()),
-        (Outcome::Denied, "denied: no rule matches, and unmatched is deny")
+        (ExplainOutcome::Denied, "denied: no rule matches, and unmatched is deny")
     );
     let free = ask(&strict, &["--cost", "0"]);
     assert_eq!(
         (free.outcome, first(&free).as_str()),
-        (Outcome::Allowed, "allowed: no rule matches, and it costs nothing")
+        (ExplainOutcome::Allowed, "allowed: no rule matches, and it costs nothing")
     );
     let limited = report(RULES, MEMORY, &asking("api.search", "alice", &[])).expect("explained");
     assert_eq!(first(&limited), "limited: 2 of 4 rules match");
@@ -119,14 +122,14 @@ fn a_rule_that_does_not_match_says_why_and_the_first_line_what_comes_of_it() {
 
 /// The numbers of docs/configuration.md.
 #[test]
-fn a_lease_says_its_bound_for_so_many_servers() {
+fn a_lease_shows_its_bound_for_the_number_of_servers() {
     let shared = report(RULES, REDIS, &asking("api.search", "alice", &[])).expect("explained");
     let (strict, bounded) = (block(&shared, "search"), block(&shared, "loose"));
     assert!(
         strict.ends_with(
             "  limit   search  token_bucket  80 at once, refilled 200/s
   lease   strict, up to 100ms ahead, 4 servers
-  bound   search  in any time d at most 100 + 200/s·d (charged as 80); 30 may sit unused elsewhere at a denial"
+  bound   search  in any time d at most 100 + 200/s·d (charged as 80); other servers may hold 30 unused at a denial"
         ),
         "{strict}"
     );
@@ -134,29 +137,25 @@ fn a_lease_says_its_bound_for_so_many_servers() {
         bounded.ends_with(
             "  limit   loose  token_bucket  100 at once, refilled 200/s
   lease   bounded, up to 100ms ahead, 4 servers
-  bound   loose  in any time d at most 100 + 200/s·d + 20; 36 may sit unused elsewhere at a denial"
+  bound   loose  in any time d at most 100 + 200/s·d + 20; other servers may hold 36 unused at a denial"
         ),
         "{bounded}"
     );
-    // More than a server may hold is never charged ahead.
+    // A cost above the permits of one server is never leased.
     let costly = report(RULES, REDIS, &asking("api.search", "alice", &["--cost", "11"])).expect("explained");
     assert!(
-        block(&costly, "loose").contains("4 servers\n          not this request: "),
+        block(&costly, "loose").contains("4 servers\n          not for this request: "),
         "{}",
         block(&costly, "loose")
     );
     let embedded = report(RULES, MEMORY, &asking("api.search", "alice", &[])).expect("explained");
     let embedded = block(&embedded, "search");
     assert!(embedded.contains("  100 at once, ") && !embedded.contains("bound"), "{embedded}");
-    assert!(
-        embedded.ends_with(
-            "lease   strict, up to 100ms ahead, 4 servers: not with the store memory, which needs none"
-        )
-    );
+    assert!(embedded.ends_with("lease   strict, up to 100ms ahead, 4 servers: not used with the store memory"));
 }
 
 #[test]
-fn a_limit_of_a_calendar_says_which() {
+fn a_calendar_limit_names_its_calendar() {
     let rule = "rules: [{ name: plan, limits: [{ algorithm: fixed_window, limit: 9, window: month, anchor: 31, timezone: Asia/Tokyo }] }]";
     let report = report(rule, MEMORY, &asking("r", "alice", &[])).expect("explained");
     let text = block(&report, "plan");
@@ -166,7 +165,7 @@ fn a_limit_of_a_calendar_says_which() {
 }
 
 #[test]
-fn json_has_the_same_numbers() {
+fn json_has_the_same_numbers_as_the_text() {
     let shared = report(RULES, REDIS, &asking("api.search", "alice", &["--cost", "2"])).expect("explained");
     let value = serde_json::to_value(&shared).expect("JSON");
     let request = json!({
@@ -200,7 +199,7 @@ fn json_has_the_same_numbers() {
 }
 
 #[test]
-fn what_no_server_would_take_is_refused() {
+fn invalid_requests_are_rejected() {
     for (arguments, expected) in [
         (asking("r", "i", &["--tier", "gold"]), "`tier` is \"gold\": use one of pro, admin"),
         (asking("r", "", &[]), "`identifier` is empty"),
@@ -230,22 +229,39 @@ rules:
 "#;
 
 #[test]
-fn an_http_request_is_explained_as_the_gateway_would_see_it() {
+fn an_http_request_is_resolved_as_in_the_gateway() {
     let key = "X-API-Key: demo-key";
     let report = report(HTTP, MEMORY, &["--path", "//Pay/./x;v=1", "--method", "POST", "--header", key]).unwrap();
     let asked = &report.request;
     assert_eq!((&*asked.tenant, &*asked.identifier, asked.tier.as_deref()), ("shop", "demo", Some("pro")));
     assert_eq!((asked.method.as_deref(), asked.path.as_deref()), (Some("POST"), Some("/pay/x")));
     assert!(block(&report, "pay").starts_with("pay  matches"));
+    assert!(asked.separated_paths.is_empty());
     let guard = block(&report, "guard");
     assert!(guard.contains("it is for credentials that are not verified yet"), "{guard}");
     assert!(block(&report, "addresses").contains("127.0.0.1"));
-    let first = words::text(&report).lines().nth(1).unwrap_or_default().to_owned();
+    let first = text::text(&report).lines().nth(1).unwrap_or_default().to_owned();
     assert_eq!(first, "tenant shop, resource pay.x, identifier demo, tier pro, POST /pay/x, from 127.0.0.1");
 }
 
 #[test]
-fn an_http_request_without_a_credential_is_known_by_its_address() {
+fn both_readings_of_an_encoded_slash_are_shown() {
+    let arguments = ["--path", "/x%2F..%2FPay%2f1", "--method", "POST"];
+    let report = report(HTTP, MEMORY, &arguments).unwrap();
+    assert_eq!(report.request.path.as_deref(), Some("/x%2f..%2fpay%2f1"));
+    assert_eq!(report.request.separated_paths, ["/pay/1", "/x/../pay/1"]);
+    let text = text::text(&report);
+    assert!(
+        text.contains(", POST /x%2f..%2fpay%2f1, also read as /pay/1 and /x/../pay/1, from 127.0.0.1\n"),
+        "{text}"
+    );
+    assert!(block(&report, "pay").starts_with("pay  matches"));
+    let json = serde_json::to_value(&report.request).unwrap();
+    assert_eq!(json["separatedPaths"], serde_json::json!(["/pay/1", "/x/../pay/1"]));
+}
+
+#[test]
+fn a_request_without_a_credential_is_identified_by_its_address() {
     let report = report(HTTP, MEMORY, &["--path", "/pay", "--from", "2001:db8:1:2::3"]).unwrap();
     assert_eq!(report.request.identifier, "2001:db8:1:2::");
     let pay = block(&report, "pay");
@@ -253,21 +269,24 @@ fn an_http_request_without_a_credential_is_known_by_its_address() {
 }
 
 #[test]
-fn what_the_gateway_would_refuse_is_told_with_the_reason() {
+fn requests_that_the_gateway_rejects_are_reported_with_the_reason() {
     let refused = |arguments: &[&str]| report(HTTP, MEMORY, arguments).unwrap_err();
     assert_eq!(
         refused(&["--path", "/pay", "--header", "X-API-Key: wrong"]),
         "the request would be answered with 401: the API key is not known: send `x-api-key` with a key that exists"
     );
-    assert!(refused(&["--path", "/a%2fb"]).contains("percent-encoded slash"));
+    let refusing = format!("gateway: {{ encoded_slashes: refuse }}\n{HTTP}");
+    let error = report(&refusing, MEMORY, &["--path", "/a%2fb"]).unwrap_err();
+    assert!(error.contains("percent-encoded slash"), "{error}");
+    assert!(refused(&["--path", "/a%5cb"]).contains("percent-encoded backslash"));
     let remote = HTTP
         .replace("  - ip: {}", "  - jwt: { issuer: i, audience: a, jwks_url: 'https://id.example/' }\n  - ip: {}");
     let error = report(&remote, MEMORY, &["--path", "/", "--header", "Authorization: Bearer x"]).unwrap_err();
-    assert!(error.starts_with("the keys of i are at a URL, and nobody is asked here"), "{error}");
+    assert!(error.starts_with("the keys of i are at a URL, and explain does not fetch them"), "{error}");
 }
 
 #[test]
-fn an_override_whose_time_is_over_is_named_with_its_end() {
+fn an_expired_override_is_named_with_its_expiry() {
     let rules = r#"
 rules:
   - name: payments
@@ -278,10 +297,10 @@ rules:
 "#;
     let of = |identifier| report(rules, "memory", &asking("r", identifier, &[])).expect("a good request");
     let (before, after) = (of("vip-1"), of("vip-2"));
-    let terms = |report: &Report| serde_json::to_value(&report.rules[0].terms).expect("JSON");
+    let terms = |report: &ExplainReport| serde_json::to_value(&report.rules[0].terms).expect("JSON");
     assert_eq!((&terms(&before)["limitsOf"]["kind"], terms(&before).get("ended")), (&json!("override"), None));
     assert_eq!(terms(&after)["limitsOf"]["kind"], "rule");
     assert_eq!(terms(&after)["ended"], json!({ "name": "vip-*", "until": "2026-12-30T23:00:00Z" }));
-    let text = words::text(&after);
-    assert!(text.contains("the override vip-* ended at 2026-12-30T23:00:00Z"), "{text}");
+    let text = text::text(&after);
+    assert!(text.contains("the override vip-* expired at 2026-12-30T23:00:00Z"), "{text}");
 }

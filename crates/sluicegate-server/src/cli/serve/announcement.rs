@@ -1,4 +1,4 @@
-//! What is printed when the listeners are open: where they are, and lines to paste.
+//! The lines that the server prints before `ready`: the addresses of its listeners, and example commands.
 
 use std::fmt;
 use std::io::Write as _;
@@ -7,16 +7,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::net::Listener;
 use crate::telemetry;
 
-/// What is printed before `ready`.
-pub(super) struct Announcement {
+/// The lines before `ready`.
+pub(super) struct StartupAnnouncement {
     listening: Vec<(&'static str, SocketAddr)>,
-    /// Those of them that speak TLS.
+    /// The listeners with TLS.
     with_tls: Vec<&'static str>,
-    /// Whether the built-in configuration is in use, so that it is known what there is to try.
+    /// Whether the built-in configuration is active. Its key and resource appear in the examples.
     is_demo: bool,
 }
 
-impl Announcement {
+impl StartupAnnouncement {
     pub(super) fn of<'l>(listeners: impl Iterator<Item = &'l Listener> + Clone, is_demo: bool) -> Self {
         let with_tls = listeners.clone().filter(|listener| listener.has_tls()).map(Listener::name).collect();
         let listening = listeners.map(|listener| (listener.name(), listener.address())).collect();
@@ -32,7 +32,7 @@ impl Announcement {
         }
     }
 
-    /// Lines to paste, for what is on.
+    /// Example commands for the enabled listeners.
     fn hints(&self) -> Vec<String> {
         let at = |wanted| {
             let found = self.listening.iter().find(|(name, _)| *name == wanted);
@@ -67,7 +67,7 @@ impl Announcement {
     }
 }
 
-/// An address as a client on this machine can use it: one that stands for all becomes loopback.
+/// An address for clients on this machine. The unspecified address becomes loopback.
 struct Reachable(SocketAddr);
 
 impl Reachable {
@@ -87,8 +87,8 @@ impl fmt::Display for Reachable {
     }
 }
 
-/// Scripts wait for these lines, so they are plain whatever the log's form. What the log said before comes before them, and
-/// they are written in one piece, because the log has a thread of its own. A closed stderr is no reason to stop serving.
+/// Prints a line to stderr. Scripts wait for these lines, so they are plain text in every log format. Earlier log lines are
+/// flushed first, and each line is one write, because another thread writes the log. A closed stderr does not stop the server.
 pub(super) fn print_line(line: &str) {
     telemetry::flush();
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
@@ -98,9 +98,9 @@ pub(super) fn print_line(line: &str) {
 mod tests {
     use super::*;
 
-    fn announcement(listening: &[(&'static str, &str)], is_demo: bool) -> Announcement {
+    fn announcement(listening: &[(&'static str, &str)], is_demo: bool) -> StartupAnnouncement {
         let parsed = listening.iter().map(|(name, address)| (*name, address.parse().expect("an address")));
-        Announcement { listening: parsed.collect(), with_tls: vec![], is_demo }
+        StartupAnnouncement { listening: parsed.collect(), with_tls: vec![], is_demo }
     }
 
     fn hints(listening: &[(&'static str, &str)]) -> Vec<String> {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hints_name_addresses_that_a_client_can_use() {
+    fn hints_have_addresses_that_clients_can_use() {
         let ping = |at: &str| format!("try: curl -i -H 'X-API-Key: demo-key' http://{at}/api/ping");
         for (bound, reachable) in [
             ("127.0.0.1:43121", "127.0.0.1:43121"),
@@ -120,15 +120,15 @@ mod tests {
     }
 
     #[test]
-    fn the_hints_speak_tls_where_the_listener_does() {
+    fn hints_use_tls_for_listeners_with_tls() {
         let plain = announcement(&[("api", "127.0.0.1:2"), ("resp", "127.0.0.1:4")], false);
-        let hints = Announcement { with_tls: vec!["api", "resp"], ..plain }.hints();
+        let hints = StartupAnnouncement { with_tls: vec!["api", "resp"], ..plain }.hints();
         assert!(hints[0].starts_with("try: curl -s https://127.0.0.1:2/v1/check"), "{hints:?}");
         assert!(hints[1].starts_with("try: redis-cli --tls -h 127.0.0.1"), "{hints:?}");
     }
 
     #[test]
-    fn with_a_file_the_hints_assume_nothing_of_what_is_in_it() {
+    fn hints_have_placeholders_with_a_configuration_file() {
         let hints = |listening: &[_]| announcement(listening, false).hints();
         let check = r#"try: curl -s http://127.0.0.1:2/v1/check -H 'content-type: application/json' -d '{"resource":"RESOURCE","identifier":"IDENTIFIER"}'"#;
         assert_eq!(hints(&[("gateway", "127.0.0.1:1"), ("api", "127.0.0.1:2")]), [check]);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_on_is_hinted_at() {
+    fn hints_cover_enabled_listeners_only() {
         let check = r#"try: curl -s http://127.0.0.1:2/v1/check -H 'content-type: application/json' -d '{"resource":"demo","identifier":"alice"}'"#;
         assert_eq!(hints(&[("api", "127.0.0.1:2"), ("admin", "127.0.0.1:3")]), [check]);
         assert_eq!(hints(&[("gateway", "127.0.0.1:1"), ("api", "127.0.0.1:2")]).len(), 2);

@@ -1,21 +1,20 @@
-//! Tells the service manager that started the process, if there is one, how far it is. That is systemd with `Type=notify`, or
-//! whatever else names a socket in `NOTIFY_SOCKET`.
+//! Notifies the service manager of readiness and stopping: systemd with `Type=notify`, or any other that sets `NOTIFY_SOCKET`.
 
 use sd_notify::NotifyState;
 
-/// Every listener accepts.
+/// Reports that all listeners accept.
 pub(super) fn ready() {
-    tell(NotifyState::Ready);
+    notify(NotifyState::Ready);
 }
 
-/// No more requests are taken.
+/// Reports that the server accepts no more requests.
 pub(super) fn stopping() {
-    tell(NotifyState::Stopping);
+    notify(NotifyState::Stopping);
 }
 
-/// Without a service manager there is nobody to tell.
-fn tell(state: NotifyState<'_>) {
+/// Sends a state. Without a service manager, this does nothing.
+fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(%error, "the service manager in NOTIFY_SOCKET could not be told");
+        tracing::warn!(%error, "the service manager at NOTIFY_SOCKET could not be notified");
     }
 }

@@ -1,25 +1,20 @@
-//! Lines of access logs: from bytes to who asked for what, when.
+//! Parsers for the lines of access logs.
 //!
-//! One parser for each format, all total: any bytes are a [`Line`] or a [`Fault`] that says what is missing. They look at
-//! one line at a time, keep nothing of it, and allocate only where a text is escaped. This file and its folder need
-//! nothing of the server around them, so that they can be tried alone.
+//! There is one parser per format. Each is total: any bytes give a [`LogLine`] or a [`LineError`] that names the missing part.
+//! A parser reads one line at a time and allocates only where a text is escaped. This module does not depend on the rest of
+//! the server, so the fuzz targets compile it alone.
 
-pub(crate) mod combined;
-pub(crate) mod envoy;
-pub(crate) mod fields;
 pub(crate) mod json;
-pub(crate) mod request;
+pub(crate) mod text;
 pub(crate) mod time;
 
-use combined::Combined;
-use envoy::Envoy;
-use fields::FieldMap;
-use json::Json;
+use json::{FieldMap, JsonParser};
+use text::{CombinedParser, EnvoyParser};
 
-/// The longest line, in bytes. Servers take heads of some ten thousand bytes, and log a few fields of them.
+/// The longest line, in bytes. Servers accept heads of some ten thousand bytes and log a few fields of them.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// How a log is written.
+/// The format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// The combined or the common format of Apache and nginx.
@@ -31,33 +26,33 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// All formats and their names.
+    /// All formats with their names on the command line.
     pub(crate) const ALL: [(&str, Self); 3] =
         [("combined", Self::Combined), ("json", Self::Json), ("envoy", Self::Envoy)];
 }
 
-/// What a line says of a request. Texts are as they were logged.
+/// The fields of one line that a decision needs, as they were logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Line<'a> {
+pub(crate) struct LogLine<'a> {
     /// Microseconds since 1970.
     pub(crate) at_micros: u64,
-    /// The client: an address, or a list of them as `X-Forwarded-For` has it.
+    /// The client: one address, or a list of addresses as in `X-Forwarded-For`.
     pub(crate) client: &'a [u8],
     /// The method.
     pub(crate) method: &'a [u8],
-    /// What is asked for, with its query.
+    /// The request target with its query.
     pub(crate) target: &'a [u8],
-    /// The name of the caller, where the log has one.
+    /// The client's name, if the log has one.
     pub(crate) identity: Option<&'a [u8]>,
-    /// The caller's tenant, where the log has one.
+    /// The client's tenant, if the log has one.
     pub(crate) tenant: Option<&'a [u8]>,
-    /// The caller's tier, where the log has one.
+    /// The client's tier, if the log has one.
     pub(crate) tier: Option<&'a [u8]>,
 }
 
-/// Why a line is no request.
+/// The reason why a line cannot be read as a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum LineError {
     #[error("the line is empty")]
     Empty,
     #[error("the line has more than 65536 bytes")]
@@ -66,7 +61,7 @@ pub(crate) enum Fault {
     NotJson,
     #[error("no time")]
     NoTime,
-    #[error("a time that is none, or is before 1970 or after 2112")]
+    #[error("the time is invalid, before 1970 or after 2112")]
     BadTime,
     #[error("no client address; name its field with --fields ip=NAME if it has another name")]
     NoAddress,
@@ -82,29 +77,29 @@ pub(crate) enum Fault {
     NotText,
 }
 
-/// Reads lines of one format.
+/// A parser for the lines of one format.
 #[derive(Debug)]
-pub(crate) enum Parser {
-    Combined(Combined),
-    Json(Box<Json>),
-    Envoy(Envoy),
+pub(crate) enum LineParser {
+    Combined(CombinedParser),
+    Json(Box<JsonParser>),
+    Envoy(EnvoyParser),
 }
 
-impl Parser {
-    /// A parser for `format`; `fields` says what the members of JSON objects are called.
+impl LineParser {
+    /// A parser for `format`. `fields` names the members of JSON objects.
     pub(crate) fn new(format: Format, fields: &FieldMap) -> Self {
         match format {
-            Format::Combined => Self::Combined(Combined::default()),
-            Format::Json => Self::Json(Box::new(Json::new(fields))),
-            Format::Envoy => Self::Envoy(Envoy::default()),
+            Format::Combined => Self::Combined(CombinedParser::default()),
+            Format::Json => Self::Json(Box::new(JsonParser::new(fields))),
+            Format::Envoy => Self::Envoy(EnvoyParser::default()),
         }
     }
 
-    /// What a line says, without the line break at its end.
-    pub(crate) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Line<'a>, Fault> {
+    /// Parses a line. The line feed must be removed; a carriage return before it is ignored.
+    pub(crate) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<LogLine<'a>, LineError> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
-            return Err(Fault::Empty);
+            return Err(LineError::Empty);
         }
         match self {
             Self::Combined(parser) => parser.parse(line),
@@ -114,13 +109,13 @@ impl Parser {
     }
 }
 
-/// The text up to `end`, and what comes after it.
+/// The text up to `end`, and the text after it.
 fn split_at_byte(text: &[u8], end: u8) -> Option<(&[u8], &[u8])> {
     let at = memchr::memchr(end, text)?;
     Some((&text[..at], &text[at + 1..]))
 }
 
-/// A field that is there: a hyphen stands for none.
+/// The value of a field. An empty text and a hyphen both mean that the field has no value.
 fn present(text: &[u8]) -> Option<&[u8]> {
     (!text.is_empty() && text != b"-").then_some(text)
 }

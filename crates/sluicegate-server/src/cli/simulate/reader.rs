@@ -1,25 +1,24 @@
-//! The thread that reads: from logs to batches of requests in the order of their lines, each with the time at which it is
-//! decided.
+//! The reader thread: parses logs into batches of requests, in the order of their lines, each with its decision time.
 //!
-//! Batches go round in a circle, so that their memory is allocated once. Whoever decides may stop early: then this stops.
+//! A fixed number of batches circulates between the two threads, so their memory is allocated once. The reader stops when the
+//! deciding thread closes the channels.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use super::batch::{Batch, Origin};
-use super::faults::{Faults, Reason};
-use super::format::fields::FieldMap;
-use super::format::{Fault, Format, Parser};
-use super::lines::{Lines, Next};
-use super::order::{Late, Order, Placed};
-use super::source::{self, BytesRead, SourceError};
+use super::batch::{LinePosition, RequestBatch};
+use super::format::json::FieldMap;
+use super::format::{Format, LineError, LineParser};
+use super::rejected_lines::{LineRejection, RejectedLines};
+use super::source::{self, BytesRead, LineReader, NextLine, SourceError};
+use super::time_order::{LateLines, Placement, TimeOrder};
 
-/// How many batches go round: enough to even out both sides.
+/// The number of batches: enough to smooth out the speeds of both threads.
 pub(super) const BATCHES: usize = 16;
 
-/// What is read.
+/// The logs to read.
 #[derive(Clone, Debug)]
-pub(super) struct Logs {
+pub(super) struct LogFiles {
     pub(super) paths: Vec<PathBuf>,
     pub(super) format: Format,
     pub(super) fields: FieldMap,
@@ -27,122 +26,122 @@ pub(super) struct Logs {
     pub(super) window_micros: u64,
 }
 
-/// What was read.
+/// The reader's counts at the end of the logs.
 #[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct ReadResult {
     pub(super) lines: u64,
-    pub(super) faults: Faults,
-    pub(super) late: Late,
+    pub(super) rejected: RejectedLines,
+    pub(super) late: LateLines,
 }
 
-/// Both ends of the circle at the side that reads.
+/// The reader's ends of both channels: full batches out, empty batches in.
 #[derive(Debug)]
-pub(super) struct Circle {
-    pub(super) full: SyncSender<Batch>,
-    pub(super) empty: Receiver<Batch>,
+pub(super) struct BatchRing {
+    pub(super) full: SyncSender<RequestBatch>,
+    pub(super) empty: Receiver<RequestBatch>,
 }
 
 /// Reads all logs.
-pub(super) fn read(logs: &Logs, bytes_read: &BytesRead, circle: Circle) -> Result<Read, SourceError> {
-    let mut reader = Reader {
-        parser: Parser::new(logs.format, &logs.fields),
-        order: Order::new(logs.window_micros),
-        batch: Batch::default(),
-        faults: Faults::default(),
+pub(super) fn read(logs: &LogFiles, bytes_read: &BytesRead, ring: BatchRing) -> Result<ReadResult, SourceError> {
+    let mut reader = LogReader {
+        parser: LineParser::new(logs.format, &logs.fields),
+        order: TimeOrder::new(logs.window_micros),
+        batch: RequestBatch::default(),
+        rejected: RejectedLines::default(),
         lines: 0,
-        circle,
+        ring,
     };
     for (log, path) in logs.paths.iter().enumerate() {
-        if reader.read_one(log, path, bytes_read)? == Flow::Stop {
+        if reader.read_one(log, path, bytes_read)? == ReadFlow::Stop {
             break;
         }
     }
-    // Twice, because a line in doubt stays behind the first time.
-    reader.hand_over();
-    reader.order.believe();
-    reader.hand_over();
-    Ok(Read { lines: reader.lines, faults: reader.faults, late: reader.order.late() })
+    // The first call keeps back a line in doubt. After `accept_last`, the second call sends it.
+    reader.send_batch();
+    reader.order.accept_last();
+    reader.send_batch();
+    Ok(ReadResult { lines: reader.lines, rejected: reader.rejected, late: reader.order.late() })
 }
 
-struct Reader {
-    parser: Parser,
-    order: Order,
-    batch: Batch,
-    faults: Faults,
+struct LogReader {
+    parser: LineParser,
+    order: TimeOrder,
+    batch: RequestBatch,
+    rejected: RejectedLines,
     lines: u64,
-    circle: Circle,
+    ring: BatchRing,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Flow {
-    On,
+enum ReadFlow {
+    Continue,
     Stop,
 }
 
-impl Reader {
-    fn read_one(&mut self, log: usize, path: &Path, bytes_read: &BytesRead) -> Result<Flow, SourceError> {
-        let mut lines = Lines::new(source::open(path, bytes_read)?);
+impl LogReader {
+    fn read_one(&mut self, log: usize, path: &Path, bytes_read: &BytesRead) -> Result<ReadFlow, SourceError> {
+        let mut lines = LineReader::new(source::open(path, bytes_read)?);
         let mut line = 0;
         loop {
             let next = lines.next();
             let next = next.map_err(|source| SourceError::Read { name: source::name(path), line, source })?;
             line += 1;
-            let origin = Origin { log, line };
+            let position = LinePosition { log, line };
             match next {
-                Next::End => return Ok(Flow::On),
-                Next::TooLong => self.faults.add(log, line, Reason::Fault(Fault::TooLong), b""),
-                Next::Line(range) => self.take(origin, lines.bytes(range)),
+                NextLine::End => return Ok(ReadFlow::Continue),
+                NextLine::TooLong => self.rejected.add(log, line, LineRejection::Line(LineError::TooLong), b""),
+                NextLine::Line(range) => self.add_line(position, lines.bytes(range)),
             }
             self.lines += 1;
-            if self.batch.is_full() && self.hand_over() == Flow::Stop {
-                return Ok(Flow::Stop);
+            if self.batch.is_full() && self.send_batch() == ReadFlow::Stop {
+                return Ok(ReadFlow::Stop);
             }
         }
     }
 
-    /// Takes a line into the batch, or counts why not.
+    /// Adds a line to the batch, or counts the reason for its rejection.
     #[inline]
-    fn take(&mut self, origin: Origin, bytes: &[u8]) {
+    fn add_line(&mut self, position: LinePosition, bytes: &[u8]) {
         let Self { parser, batch, .. } = self;
         let pushed = parser.parse(bytes).and_then(|line| {
-            batch.push(origin, &line)?;
+            batch.push(position, &line)?;
             Ok(line.at_micros)
         });
         match pushed {
-            Err(fault) => self.faults.add(origin.log, origin.line, Reason::Fault(fault), bytes),
-            Ok(at_micros) => self.place(origin, at_micros, bytes),
+            Err(error) => self.rejected.add(position.log, position.line, LineRejection::Line(error), bytes),
+            Ok(at_micros) => self.set_decision_time(position, at_micros, bytes),
         }
     }
 
-    /// Puts the last request of the batch into time.
-    fn place(&mut self, origin: Origin, at_micros: u64, bytes: &[u8]) {
+    /// Sets the decision time of the last request of the batch, or removes a request with an implausible time.
+    fn set_decision_time(&mut self, position: LinePosition, at_micros: u64, bytes: &[u8]) {
         match self.order.place(at_micros) {
-            Placed::At(at_micros) => self.batch.set_time(at_micros),
-            Placed::TooLate => {
+            Placement::At(at_micros) => self.batch.set_time(at_micros),
+            Placement::TooLate => {
                 self.batch.pop();
-                self.faults.add(origin.log, origin.line, Reason::TooLate, bytes);
+                self.rejected.add(position.log, position.line, LineRejection::TooLate, bytes);
             }
-            Placed::WithoutLast(at_micros) => {
+            Placement::WithoutLast(at_micros) => {
                 if let Some(ahead) = self.batch.pop_before_last() {
-                    self.faults.add(ahead.log, ahead.line, Reason::Ahead, b"");
+                    self.rejected.add(ahead.log, ahead.line, LineRejection::Ahead, b"");
                 }
                 self.batch.set_time(at_micros);
             }
         }
     }
 
-    fn hand_over(&mut self) -> Flow {
+    fn send_batch(&mut self) -> ReadFlow {
         if self.batch.is_empty() {
-            return Flow::On;
+            return ReadFlow::Continue;
         }
-        let Ok(mut empty) = self.circle.empty.recv() else { return Flow::Stop };
+        let Ok(mut empty) = self.ring.empty.recv() else { return ReadFlow::Stop };
         empty.clear();
         if self.order.is_last_in_doubt() {
             self.batch.move_last_to(&mut empty);
         }
-        match self.circle.full.send(std::mem::replace(&mut self.batch, empty)) {
-            Ok(()) => Flow::On,
-            Err(_) => Flow::Stop,
+        match self.ring.full.send(std::mem::replace(&mut self.batch, empty)) {
+            Ok(()) => ReadFlow::Continue,
+            Err(_) => ReadFlow::Stop,
         }
     }
 }

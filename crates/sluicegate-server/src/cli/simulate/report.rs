@@ -1,215 +1,205 @@
-//! The report: one HTML file that needs nothing else. Pictures are inline SVG, colours follow the reader's setting, there
-//! is no script, and a policy in the file forbids to load anything.
+//! The HTML report: one self-contained file with inline SVG pictures. It has no script, and its Content-Security-Policy
+//! forbids loading anything. Colours follow the reader's light or dark setting.
 //!
-//! Every text goes through [`markup`], which escapes it: logs are written by strangers.
+//! Log lines come from untrusted clients. The `maud` templates escape all text; [`EscapedText`] also replaces control characters.
 
-mod changes;
-mod heat;
-pub(super) mod live;
-mod markup;
-mod minute;
-mod over_time;
-mod peaks;
-mod people;
-mod suggestions;
-mod svg;
-#[cfg(test)]
-mod tests;
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
-use markup::Markup;
+use super::chart::{Bar, bar_chart};
+use super::clients;
+use super::rejected_lines;
+use super::rules;
+use super::suggest;
+use super::summary::Summary;
+use super::tally::{ReplayTally, RequestCount, RuleTally};
+use super::timeline::Timeline;
+use super::weekly_heatmap;
+use crate::cli::format::percent;
 
-use super::summary::{RuleSummary, Summary};
-use super::tally::timeline::Timeline;
-use super::tally::{Count, RuleTally, Tally};
-use super::words::percent;
-
-const STYLE: &str = include_str!("report/style.css");
+const STYLE: &str = include_str!("report.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The whole file. `names` are the logs, `config` is what was tried, and `changes` what another configuration changes over
-/// time.
+/// The report of a replay. `config` names the tested configuration, `names` the logs, and `changes` holds the changed
+/// outcomes of `--compare` over time.
 pub(super) fn html(
     summary: &Summary,
-    tally: &Tally,
+    tally: &ReplayTally,
     changes: Option<&Timeline>,
     config: &str,
     names: &[String],
 ) -> String {
-    let mut page = Markup::default();
-    head(&mut page, config);
-    page.open("header", "");
-    page.element("h1", "", "What these limits would have done");
-    page.open("p", "soft");
-    page.text("Configuration ");
-    page.name(config);
-    page.text(", logs ");
-    for (place, name) in names.iter().enumerate() {
-        page.text(if place == 0 { "" } else { ", " });
-        page.name(name);
-    }
-    if let (Some(from), Some(to)) = (&summary.from, &summary.to) {
-        page.text(&format!(", from {from} to {to}. All times are UTC."));
-    }
-    page.close("p");
-    page.close("header");
-    page.open("main", "");
-    totals(&mut page, summary);
-    over_time(&mut page, &tally.timeline, &tally.rules);
-    rules(&mut page, &summary.rules, &summary.untried);
-    people::hardest_hit(&mut page, summary);
-    peaks::section(&mut page, tally);
-    heat::section(&mut page, &tally.heat);
-    minute::section(&mut page, tally.minutes.worst());
-    if let (Some(compared), Some(timeline)) = (&summary.compare, changes) {
-        changes::section(&mut page, compared, timeline);
-    }
-    suggestions::section(&mut page, summary.suggestions.as_deref().unwrap_or_default());
-    malformed(&mut page, summary);
-    page.close("main");
-    page.finish()
-}
-
-fn head(page: &mut Markup, config: &str) {
-    page.raw("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
-    page.raw("<meta http-equiv=\"Content-Security-Policy\" content=\"");
-    page.raw(POLICY);
-    page.raw("\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">");
-    page.raw(
-        "<meta name=\"color-scheme\" content=\"light dark\"><meta name=\"referrer\" content=\"no-referrer\">",
-    );
-    page.element("title", "", &format!("Sluicegate: {config}"));
-    page.raw("<style>");
-    page.raw(STYLE);
-    page.raw("</style></head><body>");
-}
-
-fn totals(page: &mut Markup, summary: &Summary) {
-    page.open("section", "cards");
-    let identities = &summary.identities;
-    let people = [
-        (grouped(identities.denied), "identities hit", ""),
-        (percent(identities.denied, identities.known), "of all identities hit", ""),
-    ];
-    let requests = Count { allowed: summary.allowed, denied: summary.denied };
-    for (number, what, class) in requests_cards(requests).into_iter().chain(people) {
-        card(page, &number, what, class);
-    }
-    page.close("section");
-}
-
-/// What came of all requests.
-fn requests_cards(count: Count) -> [(String, &'static str, &'static str); 4] {
-    [
-        (grouped(count.total()), "requests", ""),
-        (grouped(count.allowed), "allowed", ""),
-        (grouped(count.denied), "denied", if count.denied > 0 { "bad" } else { "" }),
-        (percent(count.denied, count.total()), "of all requests denied", ""),
-    ]
-}
-
-fn card(page: &mut Markup, number: &str, what: &str, class: &str) {
-    page.open("div", "card");
-    page.element("b", class, number);
-    page.element("span", "soft", what);
-    page.close("div");
-}
-
-fn over_time(page: &mut Markup, all: &Timeline, rules: &[RuleTally]) {
-    page.open("section", "");
-    page.element("h2", "", "Allowed and denied over time");
-    over_time::picture(page, "All requests", all);
-    let width_micros = all.width_micros();
-    let drawn = rules.iter().filter(|rule| rule.said.total() > 0);
-    for rule in drawn {
-        if let Some(timeline) = &rule.timeline {
-            page.open("h3", "");
-            page.text("Rule ");
-            page.name(&rule.name);
-            page.close("h3");
-            let timeline: Timeline = timeline.clone().widened(width_micros);
-            over_time::picture(page, &format!("Rule {}", rule.name), &timeline);
-        }
-    }
-    if rules.iter().any(|rule| rule.timeline.is_none() && rule.said.total() > 0) {
-        page.element("p", "soft", "Further rules are in the table below; only the first ones are drawn.");
-    }
-    page.close("section");
-}
-
-fn rules(page: &mut Markup, rules: &[RuleSummary], untried: &[String]) {
-    page.open("section", "");
-    page.element("h2", "", "Rules");
-    page.open("div", "scroll");
-    page.open("table", "");
-    page.row("th", &["rule", "mode", "requests", "had room", "had none", "share"]);
-    for rule in rules {
-        let denied = rule.denied + rule.shadow_denied;
-        page.open("tr", "");
-        page.open("td", "");
-        page.name(&rule.name);
-        page.close("td");
-        let share = percent(denied, rule.requests);
-        page.cells(&[rule.mode, &grouped(rule.requests), &grouped(rule.allowed), &grouped(denied), &share]);
-        page.close("tr");
-    }
-    page.close("table");
-    page.close("div");
-    page.element("p", "soft", "A request is denied if any rule in mode enforce that matches it has no room. Rules in mode shadow only watch.");
-    if !untried.is_empty() {
-        let names = untried.join(", ");
-        page.element("p", "soft", &format!("Not tried, because they match by what no log has: {names}."));
-    }
-    page.close("section");
-}
-
-fn malformed(page: &mut Markup, summary: &Summary) {
-    page.open("section", "");
-    page.element("h2", "", "Lines");
-    let late = &summary.late;
-    let text = format!(
-        "{} lines, {} malformed, {} exempt, {} of unknown callers; {} were late by up to {} s and count as of the time of \
-         those before them.",
-        grouped(summary.lines),
-        grouped(summary.malformed),
-        grouped(summary.exempt),
-        grouped(summary.unauthorized),
-        grouped(late.lines),
-        grouped(late.micros_max.div_ceil(1_000_000)),
-    );
-    page.element("p", "", &text);
-    if !summary.reasons.is_empty() {
-        page.open("div", "scroll");
-        page.open("table", "");
-        page.row("th", &["log", "line", "reason", "text"]);
-        for sample in &summary.samples {
-            page.open("tr", "");
-            for text in [&*sample.log, &sample.line.to_string(), &sample.reason, &sample.text] {
-                page.open("td", "left");
-                page.name(text);
-                page.close("td");
+    let compared = summary.compare.as_ref().zip(changes);
+    let intro = html! {
+        h1 { "What these limits would have done" }
+        p.soft {
+            "Configuration " (name(config)) ", logs "
+            @for (index, log) in names.iter().enumerate() {
+                @if index > 0 { ", " }
+                (name(log))
             }
-            page.close("tr");
+            (time_range(&summary.from, &summary.to))
         }
-        page.close("table");
-        page.close("div");
-        page.open("ul", "");
-        for reason in &summary.reasons {
-            page.element("li", "", &format!("{} lines: {}", grouped(reason.lines), reason.reason));
+    };
+    let content = html! {
+        section.cards {
+            (request_cards(RequestCount { allowed: summary.allowed, denied: summary.denied }))
+            (card(&grouped(summary.identities.denied), "clients with denied requests"))
+            (card(&percent(summary.identities.denied, summary.identities.known), "of all clients"))
         }
-        page.close("ul");
-    }
-    page.close("section");
+        (over_time(&tally.timeline, &tally.rules))
+        (rules::section(&summary.rules, &summary.untried))
+        (clients::most_denied_section(summary))
+        (clients::peak_usage_section(tally))
+        (weekly_heatmap::section(&tally.heatmap))
+        (super::worst_minute::section(tally.minutes.worst()))
+        @if let Some((compared, timeline)) = compared { (compared.section(timeline)) }
+        @for suggestion in summary.suggestions.as_deref().unwrap_or_default() { (suggest::section(suggestion)) }
+        (rejected_lines::section(summary))
+    };
+    page(config, &intro, &content)
 }
 
-/// A number with a thin space between each three digits.
-fn grouped(number: u64) -> String {
+/// A complete page with the style sheet.
+pub(super) fn page(title: &str, intro: &Markup, content: &Markup) -> String {
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width,initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="referrer" content="no-referrer";
+                title { "Sluicegate: " (EscapedText(title)) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header { (intro) }
+                main { (content) }
+            }
+        }
+    };
+    markup.into_string()
+}
+
+/// The first and the last time of the data, if there is any.
+pub(super) fn time_range(from: &Option<String>, to: &Option<String>) -> Markup {
+    html! {
+        @if let (Some(from), Some(to)) = (from, to) { ", from " (from) " to " (to) ". All times are UTC." }
+    }
+}
+
+/// The totals of all requests as cards.
+pub(super) fn request_cards(count: RequestCount) -> Markup {
+    html! {
+        (card(&grouped(count.total()), "requests"))
+        (card(&grouped(count.allowed), "allowed"))
+        div.card {
+            b.bad[count.denied > 0] { (grouped(count.denied)) }
+            span.soft { "denied" }
+        }
+        (card(&percent(count.denied, count.total()), "of all requests denied"))
+    }
+}
+
+/// A number with its label.
+pub(super) fn card(number: &str, label: &str) -> Markup {
+    html! {
+        div.card {
+            b { (number) }
+            span.soft { (label) }
+        }
+    }
+}
+
+/// Bar charts over time for all requests and for every rule that has a timeline and matched a request.
+pub(super) fn over_time(all: &Timeline, rules: &[RuleTally]) -> Markup {
+    let matched = || rules.iter().filter(|rule| rule.count.total() > 0);
+    html! {
+        section {
+            h2 { "Allowed and denied over time" }
+            (all.chart("All requests"))
+            @for rule in matched() {
+                @if let Some(timeline) = &rule.timeline {
+                    h3 { "Rule " (name(&rule.name)) }
+                    (timeline.clone().widened(all.width_micros()).chart(&format!("Rule {}", rule.name)))
+                }
+            }
+            @if matched().any(|rule| rule.timeline.is_none()) {
+                p.soft { "Further rules are in the table below; only the first ones are drawn." }
+            }
+        }
+    }
+}
+
+/// The minute with the most denied requests: its totals and a bar chart. `details` follow the chart.
+pub(super) fn worst_minute(intro: &str, count: RequestCount, bars: &[Bar], ticks: &[(usize, String)]) -> Markup {
+    html! {
+        p { (intro) ": " (grouped(count.allowed)) " requests allowed and " (grouped(count.denied)) " denied." }
+        (bar_chart("The worst minute", bars, ticks))
+    }
+}
+
+/// Text for an element or an attribute. It replaces the characters with a meaning in HTML, and control characters by U+FFFD.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EscapedText<'t>(pub(super) &'t str);
+
+impl Render for EscapedText<'_> {
+    fn render_to(&self, buffer: &mut String) {
+        for character in self.0.chars() {
+            match character {
+                '&' => buffer.push_str("&amp;"),
+                '<' => buffer.push_str("&lt;"),
+                '>' => buffer.push_str("&gt;"),
+                '"' => buffer.push_str("&quot;"),
+                '\'' => buffer.push_str("&#39;"),
+                character if character.is_control() => buffer.push('\u{fffd}'),
+                character => buffer.push(character),
+            }
+        }
+    }
+}
+
+/// A name from a log, a file or a server. `bdi` keeps right-to-left text from reordering the text around it.
+pub(super) fn name(text: &str) -> Markup {
+    html! { bdi { (EscapedText(text)) } }
+}
+
+/// A number with a thin space between groups of three digits.
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 2);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push('\u{202f}');
         }
         text.push(digit);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_becomes_markup() {
+        let text = "<script>\"a\" & 'b'</script>\0\u{1b}[31m é";
+        assert_eq!(
+            EscapedText(text).render().into_string(),
+            "&lt;script&gt;&quot;a&quot; &amp; &#39;b&#39;&lt;/script&gt;\u{fffd}\u{fffd}[31m é"
+        );
+        assert_eq!(name("<i>").into_string(), "<bdi>&lt;i&gt;</bdi>");
+        let page = page("</title><script>", &name("<i>"), &html! { p { "<b>" } });
+        assert!(page.contains("<title>Sluicegate: &lt;/title&gt;&lt;script&gt;</title>"), "{page}");
+        assert!(
+            page.ends_with("<header><bdi>&lt;i&gt;</bdi></header><main><p>&lt;b&gt;</p></main></body></html>")
+        );
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_three_digits() {
+        assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!([0, 999, 1_000].map(grouped), ["0", "999", "1\u{202f}000"]);
+    }
 }

@@ -1,43 +1,42 @@
-//! The result in numbers, as `--json` prints it.
+//! The result of a replay, as `--json` prints it and as text.
+
+use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use sluicegate::identity::Stage;
-use sluicegate::rules::{Mode, Rule, RuleSet, Selector};
 
-use super::compare::Compared;
-use super::faults::Faults;
-use super::order::Late;
-use super::suggest::Suggestion;
-use super::tally::people::Person;
-use super::tally::{RuleTally, Tally};
+use super::clients::{self, ClientCounts, DeniedClient};
+use super::compare::ComparisonSummary;
+use super::rejected_lines::{self, ReasonSummary, RejectedLines, SampleSummary};
+use super::rules::{self, RuleSummary};
+use super::suggest::{self, Suggestion};
+use super::tally::ReplayTally;
+use super::time_order::LateLines;
+use crate::cli::format::percent;
 
-/// How many of those who were denied most are named.
-pub(super) const HIT_MAX: usize = 20;
-
-/// Everything that is printed.
+/// The result of a replay.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Summary {
-    /// All lines: malformed ones, requests, and those of callers whom nobody knows.
+    /// All lines: malformed ones, requests, and those of unknown clients.
     pub(super) lines: u64,
     pub(super) malformed: u64,
-    /// The decided ones: allowed or denied.
+    /// Decided requests: allowed or denied.
     pub(super) requests: u64,
     pub(super) allowed: u64,
     pub(super) denied: u64,
-    /// Of the allowed, those whose path is exempt.
+    /// Of the allowed requests, those with an exempt path.
     pub(super) exempt: u64,
-    /// Those that would be answered with 401.
+    /// Requests that a server would reject with 401.
     pub(super) unauthorized: u64,
     pub(super) from: Option<String>,
     pub(super) to: Option<String>,
     pub(super) late: LateLines,
     pub(super) rules: Vec<RuleSummary>,
-    /// Rules for what no log has, by their names: they had no say here, and may have one on a server.
+    /// The names of rules that a log cannot exercise. They decide nothing here, but may on a server.
     pub(super) untried: Vec<String>,
-    pub(super) identities: Identities,
-    pub(super) hardest_hit: Vec<Hit>,
+    pub(super) identities: ClientCounts,
+    pub(super) hardest_hit: Vec<DeniedClient>,
     pub(super) reasons: Vec<ReasonSummary>,
     pub(super) samples: Vec<SampleSummary>,
     /// With `--suggest` only.
@@ -45,142 +44,86 @@ pub(super) struct Summary {
     pub(super) suggestions: Option<Vec<Suggestion>>,
     /// With `--compare` only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) compare: Option<Compared>,
-}
-
-/// Lines behind those before them, which were decided at the time of those.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct LateLines {
-    pub(super) lines: u64,
-    pub(super) micros_max: u64,
-}
-
-/// What one rule said to the requests that it matched.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct RuleSummary {
-    pub(super) name: String,
-    pub(super) mode: &'static str,
-    pub(super) requests: u64,
-    pub(super) allowed: u64,
-    pub(super) denied: u64,
-    /// What a rule that only watches would have denied.
-    pub(super) shadow_denied: u64,
-}
-
-/// How many asked.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Identities {
-    pub(super) known: u64,
-    pub(super) denied: u64,
-    /// Those that made room for others, all of them never denied until then.
-    pub(super) others: u64,
-    /// True if some came when there was no room.
-    pub(super) is_cut: bool,
-}
-
-/// Somebody who was denied.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Hit {
-    pub(super) identity: String,
-    pub(super) requests: u64,
-    pub(super) denied: u64,
-}
-
-/// Why lines were no requests.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ReasonSummary {
-    pub(super) reason: String,
-    pub(super) lines: u64,
-}
-
-/// A line that was no request.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct SampleSummary {
-    pub(super) log: String,
-    pub(super) line: u64,
-    pub(super) reason: String,
-    pub(super) text: String,
+    pub(super) compare: Option<ComparisonSummary>,
 }
 
 impl Summary {
-    pub(super) fn new(logs: &[String], lines: u64, late: Late, faults: &Faults, tally: &Tally) -> Self {
-        let people = &tally.people;
-        let sample = |sample: &super::faults::Sample| SampleSummary {
-            log: logs.get(sample.log).cloned().unwrap_or_default(),
-            line: sample.line,
-            reason: sample.reason.clone(),
-            text: sample.excerpt.clone(),
-        };
-        let reason = |(reason, lines): (&String, &u64)| ReasonSummary { reason: reason.clone(), lines: *lines };
+    /// The summary without the results of `--suggest` and `--compare`. `logs` are the names of the logs.
+    pub(super) fn new(
+        logs: &[String],
+        lines: u64,
+        late: LateLines,
+        rejected: &RejectedLines,
+        tally: &ReplayTally,
+    ) -> Self {
         Self {
             lines,
-            malformed: faults.total(),
+            malformed: rejected.total(),
             requests: tally.requests.total(),
             allowed: tally.requests.allowed,
             denied: tally.requests.denied,
             exempt: tally.exempt,
             unauthorized: tally.unauthorized,
-            from: tally.first_micros.map(time),
-            to: tally.first_micros.map(|_| time(tally.last_micros)),
-            late: LateLines { lines: late.lines, micros_max: late.micros_max },
+            from: tally.first_micros.map(rfc_3339),
+            to: tally.first_micros.map(|_| rfc_3339(tally.last_micros)),
+            late,
             rules: tally.rules.iter().map(RuleSummary::new).collect(),
             untried: Vec::new(),
-            identities: Identities {
-                known: people.known().count() as u64,
-                denied: people.denied() as u64,
-                others: people.others().people,
-                is_cut: people.is_full(),
-            },
-            hardest_hit: people.hardest_hit(HIT_MAX).into_iter().map(Hit::new).collect(),
-            reasons: faults.counts.iter().map(reason).collect(),
-            samples: faults.samples.iter().map(sample).collect(),
+            identities: tally.clients.counts(),
+            hardest_hit: tally.clients.most_denied(),
+            reasons: rejected.reasons(),
+            samples: rejected.samples(logs),
             suggestions: None,
             compare: None,
         }
     }
-}
 
-/// The names of rules that match by what no log has: the host, header fields, claims, a descriptor, or a credential that is
-/// about to be verified.
-pub(super) fn untried(rules: &RuleSet) -> Vec<String> {
-    let is_untried = |rule: &&Rule| {
-        let Selector { host, headers, claims, descriptor, stage, only_by_place, .. } = &rule.selector;
-        let is_of_http = host.is_some() || !headers.is_empty() || !claims.is_empty();
-        is_of_http || !descriptor.is_empty() || *only_by_place || *stage == Stage::Credential
-    };
-    rules.rules().iter().filter(is_untried).map(|rule| rule.space.name().to_owned()).collect()
-}
-
-impl RuleSummary {
-    pub(super) fn new(tally: &RuleTally) -> Self {
-        let is_shadow = tally.mode == Mode::Shadow;
-        let said = tally.said;
-        Self {
-            name: tally.name.to_string(),
-            mode: tally.mode.name(),
-            requests: said.total(),
-            allowed: said.allowed,
-            denied: if is_shadow { 0 } else { said.denied },
-            shadow_denied: if is_shadow { said.denied } else { 0 },
+    /// The text for a terminal. Nothing from a log acts on the terminal.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        let Self { requests, allowed, denied, .. } = self;
+        // Writing to a string cannot fail, here and below.
+        let _ = writeln!(
+            text,
+            "{requests} requests, {allowed} allowed, {denied} denied ({})",
+            percent(*denied, *requests)
+        );
+        if let (Some(from), Some(to)) = (&self.from, &self.to) {
+            let _ = writeln!(text, "from {from} to {to}");
         }
+        self.write_lines(&mut text);
+        rules::write_text(&mut text, &self.rules);
+        rules::write_untested(&mut text, &self.untried);
+        clients::write_text(&mut text, self);
+        rejected_lines::write_text(&mut text, self);
+        if let Some(compared) = &self.compare {
+            compared.write_text(&mut text);
+        }
+        for suggestion in self.suggestions.as_deref().unwrap_or_default() {
+            suggest::write_text(&mut text, suggestion);
+        }
+        text
+    }
+
+    fn write_lines(&self, text: &mut String) {
+        let Self { lines, malformed, exempt, unauthorized, late, .. } = self;
+        let _ = write!(text, "{lines} lines, {malformed} malformed");
+        if late.lines > 0 {
+            let _ = write!(text, ", {} late by up to {} s", late.lines, late.seconds_max());
+        }
+        if *exempt > 0 {
+            let _ = write!(text, ", {exempt} exempt");
+        }
+        if *unauthorized > 0 {
+            let _ = write!(text, ", {unauthorized} of unknown clients, which would get a 401");
+        }
+        text.push('\n');
     }
 }
 
-impl Hit {
-    fn new(person: &Person) -> Self {
-        Self { identity: person.name.to_string(), requests: person.count.total(), denied: person.count.denied }
-    }
-}
-
-/// A time as RFC 3339 has it.
-pub(super) fn time(at_micros: u64) -> String {
-    // Times of logs are bounded far below what can be shown.
+/// A time in the format of RFC 3339.
+pub(super) fn rfc_3339(at_micros: u64) -> String {
+    // The parsers of logs bound times far below the largest timestamp.
     i64::try_from(at_micros)
         .ok()
         .and_then(|at| Timestamp::from_microsecond(at).ok())

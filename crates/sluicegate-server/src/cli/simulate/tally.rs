@@ -1,33 +1,26 @@
-//! What is kept of the decisions about a log: totals, and for the report who, when and how close. All of it is bounded,
-//! whatever the log holds.
+//! The tally of a replay: totals, and the data for the report by rule, client and time. All of it is bounded, whatever the log
+//! contains.
 
-pub(super) mod heat;
-pub(super) mod minute;
-pub(super) mod people;
-pub(super) mod timeline;
-
-use sluicegate::decision::Decision;
-use sluicegate::observe::{LimitOutcome, Observed};
+use sluicegate::decision::{Decision, LimitEvent, LimitOutcome};
 use sluicegate::rules::{Mode, Rule, RuleSet};
 
-use super::batch::Logged;
-use super::judge::Who;
-use heat::Heat;
-use minute::Minutes;
-use people::People;
-use timeline::Timeline;
+use super::batch::LoggedRequest;
+use super::clients::{ClientTable, LoggedClient};
+use super::timeline::Timeline;
+use super::weekly_heatmap::WeeklyHeatmap;
+use super::worst_minute::WorstMinute;
 
-/// The most rules whose course over time is kept and drawn; all are counted.
+/// The most rules with a timeline; all rules are counted.
 pub(super) const RULES_DRAWN_MAX: usize = 32;
 
-/// How many requests passed and how many did not.
+/// Allowed and denied requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Count {
+pub(super) struct RequestCount {
     pub(super) allowed: u64,
     pub(super) denied: u64,
 }
 
-impl Count {
+impl RequestCount {
     pub(super) fn add(&mut self, is_allowed: bool) {
         self.allowed += u64::from(is_allowed);
         self.denied += u64::from(!is_allowed);
@@ -42,127 +35,127 @@ impl Count {
     }
 }
 
-/// What one rule said. A rule that only watches denies nobody; what it would have denied is counted all the same.
+/// The tally of one rule. A rule in shadow mode counts the requests that it would have denied as denied.
 #[derive(Clone, Debug)]
 pub(super) struct RuleTally {
     pub(super) name: Box<str>,
     pub(super) mode: Mode,
-    pub(super) said: Count,
+    pub(super) count: RequestCount,
     pub(super) timeline: Option<Timeline>,
 }
 
-/// Everything that is kept.
+/// The tally of all requests.
 #[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) requests: Count,
-    /// Those that passed because their path is exempt; they are among the allowed.
+pub(super) struct ReplayTally {
+    pub(super) requests: RequestCount,
+    /// Of the allowed requests, those with an exempt path.
     pub(super) exempt: u64,
     pub(super) unauthorized: u64,
     pub(super) rules: Vec<RuleTally>,
     pub(super) first_micros: Option<u64>,
     pub(super) last_micros: u64,
     pub(super) timeline: Timeline,
-    pub(super) heat: Heat,
-    pub(super) people: People,
-    pub(super) minutes: Minutes,
+    pub(super) heatmap: WeeklyHeatmap,
+    pub(super) clients: ClientTable,
+    pub(super) minutes: WorstMinute,
 }
 
-impl Tally {
+impl ReplayTally {
     pub(super) fn new(rules: &RuleSet) -> Self {
-        let tally = |(place, rule): (usize, &Rule)| RuleTally {
+        let tally = |(index, rule): (usize, &Rule)| RuleTally {
             name: rule.space.name().into(),
             mode: rule.mode,
-            said: Count::default(),
-            timeline: (place < RULES_DRAWN_MAX).then(Timeline::default),
+            count: RequestCount::default(),
+            timeline: (index < RULES_DRAWN_MAX).then(Timeline::default),
         };
         Self {
-            requests: Count::default(),
+            requests: RequestCount::default(),
             exempt: 0,
             unauthorized: 0,
             rules: rules.rules().iter().enumerate().map(tally).collect(),
             first_micros: None,
             last_micros: 0,
             timeline: Timeline::default(),
-            heat: Heat::default(),
-            people: People::default(),
-            minutes: Minutes::default(),
+            heatmap: WeeklyHeatmap::default(),
+            clients: ClientTable::default(),
+            minutes: WorstMinute::default(),
         }
     }
 
-    /// Takes in a decision.
+    /// Counts a decision.
     #[inline]
-    pub(super) fn decided(&mut self, logged: &Logged<'_>, who: Who<'_>, decision: &Decision) {
+    pub(super) fn add_decision(
+        &mut self,
+        logged: &LoggedRequest<'_>,
+        client: LoggedClient<'_>,
+        decision: &Decision,
+    ) {
         let is_allowed = decision.is_allowed();
-        self.passed(logged.at_micros, is_allowed);
-        let person = self.people.of(who);
-        if let Some(person) = person.as_deref() {
-            self.minutes.add(logged, is_allowed, &person.name);
-        } else {
-            self.minutes.add(logged, is_allowed, "");
-        }
-        let mut person = person;
-        if let Some(person) = &mut person {
-            person.count.add(is_allowed);
+        self.add_request(logged.at_micros, is_allowed);
+        let mut client = self.clients.tally(client);
+        self.minutes.add(logged, is_allowed, client.as_ref().map_or("", |client| &client.name));
+        if let Some(client) = &mut client {
+            client.count.add(is_allowed);
         }
         let rules = &mut self.rules;
-        each_rule(decision, |place, has_room, permille| {
-            let rule = &mut rules[place];
-            rule.said.add(has_room);
+        for_each_rule(decision, |index, is_allowed, permille| {
+            let rule = &mut rules[index];
+            rule.count.add(is_allowed);
             if let Some(timeline) = &mut rule.timeline {
-                timeline.add(logged.at_micros, has_room);
+                timeline.add(logged.at_micros, is_allowed);
             }
-            if let Some(person) = &mut person {
-                person.peak(place, permille);
+            if let Some(client) = &mut client {
+                client.record_usage(index, permille);
             }
         });
     }
 
-    /// Takes in a request that is exempt.
-    pub(super) fn exempt(&mut self, logged: &Logged<'_>) {
+    /// Counts a request with an exempt path.
+    pub(super) fn add_exempt(&mut self, logged: &LoggedRequest<'_>) {
         self.exempt += 1;
-        self.passed(logged.at_micros, true);
+        self.add_request(logged.at_micros, true);
     }
 
-    fn passed(&mut self, at_micros: u64, is_allowed: bool) {
+    fn add_request(&mut self, at_micros: u64, is_allowed: bool) {
         self.requests.add(is_allowed);
         self.first_micros.get_or_insert(at_micros);
         self.last_micros = at_micros;
         self.timeline.add(at_micros, is_allowed);
-        self.heat.add(at_micros, is_allowed);
+        self.heatmap.add(at_micros, is_allowed);
     }
 }
 
-/// Tells of every rule that had a say whether all its limits had room, and how much of the fullest was used, in
-/// thousandths.
+/// Calls `visit` for every rule of a decision with the rule's index, whether all its limits allow the request, and the usage of
+/// the fullest limit in thousandths.
 #[inline]
-fn each_rule(decision: &Decision, mut tell: impl FnMut(usize, bool, u16)) {
+fn for_each_rule(decision: &Decision, mut visit: impl FnMut(usize, bool, u16)) {
     let mut current: Option<(usize, bool, u16)> = None;
     decision.for_each_outcome(|observed| {
-        // Rules that never change have their place in the set as their slot.
-        let Some(place) = observed.slot.map(|slot| slot as usize) else { return };
-        let (has_room, permille) = (observed.outcome == LimitOutcome::Allowed, used(&observed));
+        // A replay never reloads its rules, so the slot of a rule is its index in the set.
+        let Some(index) = observed.slot.map(|slot| slot as usize) else { return };
+        let (is_allowed, permille) = (observed.outcome == LimitOutcome::Allowed, usage(&observed));
         current = match current {
-            Some((same, room, most)) if same == place => Some((place, room && has_room, most.max(permille))),
+            Some((same, all, most)) if same == index => Some((index, all && is_allowed, most.max(permille))),
             other => {
-                if let Some((place, has_room, permille)) = other {
-                    tell(place, has_room, permille);
+                if let Some((index, is_allowed, permille)) = other {
+                    visit(index, is_allowed, permille);
                 }
-                Some((place, has_room, permille))
+                Some((index, is_allowed, permille))
             }
         };
     });
-    if let Some((place, has_room, permille)) = current {
-        tell(place, has_room, permille);
+    if let Some((index, is_allowed, permille)) = current {
+        visit(index, is_allowed, permille);
     }
 }
 
-/// How much of a limit is used after a decision, in thousandths; all of it where it denies.
-fn used(observed: &Observed<'_>) -> u16 {
+/// The usage of a limit after a decision, in thousandths. A limit that denies is fully used.
+fn usage(observed: &LimitEvent<'_>) -> u16 {
     let Some(verdict) = observed.verdict else { return 0 };
     if observed.outcome != LimitOutcome::Allowed || verdict.limit == 0 {
         return 1_000;
     }
-    // Earned credits can make more remain than the limit is.
+    // With earned credits, the remaining quota can exceed the limit.
     let used = verdict.limit.saturating_sub(verdict.remaining);
     (u128::from(used) * 1_000 / u128::from(verdict.limit)) as u16
 }

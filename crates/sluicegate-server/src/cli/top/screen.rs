@@ -1,4 +1,4 @@
-//! The terminal while something is shown on all of it: as it was before when this ends, however it ends.
+//! Full-screen mode of the terminal. Dropping [`Screen`] restores the terminal, on every path.
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 
@@ -7,39 +7,39 @@ use rustix::termios::{
 };
 use tokio::sync::mpsc;
 
-use super::frame::Line;
+use super::frame::StyledLine;
 
-/// Another screen, so that this one stays as it is; no cursor.
+/// Switches to the alternate screen, and hides the cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
-/// The cursor, and the screen that was there before.
+/// Shows the cursor, and switches back to the main screen.
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
-/// To the upper left.
+/// Moves the cursor to the upper left.
 const HOME: &str = "\u{1b}[H";
-/// Nothing on the rest of the line.
+/// Clears the rest of the line.
 const CLEAR_LINE: &str = "\u{1b}[K";
-/// Nothing below.
+/// Clears the screen below the cursor.
 const CLEAR_BELOW: &str = "\u{1b}[J";
 
-/// What a terminal is taken for that does not tell its size.
+/// The size of a terminal that does not report one.
 pub(super) const SIZE_DEFAULT: (usize, usize) = (80, 24);
 
-/// The screen of a terminal.
+/// A terminal in full-screen mode.
 #[derive(Debug)]
 pub(super) struct Screen {
-    /// How the terminal was, if keys come from one.
+    /// The former modes, if standard input is a terminal.
     before: Option<Termios>,
     is_coloured: bool,
 }
 
 impl Screen {
-    /// Takes the screen over.
+    /// Enters full-screen mode.
     pub(super) fn enter(is_coloured: bool) -> io::Result<Self> {
         let before = io::stdin().is_terminal().then(|| tcgetattr(io::stdin())).transpose()?;
-        // From here on it is put back, also if the next line fails.
+        // From here on, dropping `screen` restores the terminal, even if a later call fails.
         let screen = Self { before, is_coloured };
         if let Some(before) = &screen.before {
             let mut quiet = before.clone();
-            // Keys are neither shown nor waited for, and nobody is left alone on a strange screen by Ctrl-Z.
+            // No echo and no line buffering. Ctrl-Z is off, because it would leave the shell on the alternate screen.
             quiet.local_modes -= LocalModes::ECHO | LocalModes::ICANON;
             quiet.special_codes[SpecialCodeIndex::VSUSP] = 0;
             tcsetattr(io::stdin(), OptionalActions::Now, &quiet)?;
@@ -48,7 +48,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Its columns and rows.
+    /// The columns and rows.
     pub(super) fn size() -> (usize, usize) {
         match tcgetwinsize(io::stdout()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
@@ -56,8 +56,8 @@ impl Screen {
         }
     }
 
-    /// Shows these lines in place of what was there.
-    pub(super) fn show(&self, lines: &[Line], width: usize) -> io::Result<()> {
+    /// Replaces the contents of the screen.
+    pub(super) fn show(&self, lines: &[StyledLine], width: usize) -> io::Result<()> {
         let painted: Vec<String> =
             lines.iter().map(|line| format!("{}{CLEAR_LINE}", line.paint(width, self.is_coloured))).collect();
         write(&format!("{HOME}{}{CLEAR_BELOW}", painted.join("\n")))
@@ -66,7 +66,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that has gone away needs nothing any more.
+        // If the terminal is gone, errors do not matter.
         let _ = write(LEAVE);
         if let Some(before) = &self.before {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
@@ -80,7 +80,7 @@ fn write(text: &str) -> io::Result<()> {
     output.flush()
 }
 
-/// Tells when somebody presses `q`. The thread waits for keys until the process ends.
+/// Receives a message when `q` is pressed. The thread reads keys until the process ends.
 pub(super) fn quit_key() -> mpsc::Receiver<()> {
     let (sender, receiver) = mpsc::channel(1);
     if io::stdin().is_terminal() {

@@ -1,10 +1,10 @@
 //! The URL of an upstream: a scheme, a host and a port, and nothing else.
 
 use axum::http::{HeaderValue, Uri};
-use sluicegate::rules::file::Wrong;
+use sluicegate::rules::file::ValueError;
 use std::net::IpAddr;
 
-/// Where an upstream is.
+/// The address of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UpstreamUrl {
     is_https: bool,
@@ -15,11 +15,11 @@ pub(crate) struct UpstreamUrl {
 }
 
 impl UpstreamUrl {
-    /// Reads a URL.
-    pub(in crate::config) fn parse(text: &str) -> Result<Self, Wrong> {
+    /// Reads a URL. A path, a query or a user is an error.
+    pub(in crate::config) fn parse(text: &str) -> Result<Self, ValueError> {
         let wrong = |message: &str| {
             let remedy = "write a scheme, a host and perhaps a port, for example http://127.0.0.1:9000";
-            Wrong::new(message, remedy)
+            ValueError::new(message, remedy)
         };
         let is_https = match text.split_once("://") {
             Some(("http", _)) => false,
@@ -52,7 +52,7 @@ impl UpstreamUrl {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         if host.parse().is_ok_and(is_link_local) {
             let remedy = "name another address: on the local link clouds keep the keys of their machines";
-            return Err(Wrong::new("an address of the local link", remedy));
+            return Err(ValueError::new("an address of the local link", remedy));
         }
         let Ok(value) = HeaderValue::from_str(authority.as_str()) else { return Err(wrong("not a URL")) };
         Ok(Self { is_https, host: host.into(), port, authority: value })
@@ -71,13 +71,13 @@ impl UpstreamUrl {
         self.port
     }
 
-    /// The host and the port as they were written.
+    /// Host and port as in the URL.
     pub(crate) fn authority(&self) -> HeaderValue {
         self.authority.clone()
     }
 }
 
-/// Whether an address is one of the local link, where clouds keep the keys of their machines.
+/// Whether an address is link-local. Cloud providers serve the credentials of their machines there.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.is_link_local(),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_or_less_is_refused() {
+    fn urls_with_other_parts_are_rejected() {
         for text in [
             "",
             "app",
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_local_link_are_refused() {
+    fn link_local_addresses_are_rejected() {
         for text in
             ["http://169.254.169.254", "http://169.254.0.1:80", "http://[fe80::1]", "http://[::ffff:169.254.1.1]"]
         {

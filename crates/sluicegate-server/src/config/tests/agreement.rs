@@ -1,59 +1,68 @@
-//! Reader and schema agree: on the keys there are, and on whether a file is good.
+//! The schema and the reader accept the same files, as far as a schema can know.
+//!
+//! Keys, words and bounds have one declaration, but the pattern of a text stands beside the function that parses it.
+//! The test changes complete files in every place and compares both answers.
 
 use super::*;
-use crate::config::admin::{ADMIN_KEYS, TOKEN_KEYS};
-use crate::config::gateway::{CORS_KEYS, GATEWAY_KEYS, ROUTE_KEYS, TLS_KEYS};
-use crate::config::identity::{API_KEY_KEYS, IP_KEYS, JWT_KEYS, KEY_KEYS, SOURCE_KEYS};
-use crate::config::listeners::{LISTEN_KEYS, LISTENER_KEYS, TLS_KEYS as LISTENER_TLS_KEYS};
-use crate::config::log::{DECISIONS_KEYS, LOG_KEYS};
-use crate::config::redis::REDIS_KEYS;
-use crate::config::schema::json_schema;
-use crate::config::traces::TRACES_KEYS;
-use crate::content::read::{APART_KEYS, TENANT_KEYS};
+use crate::config::schema::{json_of, json_schema};
 use serde_json::{Value, json};
-use sluicegate::rules::file::descriptor::ENTRY_KEYS;
-use sluicegate::rules::file::lease::LEASE_KEYS;
-use sluicegate::rules::file::limit::{FIXED_WINDOW_KEYS, LIMIT_KEYS, SLIDING_KEYS, TOKEN_BUCKET_KEYS};
-use sluicegate::rules::file::rule::{MATCH_KEYS, OVERRIDE_KEYS, RULE_KEYS};
-use sluicegate::rules::file::tier::TIER_KEYS;
-use sluicegate::rules::file::tree::{Kind, Meaning, Node};
+use sluicegate::rules::file::field::Declared;
+use sluicegate::rules::file::limit::LIMIT;
+use sluicegate::rules::file::rule::{OVERRIDE, RULE};
 use std::sync::LazyLock;
 
-/// The keys of every mapping a file may have.
-pub(super) const KEYS_OF_ALL: &[&[&str]] = &[
-    KEYS,
-    file::KEYS,
-    MEMORY_KEYS,
-    REDIS_KEYS,
-    LISTEN_KEYS,
-    LISTENER_KEYS,
-    LISTENER_TLS_KEYS,
-    SOURCE_KEYS,
-    JWT_KEYS,
-    API_KEY_KEYS,
-    KEY_KEYS,
-    IP_KEYS,
-    RESP_KEYS,
-    HEADERS_KEYS,
-    GATEWAY_KEYS,
-    ROUTE_KEYS,
-    TLS_KEYS,
-    CORS_KEYS,
-    RULE_KEYS,
-    MATCH_KEYS,
-    OVERRIDE_KEYS,
-    LIMIT_KEYS,
-    LEASE_KEYS,
-    ENTRY_KEYS,
-    TENANT_KEYS,
-    APART_KEYS,
-    ADMIN_KEYS,
-    TOKEN_KEYS,
-    TIER_KEYS,
-    LOG_KEYS,
-    DECISIONS_KEYS,
-    TRACES_KEYS,
-];
+/// Every mapping that a file may have.
+pub(super) fn mappings() -> Vec<&'static Mapping> {
+    let mut found: Vec<&'static Mapping> = Vec::new();
+    let mut next = vec![&TOP, &RULE, &OVERRIDE, &LIMIT, &listeners::LISTENER];
+    while let Some(mapping) = next.pop() {
+        if !found.iter().any(|known| std::ptr::eq(*known, mapping)) {
+            found.push(mapping);
+            mapping.fields.iter().for_each(|field| nested(&field.form(), &mut next));
+        }
+    }
+    found
+}
+
+fn nested(form: &Form, found: &mut Vec<&'static Mapping>) {
+    match form {
+        Form::Mapping(mapping) => found.push(mapping),
+        Form::List { item, .. } => nested(item, found),
+        Form::Map { value, .. } => nested(value, found),
+        Form::Any(forms) => forms.iter().for_each(|form| nested(form, found)),
+        _ => {}
+    }
+}
+
+fn fields() -> impl Iterator<Item = &'static dyn Declared> {
+    mappings().into_iter().flat_map(|mapping| mapping.fields.iter().copied())
+}
+
+/// The names of all keys, each once.
+pub(super) fn keys() -> Vec<&'static str> {
+    let mut keys: Vec<&str> = fields().map(Declared::key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+#[test]
+fn every_default_is_a_value_that_the_reader_accepts() {
+    assert!(mappings().len() > 25);
+    for field in fields() {
+        assert!(field.has_readable_default(), "{field:?}");
+        assert!(field.doc().ends_with('.'), "{field:?}");
+    }
+}
+
+#[test]
+fn defaults_of_the_file_are_those_of_the_program() {
+    assert_eq!(MAX_KEYS.default(), Some(MemoryOptions::default().max_keys));
+    assert_eq!(DEADLINE.default(), Some(DEADLINE_DEFAULT));
+    let config = good("headers: {}\nredis: {}\nrules: []");
+    assert_eq!(format!("{:?}", config.headers), format!("{:?}", HeaderOptions::default()));
+    assert_eq!(format!("{:?}", config.redis), format!("{:?}", RedisSettings::default()));
+}
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
     LazyLock::new(|| jsonschema::draft202012::new(&json_schema()).expect("a schema"));
@@ -62,27 +71,11 @@ pub(super) fn schema_problems(value: &Value) -> Vec<String> {
     VALIDATOR.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
-/// What a program sees that reads the text as plain YAML.
+/// The text as plain YAML, as other programs read it.
 pub(super) fn json(text: &str) -> Value {
     let environment = Environment::new();
     let document = Document::parse(text, "t.yaml", &environment);
-    to_json(document.root().expect("readable").node())
-}
-
-fn to_json(node: &Node) -> Value {
-    match &node.kind {
-        Kind::List(items) => items.iter().map(to_json).collect(),
-        Kind::Mapping(entries) => {
-            let member = |key: &Node| to_json(key).as_str().expect("keys are texts").to_owned();
-            entries.iter().map(|entry| (member(&entry.key), to_json(&entry.value))).collect()
-        }
-        Kind::Scalar(scalar) => match scalar.meaning() {
-            Meaning::Null => Value::Null,
-            Meaning::Boolean | Meaning::Number => scalar.text.parse().expect("JSON has it too"),
-            Meaning::Text => Value::from(&*scalar.text),
-        },
-        Kind::Broken => panic!("an unreadable text"),
-    }
+    json_of(document.root().expect("readable").node())
 }
 
 #[test]
@@ -92,87 +85,11 @@ fn the_schema_is_a_schema() {
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
 }
 
-/// Every object of a schema, with its properties if it has any.
-fn objects(schema: &Value, found: &mut Vec<Value>) {
-    match schema {
-        Value::Object(members) => {
-            if members.get("type") == Some(&json!("object")) {
-                found.push(schema.clone());
-            }
-            members.values().for_each(|value| objects(value, found));
-        }
-        Value::Array(items) => items.iter().for_each(|item| objects(item, found)),
-        _ => {}
-    }
-}
-
-#[test]
-fn the_keys_of_the_schema_are_those_of_the_readers() {
-    let mut found = Vec::new();
-    objects(&json_schema(), &mut found);
-    let sorted = |keys: &[&str]| {
-        let mut keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
-        keys.sort();
-        keys
-    };
-    let mut in_schema: Vec<Vec<String>> = Vec::new();
-    for object in &found {
-        let Some(properties) = object["properties"].as_object() else {
-            // The mappings with free keys: a rule's tiers, header fields and claims. What stands there has a form all the same.
-            assert!(object["propertyNames"].is_object(), "{object}");
-            assert!(object["additionalProperties"]["$ref"].is_string(), "{object}");
-            continue;
-        };
-        assert_eq!(object["additionalProperties"], json!(false), "{object}");
-        assert!(object["description"].is_string(), "{object}");
-        assert!(properties.values().all(|property| *property != json!(false)), "{object}");
-        in_schema.push(properties.keys().cloned().collect());
-    }
-    let top = [KEYS, file::KEYS].concat();
-    let of_limits = [TOKEN_BUCKET_KEYS, SLIDING_KEYS, SLIDING_KEYS, FIXED_WINDOW_KEYS, LIMIT_KEYS];
-    let (apart, named_key) = ([APART_KEYS, OVERRIDE_KEYS].concat(), [&["name"], KEY_KEYS].concat());
-    let others = [
-        &top,
-        &apart,
-        &named_key,
-        TENANT_KEYS,
-        ADMIN_KEYS,
-        TOKEN_KEYS,
-        LOG_KEYS,
-        DECISIONS_KEYS,
-        TRACES_KEYS,
-        MEMORY_KEYS,
-        REDIS_KEYS,
-        LISTEN_KEYS,
-        LISTENER_KEYS,
-        LISTENER_TLS_KEYS,
-        SOURCE_KEYS,
-        JWT_KEYS,
-        API_KEY_KEYS,
-        KEY_KEYS,
-        IP_KEYS,
-        RESP_KEYS,
-        HEADERS_KEYS,
-        GATEWAY_KEYS,
-        ROUTE_KEYS,
-        TLS_KEYS,
-        CORS_KEYS,
-        RULE_KEYS,
-        MATCH_KEYS,
-        OVERRIDE_KEYS,
-        TIER_KEYS,
-        LEASE_KEYS,
-        ENTRY_KEYS,
-    ];
-    let mut in_readers: Vec<Vec<String>> = others.iter().chain(&of_limits).map(|keys| sorted(keys)).collect();
-    in_schema.sort();
-    in_readers.sort();
-    assert_eq!(in_schema, in_readers);
-}
-
 /// A file with every key.
 const FULL: &str = r#"
 store: memory
+demo: false
+api: { token: "${API_TOKEN}", origins: ["https://app.example:8443"], hosts: [limits.example, "::1"] }
 memory: { max_keys: 1000 }
 redis: { prefix: sg, keys: hashed, key_secret: s, max_connections: 2, connect_timeout: 1s, read_timeout: 250ms,
   ca_file: a.pem, certificate_file: b.pem, key_file: c.pem, sentinel_user: u, sentinel_password: p, min_instances: 3 }
@@ -191,7 +108,7 @@ trusted_proxies: [10.0.0.0/8, "2001:db8::1"]
 trusted_header: either
 identity:
   - jwt: { issuer: https://id.example, audience: [api], jwks_url: https://id.example/keys, claim: sub, tier_claim: tier,
-      tenant_claim: org, leeway: 30s, refresh: 5min, keep: 24h, ca_file: ca.pem }
+      tenant_claim: org, namespace: staff, leeway: 30s, refresh: 5min, keep: 24h, ca_file: ca.pem }
   - jwt: { issuer: other, audience: api, secret_env: JWT_SECRET }
   - api_key: { header: X-API-Key, verify: true, keys: [
       { sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo, tier: free, tenant: t } ] }
@@ -232,12 +149,13 @@ const FULL_GATEWAY: &str = r#"
 gateway:
   routes:
     - { host: "*.example.com", path: /api/**, upstream: [https://a.internal, "https://[::1]:8443"], timeout: 30s,
-        connect_timeout: 5s, idle_timeout: 60s, keep_alive: 4s, concurrency: 64, max_body_bytes: 1048576, http2: true,
+        connect_timeout: 5s, idle_timeout: 60s, keep_alive: 4s, concurrency: 64, max_body_bytes: 1048576, min_body_rate: 240, http2: true,
         preserve_host: false, strip_prefix: /api, retry: false, tls: { ca_file: ca.pem, server_name: app.internal,
         certificate_file: c.pem, key_file: k.pem } }
     - { host: api.example.com, path: /**, upstream: http://127.0.0.1:9000 }
   exempt: [/healthz, /assets/**]
   preflights: exempt
+  encoded_slashes: refuse
   identity_headers: true
   cors: { allow_origins: [https://app.example.com, "*"], allow_credentials: true }
 rules: []
@@ -339,7 +257,7 @@ const TEXTS: &[&str] = &[
     " ",
 ];
 
-/// What a value may be replaced by.
+/// The replacements for a value.
 fn replacements() -> Vec<Value> {
     let mut values = vec![
         json!(null),
@@ -390,7 +308,7 @@ fn changes_of(full: &str) -> Vec<Value> {
                 for key in members.keys() {
                     change(pointer, &|value| drop(value.as_object_mut().and_then(|members| members.remove(key))));
                 }
-                for key in KEYS_OF_ALL.concat() {
+                for key in keys() {
                     change(pointer, &|value| value[key] = json!("30s"));
                 }
             }
@@ -404,7 +322,7 @@ fn changes_of(full: &str) -> Vec<Value> {
     changed
 }
 
-/// What a schema cannot see: it looks at one value at a time, in characters, and knows no variables.
+/// Problems that a schema cannot detect: it checks one value at a time, in characters, and knows no variables.
 const BEYOND_A_SCHEMA: &[&str] = &[
     "a second one of that name",
     "unknown tier",
@@ -422,7 +340,7 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "gives the tier",
     "named twice, in upper or lower case",
     "shorter than `refresh`",
-    "nobody could ever be let in",
+    "no credential could ever be valid",
     "the field of tokens",
     "a field about the way of a request",
     "all origins with cookies",
@@ -444,10 +362,15 @@ const BEYOND_A_SCHEMA: &[&str] = &[
     "** within a segment",
     "no rule is called",
     "cannot be sent to a collector",
+    "not an origin",
+    "not a host",
+    "so it serves no demo application",
+    "a token that is too short",
+    "its name is no namespace",
 ];
 
 #[test]
-fn a_change_that_one_of_them_refuses_the_other_refuses_too() {
+fn reader_and_schema_reject_the_same_changed_files() {
     let changes = changes();
     assert!(changes.len() > 4_000, "{}", changes.len());
     let (mut good, mut both, mut only_reader) = (0, 0, 0);

@@ -4,7 +4,7 @@ use super::agreement::{json, schema_problems};
 use super::*;
 use std::path::{Path, PathBuf};
 
-fn docs() -> PathBuf {
+pub(super) fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
@@ -32,7 +32,7 @@ fn the_demo_is_the_example_called_demo() {
     let example = std::fs::read_to_string(docs().join("examples/demo.yaml")).unwrap();
     let example = Config::parse(example, "demo.yaml", &environment()).unwrap();
     assert_eq!(format!("{:?}", example.rules), format!("{:?}", Config::demo().unwrap().rules));
-    check_good("demo", DEMO);
+    check_good("demo", DEMO_FILE);
 }
 
 /// What stands between "```yaml" and "```".
@@ -51,7 +51,7 @@ fn every_file_on_the_pages_is_good_and_every_key_is_explained() {
         assert!(!files.is_empty(), "{name}");
         files.into_iter().for_each(|file| check_good(name, file));
     }
-    for key in agreement::KEYS_OF_ALL.concat() {
+    for key in agreement::keys() {
         let named = format!("`{key}`");
         assert!(pages.iter().any(|(_, page)| page.contains(&named)), "{key} is not explained");
     }

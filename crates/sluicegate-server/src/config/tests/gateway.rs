@@ -1,9 +1,9 @@
-//! The section `gateway`: what is read and what is refused.
+//! The section `gateway`: values and problems.
 
 use super::*;
-use crate::config::gateway::Preflights;
-use crate::http::gateway::Origins;
-use crate::http::gateway::host::HostPattern;
+use crate::config::gateway::{Origins, Preflights};
+use sluicegate::authority::HostPattern;
+use sluicegate::path::EncodedSlashes;
 
 #[test]
 fn every_key_of_a_route_is_read() {
@@ -12,17 +12,18 @@ fn every_key_of_a_route_is_read() {
   routes:
     - { host: API.example.com, path: /api/**, upstream: [https://a, 'https://b:8443'], timeout: 10s, connect_timeout: 1s,
         idle_timeout: 5min, keep_alive: 30s, concurrency: 7, max_body_bytes: 1000, http2: true, preserve_host: false,
-        strip_prefix: /api, retry: false,
+        strip_prefix: /api, retry: false, min_body_rate: 0,
         tls: { ca_file: ca.pem, server_name: x, certificate_file: c.pem, key_file: k.pem } }
   exempt: [/healthz]
   preflights: exempt
+  encoded_slashes: refuse
   identity_headers: true
   cors: { allow_origins: ['https://app.example.com'], allow_credentials: true }
 rules: []",
     )
     .gateway;
     let [route] = &*gateway.routes else { panic!("one route") };
-    assert_eq!(route.host, Some(HostPattern::Exact("api.example.com".into())));
+    assert_eq!(route.host, HostPattern::parse("api.example.com"));
     assert_eq!(route.path.text(), "/api/**");
     assert_eq!(
         route.upstreams.iter().map(|url| (url.host(), url.port())).collect::<Vec<_>>(),
@@ -31,10 +32,12 @@ rules: []",
     let times = [route.timeout, route.connect_timeout, route.idle_timeout, route.keep_alive];
     assert_eq!(times.map(|time| time.as_secs()), [10, 1, 300, 30]);
     assert_eq!((route.concurrency, route.max_body_bytes, route.http2), (7, Some(1_000), Some(true)));
+    assert_eq!(route.min_body_rate, 0);
     assert_eq!((route.preserve_host, route.strip_prefix.as_deref(), route.retry), (false, Some("/api"), false));
     assert!(route.tls.ca_file.is_some() && route.tls.server_name.is_some() && route.tls.client_files.is_some());
     assert!(gateway.exempt.iter().any(|path| path.matches("/healthz")));
     assert_eq!((gateway.preflights, gateway.identity_headers), (Preflights::Exempt, true));
+    assert_eq!(gateway.encoded_slashes, EncodedSlashes::Refuse);
     let cors = gateway.cors.expect("there");
     assert_eq!(
         (cors.origins, cors.credentials),
@@ -43,19 +46,22 @@ rules: []",
 }
 
 #[test]
-fn what_a_route_leaves_out_has_its_default() {
+fn absent_keys_of_a_route_have_their_defaults() {
     let gateway = good("gateway: { routes: [{ path: /**, upstream: 'http://a' }] }\nrules: []").gateway;
     let [route] = &*gateway.routes else { panic!("one route") };
     let times = [route.timeout, route.connect_timeout, route.idle_timeout, route.keep_alive];
     assert_eq!(times.map(|time| time.as_secs()), [30, 5, 60, 4]);
     assert_eq!((route.concurrency, route.max_body_bytes, route.http2), (4_096, None, None));
+    assert_eq!(route.min_body_rate, 240);
     assert_eq!((route.preserve_host, route.strip_prefix.as_deref(), route.retry), (true, None, true));
     assert_eq!((gateway.preflights, gateway.identity_headers, gateway.cors), (Preflights::Count, false, None));
+    assert_eq!(gateway.encoded_slashes, EncodedSlashes::Keep);
+    assert_eq!(good("rules: []").gateway.encoded_slashes, EncodedSlashes::Keep);
     assert!(good("rules: []").gateway.routes.is_empty());
 }
 
 #[test]
-fn every_problem_with_a_route_is_told() {
+fn every_problem_with_a_route_is_reported() {
     let url = "write a scheme, a host and perhaps a port, for example http://127.0.0.1:9000";
     check(
         "gateway: { routes: [{ upstream: [] }] }",
@@ -105,25 +111,26 @@ fn every_problem_with_a_route_is_told() {
         ],
     );
     check(
-        "gateway: { cors: {}, preflights: maybe, exempt: healthz }",
+        "gateway: { cors: {}, preflights: maybe, exempt: healthz, encoded_slashes: decode }",
         &[
             "1:18: gateway.cors.allow_origins: missing key: list them, for example [https://app.example.com], \
              or [\"*\"] for all",
             "1:34: gateway.preflights: unknown value (value maybe): use count or exempt",
             "1:49: gateway.exempt: not a list (value healthz): write a list of paths, for example [/healthz]",
+            "1:75: gateway.encoded_slashes: unknown value (value decode): use keep or refuse",
         ],
     );
 }
 
 #[test]
-fn the_password_of_an_upstream_is_not_repeated() {
+fn messages_do_not_contain_the_password_of_an_upstream() {
     let problems = parse("gateway: { routes: [{ path: /a, upstream: 'http://user:hunter2@a' }] }\nrules: []");
     let problems = problems.unwrap_err().to_string();
     assert!(problems.contains("a URL with a user") && !problems.contains("hunter2"), "{problems}");
 }
 
 #[test]
-fn all_origins_with_cookies_are_refused() {
+fn a_wildcard_origin_with_credentials_is_rejected() {
     check(
         "gateway: { cors: { allow_origins: ['*'], allow_credentials: true } }",
         &["1:18: gateway.cors: all origins with cookies: list the origins, or leave `allow_credentials` out"],

@@ -1,8 +1,8 @@
-//! A rate limit request in the JSON that protobuf has for it.
+//! A rate limit request in protobuf's JSON mapping.
 //!
-//! As in protobuf, names may be in camel case or as they stand in the .proto file, numbers may be texts, units may be
-//! names or numbers, and null is as if it were not there. A name that nobody knows is an error: a slip would otherwise be
-//! a limit that is silently not there.
+//! As in protobuf, names may be in camel case or as in the .proto file, numbers may be texts, units may be
+//! names or numbers, and null counts as absent. An unknown name is an error: a misspelled field would otherwise be
+//! a limit that is silently missing.
 
 use std::marker::PhantomData;
 
@@ -19,12 +19,12 @@ use super::super::messages::envoy::r#type::v3::RateLimitUnit;
 
 /// Reads a request.
 pub(super) fn read(bytes: &[u8]) -> Result<RateLimitRequest, serde_json::Error> {
-    serde_json::from_slice::<Object<Question>>(bytes).map(|Object(question)| question.into())
+    serde_json::from_slice::<Object<JsonRequest>>(bytes).map(|Object(question)| question.into())
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Question {
+struct JsonRequest {
     #[serde(default)]
     domain: Option<String>,
     #[serde(default)]
@@ -64,8 +64,8 @@ struct Limit {
     unit: Option<UnitOfLimit>,
 }
 
-impl From<Question> for RateLimitRequest {
-    fn from(question: Question) -> Self {
+impl From<JsonRequest> for RateLimitRequest {
+    fn from(question: JsonRequest) -> Self {
         Self {
             domain: question.domain.unwrap_or_default(),
             descriptors: question
@@ -98,7 +98,7 @@ impl From<Descriptor> for RateLimitDescriptor {
     }
 }
 
-/// A message: an object, and not a list of its members, which would do for a structure otherwise.
+/// A message must be an object; serde would also accept a list of its members.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {

@@ -1,7 +1,7 @@
-//! Bodies of entries: what is sent becomes what is kept, and what is kept becomes what is shown.
+//! Bodies of entries: converts a request's body to its stored form, and the stored form to a response.
 //!
-//! They are the shapes of the configuration file. Of a key only the hash is kept and never shown; a key that is made here
-//! is told once, in the answer to its creation.
+//! The shapes are those of the configuration file. Of an API key only the hash is stored and never shown. A key that
+//! the server generates is sent once, in the response to its creation.
 
 use std::fmt::Write as _;
 
@@ -11,29 +11,29 @@ use sha2::{Digest as _, Sha256};
 use sluicegate::rules::RuleSet;
 use sluicegate::rules::file::{Document, Environment, Problems, Reader};
 
-use super::refused;
-use crate::content::read::{self, Named};
-use crate::content::{Content, Entry, Kind, name_of};
+use super::errors;
 use crate::problem::Problem;
+use crate::rule_documents::read::{self, UniqueNames};
+use crate::rule_documents::{Entry, Kind, RuleDocuments, name_of};
 
-/// What a key of ours begins with, so that scanners for leaked secrets know it.
+/// The prefix of generated keys, by which scanners for leaked secrets recognise them.
 const KEY_PREFIX: &str = "sg_";
 /// The random bytes of a key.
 const KEY_BYTES: usize = 32;
 
-/// A body that can be kept.
+/// A validated body.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct ValidBody {
     /// The name of the entry.
     pub(super) name: String,
-    /// What is kept.
+    /// The stored form.
     pub(super) body: Value,
-    /// The key that goes with it, if it was made here.
+    /// The generated key, if there is one.
     pub(super) secret: Option<String>,
 }
 
-/// The body of a request that makes an entry.
-pub(super) fn to_create(kind: Kind, bytes: &[u8], content: &Content) -> Result<Sent, Problem> {
+/// The body of a request that creates an entry.
+pub(super) fn to_create(kind: Kind, bytes: &[u8], content: &RuleDocuments) -> Result<ValidBody, Problem> {
     let mut body = object(bytes)?;
     if kind == Kind::Key && !body.contains_key("name") {
         body.extend(body.get("identifier").cloned().map(|identifier| ("name".to_owned(), identifier)));
@@ -47,11 +47,11 @@ pub(super) fn to_create(kind: Kind, bytes: &[u8], content: &Content) -> Result<S
     let body = Value::Object(body);
     checked(kind, &body, content)?;
     let name = name_of(&body).ok_or_else(|| bad("the body has no `name`; give it one").field("name"))?;
-    Ok(Sent { name, body, secret })
+    Ok(ValidBody { name, body, secret })
 }
 
-/// The body of a request that changes the entry called `name`.
-pub(super) fn to_replace(kind: Kind, name: &str, bytes: &[u8], content: &Content) -> Result<Value, Problem> {
+/// The body of a request that replaces the entry `name`.
+pub(super) fn to_replace(kind: Kind, name: &str, bytes: &[u8], content: &RuleDocuments) -> Result<Value, Problem> {
     let mut body = object(bytes)?;
     let escaped = name.replace("${", "$${");
     let own = body.entry("name").or_insert_with(|| escaped.clone().into());
@@ -70,7 +70,7 @@ pub(super) fn to_replace(kind: Kind, name: &str, bytes: &[u8], content: &Content
     Ok(body)
 }
 
-/// What is shown of an entry.
+/// The public form of an entry.
 pub(super) fn shown(kind: Kind, mut body: Value) -> Value {
     if let (Kind::Key, Some(body)) = (kind, body.as_object_mut()) {
         body.remove("sha256");
@@ -81,29 +81,29 @@ pub(super) fn shown(kind: Kind, mut body: Value) -> Value {
 fn object(bytes: &[u8]) -> Result<Map<String, Value>, Problem> {
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(body)) => Ok(body),
-        Ok(_) => Err(bad("the body is no JSON object; send one")),
-        Err(error) => Err(bad(format!("the body is no JSON: {error}; send a JSON object"))),
+        Ok(_) => Err(bad("the body is not a JSON object; send one")),
+        Err(error) => Err(bad(format!("the body is not JSON: {error}; send a JSON object"))),
     }
 }
 
-/// Looks at an entry by itself, so that what is wrong with it can be told by its own fields.
-fn checked(kind: Kind, body: &Value, content: &Content) -> Result<(), Problem> {
+/// Validates an entry alone, so that errors name its own fields.
+fn checked(kind: Kind, body: &Value, content: &RuleDocuments) -> Result<(), Problem> {
     if kind == Kind::Rule {
         let tiers = content.get(Kind::Setting, "tiers").map_or_else(|| Value::Array(Vec::new()), Entry::value);
         let alone = serde_json::json!({ "tiers": tiers, "rules": [body] });
         let read = RuleSet::from_yaml(alone.to_string(), "body", &Environment::new());
-        return read.map(drop).map_err(|problems| refused::mistakes(&problems, "rules[0]"));
+        return read.map(drop).map_err(|problems| errors::mistakes(&problems, "rules[0]"));
     }
     let read = alone(body, |reader| {
-        let seen = &mut Named::default();
+        let seen = &mut UniqueNames::default();
         match kind {
             Kind::Tenant => read::tenant(reader, seen).map(drop),
-            Kind::Override => read::apart(reader, seen).map(drop),
+            Kind::Override => read::standalone_override(reader, seen).map(drop),
             Kind::Key => read::key(reader, seen).map(drop),
             Kind::Rule | Kind::Setting => Some(()),
         }
     });
-    read.map_err(|problems| refused::mistakes(&problems, ""))
+    read.map_err(|problems| errors::mistakes(&problems, ""))
 }
 
 fn alone(body: &Value, read: impl FnOnce(&Reader<'_>) -> Option<()>) -> Result<(), Problems> {
@@ -113,12 +113,12 @@ fn alone(body: &Value, read: impl FnOnce(&Reader<'_>) -> Option<()>) -> Result<(
     document.finish(outcome)
 }
 
-/// A key that nobody can guess.
+/// A random key.
 fn new_key() -> Result<String, Problem> {
     let mut bytes = [0; KEY_BYTES];
     let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
     random.fill(&mut bytes).map_err(|_| {
-        let detail = "the system has no randomness to make a key of; try again, or send the `sha256` of your own";
+        let detail = "the system has no randomness to generate a key; try again, or send the `sha256` of your own";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     })?;
     Ok(format!("{KEY_PREFIX}{}", hex(&bytes)))
@@ -131,7 +131,7 @@ fn hash_of(key: &str) -> String {
 /// Bytes as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // A text takes whatever is written to it.
+        // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

@@ -1,5 +1,4 @@
-//! The description of the admin API: a file, completed by the schemas of entries, which are those of the configuration file
-//! and are written only there.
+//! The OpenAPI description of the admin API: a file, completed by the schemas of entries from the configuration file.
 
 use std::sync::LazyLock;
 
@@ -7,14 +6,14 @@ use serde_json::{Map, Value};
 
 use crate::config::schema::json_schema;
 
-/// The description but for the schemas of entries. A test holds it against the routes.
+/// The description without the schemas of entries. A test compares it with the routes.
 const FILE: &str = include_str!("../../../ui/admin-openapi.json");
 
-/// The description as it is served.
+/// The complete description.
 pub(super) static OPENAPI: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document()));
 
-/// The whole description. The file is part of the program, so only a mistake in the program makes it empty; a test looks
-/// at it.
+/// Builds the description. The file is part of the binary, so only a programming error makes it empty; a test checks
+/// it.
 pub(super) fn document() -> Value {
     let mut document: Value = serde_json::from_str(FILE).unwrap_or_default();
     let schema = json_schema();
@@ -23,12 +22,12 @@ pub(super) fn document() -> Value {
     let rule = schema["$defs"]["rule"].clone();
     let mut schemas = schema["$defs"].as_object().cloned().unwrap_or_default();
     for (name, whole) in [("rule", &rule), ("tenant", &tenant), ("namedOverride", &named), ("key", &key)] {
-        // The path says the name of what is changed.
+        // The path contains the name of the changed entry.
         schemas.insert(format!("{name}Change"), without_required(whole, &["name", "sha256"]));
     }
     schemas.insert("sentKey".to_owned(), without_required(&key, &["name", "sha256"]));
     schemas.insert("shownKey".to_owned(), shown_key(&key, None));
-    schemas.insert("createdKey".to_owned(), shown_key(&key, Some("The key itself, told this once.")));
+    schemas.insert("createdKey".to_owned(), shown_key(&key, Some("The key itself, sent only this once.")));
     schemas.extend(
         [("tenant", tenant), ("namedOverride", named), ("key", key)].map(|(name, is)| (name.to_owned(), is)),
     );
@@ -49,7 +48,7 @@ fn without_required(schema: &Value, names: &[&str]) -> Value {
     schema
 }
 
-/// A key without its hash, and with itself if it is told.
+/// A key without its hash, and with the generated key where it is sent.
 fn shown_key(key: &Value, told: Option<&str>) -> Value {
     let mut key = without_required(key, &["sha256"]);
     if let Some(properties) = key["properties"].as_object_mut() {
@@ -60,7 +59,7 @@ fn shown_key(key: &Value, told: Option<&str>) -> Value {
     key
 }
 
-/// Definitions have another home here.
+/// Definitions move to the components of this document.
 fn refer_to_components(schema: &mut Value) {
     match schema {
         Value::Object(members) => refer(members),

@@ -1,7 +1,7 @@
-//! Rules, tenants, overrides and keys: listed, read, made, changed and deleted, all in the same way.
+//! Rules, tenants, overrides and API keys: list, read, create, replace and delete, all by the same handlers.
 //!
-//! An answer with an entry carries its `ETag`. A change that sends it back in `If-Match` is refused with 412 if somebody
-//! else was faster; one that sends none takes whatever is there.
+//! A response with an entry carries its `ETag`. A change with that tag in `If-Match` is rejected with 412 if another
+//! change came first. A change without `If-Match` overwrites the current entry.
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
@@ -14,16 +14,16 @@ use axum::routing::{MethodRouter, get};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::access::Role;
-use super::{body, refused};
-use crate::app::App;
-use crate::content::change::{Changed, Refusal};
-use crate::content::{Content, Entry, Kind};
+use super::{body, errors, no_store};
+use crate::config::admin::Role;
+use crate::engine::Engine;
 use crate::http::json_body;
 use crate::problem::Problem;
+use crate::rule_documents::change::{AppliedChange, ChangeError};
+use crate::rule_documents::{Entry, Kind, RuleDocuments};
 
 /// The routes of all kinds.
-pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 8] {
+pub(super) fn routes() -> [(&'static str, MethodRouter<Engine>); 8] {
     [
         ("/admin/v1/rules", all(Kind::Rule)),
         ("/admin/v1/rules/{name}", one(Kind::Rule)),
@@ -36,7 +36,8 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<App>); 8] {
     ]
 }
 
-/// What a change of this kind needs. Whoever operates makes exceptions; what applies to all is for administrators.
+/// The role that a change of this kind needs. Operators make exceptions; administrators change rules that apply to
+/// all.
 const fn role(kind: Kind) -> Role {
     match kind {
         Kind::Tenant | Kind::Override => Role::Operate,
@@ -44,73 +45,75 @@ const fn role(kind: Kind) -> Role {
     }
 }
 
-fn all(kind: Kind) -> MethodRouter<App> {
-    get(move |State(app): State<App>, head: Parts| async move { list(kind, &app, &head) })
-        .post(move |State(app): State<App>, request: Request| create(kind, app, request))
+fn all(kind: Kind) -> MethodRouter<Engine> {
+    get(move |State(engine): State<Engine>, head: Parts| async move { list(kind, &engine, &head).await })
+        .post(move |State(engine): State<Engine>, request: Request| create(kind, engine, request))
 }
 
-fn one(kind: Kind) -> MethodRouter<App> {
-    get(move |State(app): State<App>, name: Name, head: Parts| async move { read(kind, &app, name, &head) })
-        .put(move |State(app): State<App>, name: Name, request: Request| replace(kind, app, name, request))
-        .delete(move |State(app): State<App>, name: Name, head: Parts| remove(kind, app, name, head))
+fn one(kind: Kind) -> MethodRouter<Engine> {
+    get(move |State(engine): State<Engine>, name: Name, head: Parts| async move {
+        read(kind, &engine, name, &head).await
+    })
+    .put(move |State(engine): State<Engine>, name: Name, request: Request| replace(kind, engine, name, request))
+    .delete(move |State(engine): State<Engine>, name: Name, head: Parts| remove(kind, engine, name, head))
 }
 
-fn list(kind: Kind, app: &App, head: &Parts) -> Result<Response, Problem> {
-    app.admin_token().reader(head)?;
-    let content = app.source().content();
+async fn list(kind: Kind, engine: &Engine, head: &Parts) -> Result<Response, Problem> {
+    engine.admin_tokens().reader(head).await?;
+    let content = engine.source().content();
     let entries: Vec<Value> = content.of(kind).map(|entry| body::shown(kind, entry.value())).collect();
     Ok(([no_store()], Json(entries)).into_response())
 }
 
-fn read(kind: Kind, app: &App, name: Name, head: &Parts) -> Result<Response, Problem> {
-    app.admin_token().reader(head)?;
-    answer(StatusCode::OK, &app.source().content(), kind, &named(name)?, None)
+async fn read(kind: Kind, engine: &Engine, name: Name, head: &Parts) -> Result<Response, Problem> {
+    engine.admin_tokens().reader(head).await?;
+    answer(StatusCode::OK, &engine.source().content(), kind, &named(name)?, None)
 }
 
-async fn create(kind: Kind, app: App, request: Request) -> Result<Response, Problem> {
+async fn create(kind: Kind, engine: Engine, request: Request) -> Result<Response, Problem> {
     let (head, sent) = request.into_parts();
-    let actor = app.admin_token().writer(&head, role(kind))?;
+    let actor = engine.admin_tokens().writer(&head, role(kind)).await?;
     let bytes = json_body::read_parts(&head.headers, sent).await?;
-    let body::Sent { name, body, secret } = body::to_create(kind, &bytes, &app.source().content())?;
-    let edit = |content: &mut Content| match content.get(kind, &name) {
-        Some(_) => Err(Refusal::Exists { kind, name: name.clone() }),
+    let body::ValidBody { name, body, secret } = body::to_create(kind, &bytes, &engine.source().content())?;
+    let edit = |content: &mut RuleDocuments| match content.get(kind, &name) {
+        Some(_) => Err(ChangeError::Exists { kind, name: name.clone() }),
         None => Ok(changed(content, kind, &name, Some(&body))),
     };
-    let content = app.source().change(&app, actor, edit).await.map_err(refused::answer)?;
+    let content = engine.source().change(engine.gate(), actor, edit).await.map_err(errors::problem)?;
     answer(StatusCode::CREATED, &content, kind, &name, secret)
 }
 
-async fn replace(kind: Kind, app: App, name: Name, request: Request) -> Result<Response, Problem> {
+async fn replace(kind: Kind, engine: Engine, name: Name, request: Request) -> Result<Response, Problem> {
     let (head, sent) = request.into_parts();
     let name = named(name)?;
-    let actor = app.admin_token().writer(&head, role(kind))?;
+    let actor = engine.admin_tokens().writer(&head, role(kind)).await?;
     let bytes = json_body::read_parts(&head.headers, sent).await?;
-    let content = app.source().content();
-    expected(&content, kind, &name, &HeaderMap::new()).map_err(|absent| refused::answer(absent.into()))?;
+    let content = engine.source().content();
+    expected(&content, kind, &name, &HeaderMap::new()).map_err(|absent| errors::problem(absent.into()))?;
     let body = body::to_replace(kind, &name, &bytes, &content)?;
-    let edit = |content: &mut Content| {
+    let edit = |content: &mut RuleDocuments| {
         expected(content, kind, &name, &head.headers)?;
         Ok(changed(content, kind, &name, Some(&body)))
     };
-    let content = app.source().change(&app, actor, edit).await.map_err(refused::answer)?;
+    let content = engine.source().change(engine.gate(), actor, edit).await.map_err(errors::problem)?;
     answer(StatusCode::OK, &content, kind, &name, None)
 }
 
-async fn remove(kind: Kind, app: App, name: Name, head: Parts) -> Result<Response, Problem> {
+async fn remove(kind: Kind, engine: Engine, name: Name, head: Parts) -> Result<Response, Problem> {
     let name = named(name)?;
-    let actor = app.admin_token().writer(&head, role(kind))?;
-    let edit = |content: &mut Content| {
+    let actor = engine.admin_tokens().writer(&head, role(kind)).await?;
+    let edit = |content: &mut RuleDocuments| {
         expected(content, kind, &name, &head.headers)?;
         if let Some(by) = user_of(content, kind, &name) {
-            return Err(Refusal::InUse { kind, name: name.clone(), by });
+            return Err(ChangeError::InUse { kind, name: name.clone(), by });
         }
         Ok(changed(content, kind, &name, None))
     };
-    app.source().change(&app, actor, edit).await.map_err(refused::answer)?;
+    engine.source().change(engine.gate(), actor, edit).await.map_err(errors::problem)?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn changed(content: &mut Content, kind: Kind, name: &str, body: Option<&Value>) -> Vec<Changed> {
+fn changed(content: &mut RuleDocuments, kind: Kind, name: &str, body: Option<&Value>) -> Vec<AppliedChange> {
     content.set(kind, name, body).into_iter().collect()
 }
 
@@ -118,14 +121,14 @@ fn changed(content: &mut Content, kind: Kind, name: &str, body: Option<&Value>) 
 type Name = Result<Path<String>, PathRejection>;
 
 fn named(name: Name) -> Result<String, Problem> {
-    let undecodable = |_| body::bad("the name in the path is no text; percent-encode it as UTF-8").field("name");
+    let undecodable = |_| body::bad("the name in the path is not text; percent-encode it as UTF-8").field("name");
     name.map(|Path(name)| name).map_err(undecodable)
 }
 
-/// Whether the entry is there, and as whoever wants to change it knows it.
-fn expected(content: &Content, kind: Kind, name: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+/// Checks that the entry exists and matches the `If-Match` of the request.
+fn expected(content: &RuleDocuments, kind: Kind, name: &str, headers: &HeaderMap) -> Result<(), ChangeError> {
     let Some(entry) = content.get(kind, name) else {
-        return Err(Refusal::Absent { kind, name: name.to_owned() });
+        return Err(ChangeError::Absent { kind, name: name.to_owned() });
     };
     let wanted: Vec<&HeaderValue> = headers.get_all(header::IF_MATCH).iter().collect();
     let tag = tag(entry);
@@ -135,16 +138,16 @@ fn expected(content: &Content, kind: Kind, name: &str, headers: &HeaderMap) -> R
     if wanted.is_empty() || wanted.iter().any(fits) {
         return Ok(());
     }
-    Err(Refusal::Stale { kind, name: name.to_owned() })
+    Err(ChangeError::Stale { kind, name: name.to_owned() })
 }
 
-/// The override that a rule is needed by.
-fn user_of(content: &Content, kind: Kind, name: &str) -> Option<String> {
+/// An override that uses the rule.
+fn user_of(content: &RuleDocuments, kind: Kind, name: &str) -> Option<String> {
     let uses = |entry: &&Entry| kind == Kind::Rule && entry.value()["rule"] == *name;
     content.of(Kind::Override).find(uses).map(|entry| entry.name.to_string())
 }
 
-/// Another one for every change of an entry, and for every body.
+/// The tag differs for every change of an entry and for every body.
 fn tag(entry: &Entry) -> String {
     let digest = Sha256::digest(entry.body.as_bytes());
     format!("\"{}-{}\"", entry.version, body::hex(&digest[..8]))
@@ -152,13 +155,13 @@ fn tag(entry: &Entry) -> String {
 
 fn answer(
     status: StatusCode,
-    content: &Content,
+    content: &RuleDocuments,
     kind: Kind,
     name: &str,
     secret: Option<String>,
 ) -> Result<Response, Problem> {
     let entry = content.get(kind, name).ok_or_else(|| {
-        let detail = Refusal::Absent { kind, name: name.to_owned() }.to_string();
+        let detail = ChangeError::Absent { kind, name: name.to_owned() }.to_string();
         Problem::new(StatusCode::NOT_FOUND, detail)
     })?;
     let mut shown = body::shown(kind, entry.value());
@@ -170,8 +173,4 @@ fn answer(
         response.headers_mut().insert(header::ETAG, tag);
     }
     Ok(response)
-}
-
-fn no_store() -> (header::HeaderName, HeaderValue) {
-    (header::CACHE_CONTROL, HeaderValue::from_static("no-store"))
 }

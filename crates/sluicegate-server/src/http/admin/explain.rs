@@ -1,8 +1,8 @@
-//! `POST /admin/v1/explain`: which rules match a request and which do not, and why; by whose limits, under which keys; and
-//! what it would get now. It charges nothing.
+//! `POST /admin/v1/explain`: the rules that match a request and those that do not, with the reasons, the limits,
+//! their keys and the current decision. It charges nothing.
 //!
-//! The request is one as `/v1/check` takes it, with `resource` and `identifier`, or one as the gateway sees it, with
-//! `path` and perhaps `method`, `address`, `host`, `headers` and `claims`.
+//! The request is one for `/v1/check`, with `resource` and `identifier`, or one for the gateway, with `path` and
+//! optionally `method`, `address`, `host`, `headers` and `claims`.
 
 mod fields;
 
@@ -15,25 +15,25 @@ use axum::http::header::{self, HeaderValue};
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sluicegate::answer::STORE_FAILED_RETRY_AFTER_SECS;
 use sluicegate::clock::Clock as _;
 use sluicegate::core::Cost;
 use sluicegate::identity::{DEFAULT_TENANT, Target, Values};
-use sluicegate::path::{EncodedSlashes, Path};
+use sluicegate::path::Path;
+use sluicegate::response::STORE_FAILED_RETRY_AFTER_SECS;
 use sluicegate::{CheckError, Identity, Request};
 
 use super::body;
-use crate::app::App;
-use crate::explain::{Report, Surroundings};
+use crate::engine::Engine;
+use crate::explain::{ExplainContext, ExplainReport};
 use crate::http::json_body;
 use crate::problem::Problem;
 use crate::store::ServerStore;
-use crate::wire::answer::Answer;
+use crate::wire::decision::DecisionJson;
 use fields::{Claim, Fields, OneOrMany};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Question {
+struct ExplainRequest {
     tenant: Option<String>,
     resource: Option<String>,
     identifier: Option<String>,
@@ -50,28 +50,28 @@ struct Question {
 #[derive(Serialize)]
 struct Explanation {
     #[serde(flatten)]
-    report: Report,
-    /// What the request would get now, as a peek tells it.
+    report: ExplainReport,
+    /// The current decision, as a peek returns it.
     decision: Value,
 }
 
 /// Explains a request.
-pub(super) async fn explain(State(app): State<App>, request: HttpRequest) -> Result<Response, Problem> {
+pub(super) async fn explain(State(engine): State<Engine>, request: HttpRequest) -> Result<Response, Problem> {
     let (head, sent) = request.into_parts();
-    app.admin_token().reader(&head)?;
+    engine.admin_tokens().reader(&head).await?;
     let bytes = json_body::read_parts(&head.headers, sent).await?;
-    let question: Question = serde_json::from_slice(&bytes).map_err(|error| {
-        body::bad(format!("the body is no question: {error}; send resource and identifier, or path"))
+    let question: ExplainRequest = serde_json::from_slice(&bytes).map_err(|error| {
+        body::bad(format!("the body is not a valid request: {error}; send resource and identifier, or path"))
     })?;
-    let path = question.path.as_deref().map(|path| Path::parse(path, EncodedSlashes::Refuse)).transpose();
+    let path = question.path.as_deref().map(|path| Path::parse(path, engine.slashes())).transpose();
     let path = path.map_err(|error| body::bad(format!("`path`: {error}")).field("path"))?;
     let resource = question.resource(path.as_ref())?;
     let fields = path.as_ref().map(|path| Fields::new(&question, path)).transpose()?.unwrap_or_default();
     let request = question.request(&resource, path.as_ref(), &fields)?;
-    let report = report(&app, &request)?;
-    let decision = match app.limiter().peek(&request).await {
-        Ok(decision) => Answer::from(&decision).to_json(),
-        Err(CheckError::Store(_)) => Answer::undecided(STORE_FAILED_RETRY_AFTER_SECS).to_json(),
+    let report = report(&engine, &request)?;
+    let decision = match engine.limiter().peek(&request).await {
+        Ok(decision) => DecisionJson::from(&decision).to_json(),
+        Err(CheckError::Store(_)) => DecisionJson::undecided(STORE_FAILED_RETRY_AFTER_SECS).to_json(),
         Err(error) => return Err(error.into()),
     };
     let decision = serde_json::from_slice(&decision).unwrap_or(Value::Null);
@@ -79,31 +79,31 @@ pub(super) async fn explain(State(app): State<App>, request: HttpRequest) -> Res
     Ok(([no_store], Json(Explanation { report, decision })).into_response())
 }
 
-fn report(app: &App, request: &Request<'_>) -> Result<Report, Problem> {
-    let limiter = app.limiter();
+fn report(engine: &Engine, request: &Request<'_>) -> Result<ExplainReport, Problem> {
+    let limiter = engine.limiter();
     let is_shared = matches!(limiter.store(), ServerStore::Redis(_));
     let in_force = limiter.rules();
-    // A shared store charges ahead by limits that are a little smaller than those that were written.
+    // With a shared store, leases charge limits that are a little smaller than the configured ones.
     let rules = in_force.as_written();
     let instances = limiter.instances().count();
-    let surroundings = Surroundings { rules, is_shared, instances, encoder: app.encoder() };
-    Ok(Report::new(surroundings, request, app.limiter().clock().now())?)
+    let context = ExplainContext { rules, is_shared, instances, encoder: engine.encoder() };
+    Ok(ExplainReport::new(context, request, engine.limiter().clock().time_of_day())?)
 }
 
-impl Question {
+impl ExplainRequest {
     fn resource(&self, path: Option<&Path<'_>>) -> Result<String, Problem> {
         match (path, &self.resource) {
             (Some(path), None) => Ok(path.resource()),
             (None, Some(resource)) => Ok(resource.clone()),
             (Some(_), Some(_)) => Err(body::bad(
-                "both `resource` and `path` are there; of an HTTP request the path says it, so give one",
+                "both `resource` and `path` are given; the path of an HTTP request determines its resource, so give one",
             )
             .field("resource")),
             (None, None) => Err(body::bad("neither `resource` nor `path` is there; give one").field("resource")),
         }
     }
 
-    /// What only an HTTP request has, if anything of it is there.
+    /// The parts that only an HTTP request has, if any is present.
     fn of_http(&self) -> Option<&'static str> {
         let parts = [
             ("method", self.method.is_some()),
@@ -128,7 +128,9 @@ impl Question {
         let identity = match (&self.identifier, self.address) {
             (Some(identifier), _) => Identity::Named(identifier),
             (None, Some(address)) => Identity::Address(address),
-            (None, None) => return Err(body::bad("`identifier` is missing; say who asks").field("identifier")),
+            (None, None) => {
+                return Err(body::bad("`identifier` is missing; send the client's identifier").field("identifier"));
+            }
         };
         Ok(Request {
             tenant: self.tenant.as_deref().unwrap_or(DEFAULT_TENANT),
@@ -140,7 +142,7 @@ impl Question {
                 host: fields.host.as_deref(),
                 headers: Some(&fields.headers),
                 claims: fields.claims.as_ref().map(|claims| claims as &dyn Values),
-                ..Target::new(self.method.as_deref().unwrap_or("GET"), path.matched())
+                ..Target::of(self.method.as_deref().unwrap_or("GET"), path)
             }),
             ..Request::new(resource, "")
         })

@@ -1,4 +1,4 @@
-//! The description held against the routes, and tokens against what they are compared with.
+//! The description compared with the routes.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +56,7 @@ fn the_example_of_every_body_fits_its_schema() {
 #[tokio::test]
 async fn every_described_method_is_served() {
     let document = description::document();
-    let site = crate::http::Routers::new(&testing::app(Vec::new()), &crate::http::health::Health::default()).admin;
+    let site = crate::http::HttpEndpoints::new(&testing::engine(Vec::new()), &Health::default()).admin;
     let authorization = format!("Bearer {TOKEN}");
     for (path, methods) in document["paths"].as_object().expect("paths") {
         let path = path.replace("{name}", "x");

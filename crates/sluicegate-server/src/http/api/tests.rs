@@ -14,12 +14,13 @@ use sluicegate::rules::{RuleSet, Unmatched};
 use sluicegate::store::{ErrorClass, StoreError};
 
 use super::*;
-use crate::app::AppOptions;
-use crate::http::health::Health;
-use crate::http::{Routers, Site};
+use crate::engine::EngineOptions;
+use crate::health::Health;
+use crate::http::endpoint::HotEndpoint;
+use crate::http::{HttpEndpoint, HttpEndpoints};
 use crate::secret::Secret;
 use crate::testing::{self, Reply, TOKEN, hourly};
-use crate::{problem, respond};
+use crate::{api_response, problem};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -31,7 +32,7 @@ fn object(value: &Value) -> &Map<String, Value> {
     value.as_object().unwrap_or_else(|| panic!("not an object: {value}"))
 }
 
-/// What a description says, or what it refers to.
+/// A part of the description, or the part that it refers to.
 fn resolve<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
     match value["$ref"].as_str() {
         Some(reference) => {
@@ -59,7 +60,7 @@ fn with_body(document: &Value) -> Vec<(&str, String, &Value)> {
     operations(document).into_iter().filter(|(.., operation)| operation["requestBody"].is_object()).collect()
 }
 
-/// Callers are known by the key of the demo or by their address, and the peer of every test may speak for others.
+/// The key of the demo or the address identifies clients, and the peer of every test is a trusted proxy.
 fn identify() -> Identify {
     let demo = Principal { identifier: "demo".into(), tier: None, tenant: None };
     let keys = ApiKeys::new(HeaderName::from_static("x-api-key"), [(KeyHash::of(b"demo-key"), demo)]);
@@ -68,11 +69,12 @@ fn identify() -> Identify {
 }
 
 /// An api with a rule as the demo's, only slower, under which `bob` has just used all he has.
-async fn demo_api(token: Option<&str>) -> Site {
+async fn demo_api(token: Option<&str>) -> HttpEndpoint {
     let admin_token = token.map(|token| Secret::new(token.to_owned()));
     let rules = RuleSet::new(vec![hourly("demo", 10)], Vec::new(), Unmatched::Allow).expect("valid");
-    let app = testing::embedded(AppOptions { rules, admin_token, identify: identify(), ..AppOptions::default() });
-    let router = Routers::new(&app, &Health::default()).api;
+    let engine =
+        testing::embedded(EngineOptions { rules, admin_token, identify: identify(), ..EngineOptions::default() });
+    let router = HttpEndpoints::new(&engine, &Health::default()).api;
     let all = r#"{"resource":"demo","identifier":"bob","cost":10}"#;
     assert_eq!(testing::ask(&router, "POST", "/v1/check", &[JSON], all).await.status, 200);
     router
@@ -122,7 +124,7 @@ fn misfits(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Str
     misfits
 }
 
-/// Holds an answer against what the operation says about its status.
+/// Compares a response with the operation's description of its status.
 #[track_caller]
 fn assert_described(document: &Value, operation: &Value, reply: &Reply) {
     let status = reply.status.to_string();
@@ -139,7 +141,7 @@ fn assert_described(document: &Value, operation: &Value, reply: &Reply) {
         let is_absent = match name.as_str() {
             // There is none when waiting does not help.
             "Retry-After" => !reply.body.is_empty() && reply.json().get("retryAfter").is_some_and(Value::is_null),
-            // There is none unless the configuration asks for it, and here it does not.
+            // It is off by default.
             "X-RateLimit-Degraded" => true,
             _ => false,
         };
@@ -147,14 +149,15 @@ fn assert_described(document: &Value, operation: &Value, reply: &Reply) {
     }
 }
 
-/// Every path of the listener, whoever brought it: a router shows them only where it is printed.
-fn served(site: &Site) -> Vec<String> {
+/// Every path of the listener: a router reveals its paths only in its debug output.
+fn served(site: &HttpEndpoint) -> Vec<String> {
     let paths = |router: &Router| -> Vec<String> {
         let printed = format!("{router:?}");
         printed.split('"').filter(|text| text.starts_with('/')).map(str::to_owned).collect()
     };
     let mut served = paths(&site.router);
-    for of_fallback in paths(&problem::with_fallbacks(Router::new())) {
+    served.extend(HotEndpoint::ALL.map(|hot| hot.path().to_owned()));
+    for of_fallback in paths(&problem::with_fallbacks(Router::new(), |_| None)) {
         let place = served.iter().position(|path| *path == of_fallback).expect("the fallback");
         served.swap_remove(place);
     }
@@ -222,7 +225,7 @@ async fn every_example_is_answered_as_described() {
     assert!(sent >= 12, "only {sent} examples");
 }
 
-/// Two answers that differ at most in their times; none and some are still told apart.
+/// Whether two responses are equal except for times. An absent value equals no present one.
 #[track_caller]
 fn assert_alike(shown: &Value, real: &Value) {
     fn names(fields: &[Value]) -> Value {
@@ -238,7 +241,7 @@ fn assert_alike(shown: &Value, real: &Value) {
                             member.as_u64().map(|time| time.min(1).into())
                         }
                         "durationUntilReset" => member.as_str().map(|time| (time != "0s").into()),
-                        // Header fields, most of which tell a time.
+                        // Headers, most of which contain a time.
                         "responseHeadersToAdd" => member.as_array().map(|fields| names(fields)),
                         _ => None,
                     };
@@ -277,7 +280,7 @@ async fn refusals_that_need_no_body_are_described() {
     let (open, closed) = (demo_api(Some(TOKEN)).await, demo_api(None).await);
     for (path, method, operation) in with_body(&document) {
         let needs_token = operation["security"].as_array().is_some_and(|ways| !ways.contains(&json!({})));
-        // Envoy's service is asked by whoever has JSON, whatever he calls it.
+        // Envoy's service accepts JSON under any media type.
         let of_text = if operation["responses"]["415"].is_null() { 400 } else { 415 };
         let bearer = format!("Bearer {TOKEN}");
         let authorized = ("authorization", bearer.as_str());
@@ -307,7 +310,7 @@ async fn a_refund_as_json_without_the_token_is_described() {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_without_its_body_is_described() {
+async fn requests_without_a_body_are_described() {
     let (document, router) = (document(), demo_api(None).await);
     for path in ["/openapi.json", "/docs"] {
         for method in ["get", "head"] {
@@ -334,13 +337,13 @@ async fn forward_auth_is_answered_as_described() {
     let auth = operations(&document).into_iter().filter(|(path, ..)| *path == "/v1/auth");
     for (path, method, operation) in auth {
         let rules = RuleSet::new(vec![hourly("demo", 1)], Vec::new(), Unmatched::Allow).expect("valid");
-        let app = testing::embedded(AppOptions { rules, identify: identify(), ..AppOptions::default() });
-        let site = Routers::new(&app, &Health::default()).api;
+        let engine = testing::embedded(EngineOptions { rules, identify: identify(), ..EngineOptions::default() });
+        let site = HttpEndpoints::new(&engine, &Health::default()).api;
         for (name, fields) in cases {
             let reply = testing::ask(&site, &method, path, fields, "").await;
             assert_shown(&document, operation, name, &reply);
         }
-        let stranger = Routers::new(&testing::app(Vec::new()), &Health::default()).api;
+        let stranger = HttpEndpoints::new(&testing::engine(Vec::new()), &Health::default()).api;
         let reply = testing::ask(&stranger, &method, path, &[uri], "").await;
         assert_shown(&document, operation, "stranger", &reply);
         for parameter in operation["parameters"].as_array().expect("parameters") {
@@ -368,7 +371,7 @@ async fn a_store_that_could_not_decide_is_described() {
     for (path, _, operation) in of_limiter {
         let failed = CheckError::from(StoreError::new(ErrorClass::Connection, "gone"));
         let response = match path {
-            "/v1/check" | "/v1/peek" => respond::decided(Err(failed), HeaderOptions::default()),
+            "/v1/check" | "/v1/peek" => api_response::decided(Err(failed), HeaderOptions::default()),
             _ => Err(failed.into()),
         };
         let reply = testing::reply(response.into_response()).await;

@@ -1,13 +1,13 @@
-//! The request that a proxy asks about, read from the fields in which the proxy tells of it.
+//! Reads the client's request from the header fields of a forward-auth subrequest.
 //!
-//! Proxies have two families of fields for this: `X-Forwarded-Method`, `X-Forwarded-Uri` (Traefik, Caddy) and
-//! `X-Original-Method`, `X-Original-URI` (nginx). A proxy overwrites the fields of its own family and passes the other
-//! on as the client sent it, so neither can be preferred: where both are there, they must say the same, else the
-//! question is refused. A client that sends such fields itself can so refuse itself, and nothing more. For the same
-//! reason the client's address comes from `X-Forwarded-For`, and `Forwarded` is dropped unread unless the configuration
-//! says that it is the field to trust.
+//! Proxies use two families of fields: `X-Forwarded-Method`, `X-Forwarded-Uri` (Traefik, Caddy) and
+//! `X-Original-Method`, `X-Original-URI` (nginx). A proxy overwrites the fields of its own family and passes the
+//! other family on as the client sent it, so neither can be preferred. If both are present, they must agree, else the
+//! subrequest is rejected. A client that sends such fields itself can only have its own request rejected. For the
+//! same reason the client's address comes from `X-Forwarded-For`, and `Forwarded` is dropped unless it is the
+//! configured trusted field.
 //!
-//! That the peer is a trusted proxy is the caller's concern.
+//! The caller checks that the peer is a trusted proxy.
 
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::request::Parts;
@@ -20,14 +20,14 @@ use crate::problem::Problem;
 
 /// The request that the client sent to the proxy.
 #[derive(Debug)]
-pub(super) struct Original {
+pub(super) struct OriginalRequest {
     pub(super) method: Method,
     pub(super) target: PathAndQuery,
-    /// With the `Host` that the client asked for, and without the fields that told of the request.
+    /// With the `Host` that the client requested, and without the fields that described the request.
     pub(super) headers: HeaderMap,
 }
 
-/// Where a proxy writes of a request.
+/// The names of one family of fields.
 struct Family {
     method: HeaderName,
     uri: HeaderName,
@@ -44,23 +44,24 @@ const ORIGINAL: Family = Family {
 
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// The names as people write them.
-const NO_URI: &str = "the proxy does not say what the client asked for: let it set `X-Forwarded-Uri` or \
+/// The conventional spelling of the names.
+const NO_URI: &str = "the client's request is missing: let the proxy set `X-Forwarded-Uri` or \
                       `X-Original-URI` to the path and query of the request";
-const DISAGREE: &str = "`X-Forwarded-Method` and `X-Forwarded-Uri` do not say the same as `X-Original-Method` and \
+const DISAGREE: &str = "`X-Forwarded-Method` and `X-Forwarded-Uri` differ from `X-Original-Method` and \
                         `X-Original-URI`: let the proxy set one pair and remove the other";
 
-impl Original {
-    /// The request that the head of a question tells of. Without a method it has that of the question.
+impl OriginalRequest {
+    /// Reads the request that the subrequest describes. Without a method in the fields, it has the method of the
+    /// subrequest.
     pub(super) fn read(question: Parts, trusted_header: TrustedHeader) -> Result<Self, Problem> {
         let Parts { method: own_method, mut headers, .. } = question;
-        let said = match (said_by(&FORWARDED, &headers)?, said_by(&ORIGINAL, &headers)?) {
+        let fields = match (read_family(&FORWARDED, &headers)?, read_family(&ORIGINAL, &headers)?) {
             (Some(forwarded), Some(original)) if forwarded == original => forwarded,
             (Some(_), Some(_)) => return Err(bad_field(&FORWARDED.uri, DISAGREE)),
-            (Some(said), None) | (None, Some(said)) => said,
+            (Some(fields), None) | (None, Some(fields)) => fields,
             (None, None) => return Err(bad_field(&FORWARDED.uri, NO_URI)),
         };
-        let target = said.uri.ok_or_else(|| bad_field(&FORWARDED.uri, NO_URI))?;
+        let target = fields.uri.ok_or_else(|| bad_field(&FORWARDED.uri, NO_URI))?;
         let host = only(&HOST, &headers)?.cloned();
         if let Some(host) = host {
             headers.insert(header::HOST, host);
@@ -71,52 +72,53 @@ impl Original {
         if trusted_header != TrustedHeader::Forwarded {
             headers.remove(header::FORWARDED);
         }
-        Ok(Self { method: said.method.unwrap_or(own_method), target, headers })
+        Ok(Self { method: fields.method.unwrap_or(own_method), target, headers })
     }
 }
 
-/// What one family of fields says.
+/// The contents of one family of fields.
 #[derive(PartialEq, Eq)]
-struct Said {
+struct FamilyFields {
     method: Option<Method>,
     uri: Option<PathAndQuery>,
 }
 
-/// `None` if the family says nothing at all.
-fn said_by(family: &Family, headers: &HeaderMap) -> Result<Option<Said>, Problem> {
+/// `None` if the family is absent.
+fn read_family(family: &Family, headers: &HeaderMap) -> Result<Option<FamilyFields>, Problem> {
     let method = only(&family.method, headers)?.map(|value| method(&family.method, value)).transpose()?;
     let uri = only(&family.uri, headers)?.map(|value| target(&family.uri, value)).transpose()?;
-    Ok((method.is_some() || uri.is_some()).then_some(Said { method, uri }))
+    Ok((method.is_some() || uri.is_some()).then_some(FamilyFields { method, uri }))
 }
 
-/// The value of a field that may be there once: of two, nobody knows which one the proxy wrote.
+/// The value of a field that may occur once: with two, it is unknown which one the proxy wrote.
 fn only<'h>(name: &HeaderName, headers: &'h HeaderMap) -> Result<Option<&'h HeaderValue>, Problem> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (value, None) => Ok(value),
         (_, Some(_)) => {
-            Err(bad_field(name, "it is there more than once: let the proxy replace what the client sent"))
+            Err(bad_field(name, "it occurs more than once: let the proxy replace what the client sent"))
         }
     }
 }
 
 fn method(name: &HeaderName, value: &HeaderValue) -> Result<Method, Problem> {
     Method::from_bytes(value.as_bytes()).map_err(|_| {
-        bad_field(name, "it is no method: let the proxy set it to the method of the request, such as GET")
+        bad_field(name, "it is not a method: let the proxy set it to the method of the request, such as GET")
     })
 }
 
 fn target(name: &HeaderName, value: &HeaderValue) -> Result<PathAndQuery, Problem> {
     if value.len() > PATH_BYTES_MAX {
-        // The client's own doing, so it is told as if it had asked here.
+        // The client caused this, so the response is that of a direct request.
         let detail = format!("the URI in `{name}` has {} bytes; at most {PATH_BYTES_MAX} are taken", value.len());
         return Err(Problem::new(StatusCode::URI_TOO_LONG, detail).field(name.as_str().to_owned()));
     }
-    let is_path = value.as_bytes().starts_with(b"/");
+    // A fragment would be dropped, while the application behind the proxy may keep it.
+    let is_path = value.as_bytes().starts_with(b"/") && !value.as_bytes().contains(&b'#');
     let target = is_path.then(|| PathAndQuery::try_from(value.as_bytes()).ok()).flatten();
     target.ok_or_else(|| {
         let remedy =
-            "it is no path with or without a query: let the proxy set it as the client sent it, such as /a?b=c";
+            "it is not a path with or without a query, or has a `#`: let the proxy set it as the client sent it, such as /a?b=c";
         bad_field(name, remedy)
     })
 }
@@ -132,16 +134,16 @@ mod tests {
 
     use super::*;
 
-    fn read(fields: &[(&str, &str)]) -> Result<Original, Problem> {
+    fn read(fields: &[(&str, &str)]) -> Result<OriginalRequest, Problem> {
         read_by(TrustedHeader::Either, fields)
     }
 
-    fn read_by(trusted_header: TrustedHeader, fields: &[(&str, &str)]) -> Result<Original, Problem> {
+    fn read_by(trusted_header: TrustedHeader, fields: &[(&str, &str)]) -> Result<OriginalRequest, Problem> {
         let request =
             fields.iter().fold(Request::builder().method("POST").uri("/v1/auth"), |request, (name, value)| {
                 request.header(*name, HeaderValue::from_bytes(value.as_bytes()).expect("a value"))
             });
-        Original::read(request.body(()).expect("a request").into_parts().0, trusted_header)
+        OriginalRequest::read(request.body(()).expect("a request").into_parts().0, trusted_header)
     }
 
     #[track_caller]
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn either_family_tells_of_the_request() {
+    fn either_family_describes_the_request() {
         for (method, uri) in [("x-forwarded-method", "x-forwarded-uri"), ("x-original-method", "x-original-uri")] {
             reads(&[(method, "PUT"), (uri, "/a/b?c=d")], "PUT", "/a/b?c=d");
             reads(&[(method, "OPTIONS"), (uri, "/a?")], "OPTIONS", "/a?");
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_tell_of_one_request_is_refused() {
+    fn fields_that_do_not_describe_one_request_are_rejected() {
         for fields in [
             &[][..],
             &[("x-forwarded-method", "GET")],
@@ -193,6 +195,7 @@ mod tests {
             &[("x-forwarded-uri", "*")],
             &[("x-forwarded-uri", "http://example.com/")],
             &[("x-forwarded-uri", "/a b")],
+            &[("x-forwarded-uri", "/a#b")],
             &[("x-forwarded-uri", "/a"), ("x-forwarded-uri", "/a")],
             &[("x-forwarded-uri", "/a"), ("x-forwarded-method", "")],
             &[("x-forwarded-uri", "/a"), ("x-forwarded-method", "G T")],

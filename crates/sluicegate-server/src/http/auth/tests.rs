@@ -1,4 +1,4 @@
-//! Forward-auth through its router, without sockets. The proxy that asks is 192.0.2.7.
+//! Forward-auth through its router, without sockets. The proxy is 192.0.2.7.
 
 use axum::http::header::HeaderValue;
 use serde_json::json;
@@ -8,9 +8,9 @@ use sluicegate::identify::{Identify, Principal, Source};
 use sluicegate::rules::{Rule, RuleSet, Unmatched};
 
 use super::*;
-use crate::app::AppOptions;
-use crate::http::health::Health;
-use crate::http::{Routers, Site};
+use crate::engine::EngineOptions;
+use crate::health::Health;
+use crate::http::{HttpEndpoint, HttpEndpoints};
 use crate::testing::{self, Reply, hourly};
 
 const URI: (&str, &str) = ("x-forwarded-uri", "/orders?page=1");
@@ -26,18 +26,18 @@ fn identify(owners: &[(&str, &str)]) -> Identify {
     Identify::new(vec![Source::ApiKeys(keys), Source::Address])
 }
 
-fn site_with(rules: Vec<Rule>, proxies: TrustedProxies) -> Site {
+fn site_with(rules: Vec<Rule>, proxies: TrustedProxies) -> HttpEndpoint {
     let rules = RuleSet::new(rules, vec!["pro".into()], Unmatched::Allow).expect("valid rules");
     let identify = identify(&[("key", "alice"), ("blank", " alice"), ("umlaut", "jürgen")]).behind(proxies);
-    let app = testing::embedded(AppOptions { rules, identify, ..AppOptions::default() });
-    Routers::new(&app, &Health::default()).api
+    let engine = testing::embedded(EngineOptions { rules, identify, ..EngineOptions::default() });
+    HttpEndpoints::new(&engine, &Health::default()).api
 }
 
-fn site(capacity: u64) -> Site {
+fn site(capacity: u64) -> HttpEndpoint {
     site_with(vec![hourly("api", capacity)], TrustedProxies::parse(["192.0.2.0/24"]).expect("valid"))
 }
 
-async fn ask(site: &Site, path: &str, fields: &[(&str, &str)]) -> Reply {
+async fn ask(site: &HttpEndpoint, path: &str, fields: &[(&str, &str)]) -> Reply {
     testing::ask(site, "GET", path, fields, "").await
 }
 
@@ -54,12 +54,12 @@ async fn an_allowed_request_is_204_with_the_limits_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn who_asks_is_told_if_it_is_verified_and_overwritten_if_not() {
+async fn identity_headers_are_set_if_verified_and_emptied_if_not() {
     let site = site(9);
     for (key, [identifier, tenant, tier]) in [
         (Some("key"), ["alice", "acme", "pro"]),
         (Some("umlaut"), ["jürgen", "acme", "pro"]),
-        // On the way it would become another's name.
+        // Unescaped it would become another identifier.
         (Some("blank"), ["", "acme", "pro"]),
         (None, ["", "default", ""]),
     ] {
@@ -124,7 +124,7 @@ async fn only_a_trusted_proxy_may_ask() {
         assert_eq!(refused.status, 403);
         assert_eq!(
             refused.json()["detail"],
-            "192.0.2.7 is no trusted proxy: if it is yours, add 192.0.2.7 or its network to `trusted_proxies`"
+            "192.0.2.7 is not a trusted proxy: if it is yours, add 192.0.2.7 or its network to `trusted_proxies`"
         );
     }
 }
@@ -138,7 +138,7 @@ async fn each_client_has_its_own_quota_by_the_field_that_is_trusted() {
         (&[URI, ("x-forwarded-for", "198.51.100.2"), forwarded], 204),
         (&[URI, ("x-forwarded-for", "198.51.100.9, 198.51.100.1")], 429),
         (&[URI, ("x-forwarded-for", "198.51.100.2"), ("forwarded", "for=198.51.100.3")], 429),
-        // Without an address it is the proxy's own quota, and `Forwarded` is no address here.
+        // Without an address the proxy's own quota counts, and `Forwarded` is not an address here.
         (&[URI, forwarded], 204),
         (&[URI], 429),
     ] {
@@ -164,7 +164,10 @@ async fn rules_see_the_request_that_the_client_sent() {
         ("POST", "/orders/1", 429),
         ("POST", "/ORDERS;x/%31", 429),
         ("POST", "/free", 204),
-        ("POST", "/orders%2f1", 400),
+        ("POST", "/orders%2f1", 429),
+        ("POST", "/free%2F..%2Forders", 429),
+        ("POST", "/free%2f1", 204),
+        ("POST", "/orders%5c1", 400),
     ] {
         let fields = [("x-original-method", method), ("x-original-uri", uri), CLIENT];
         let reply = ask(&site, "/v1/auth", &fields).await;
@@ -173,7 +176,7 @@ async fn rules_see_the_request_that_the_client_sent() {
 }
 
 #[tokio::test]
-async fn a_question_may_have_a_body_that_nobody_reads() {
+async fn the_body_of_a_subrequest_is_ignored() {
     let site = site(3);
     for (method, body) in [("GET", ""), ("HEAD", ""), ("POST", "a body of any kind")] {
         let reply = testing::ask(&site, method, "/v1/auth", &[URI, CLIENT], body).await;

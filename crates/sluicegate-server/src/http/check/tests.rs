@@ -1,25 +1,31 @@
 //! The decision API through its router, without sockets.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use axum::body::Body;
 use serde_json::{Value, json};
+use sluicegate::rules::RuleSet;
+use sluicegate::rules::file::Environment;
 
-use crate::app::{App, AppOptions};
-use crate::http::health::Health;
-use crate::http::{Routers, Site};
-use crate::testing::{self, Reply, TOKEN, app, hourly};
+use crate::engine::{Engine, EngineOptions};
+use crate::health::Health;
+use crate::http::{HttpEndpoint, HttpEndpoints};
+use crate::secret::Secret;
+use crate::testing::{self, Reply, TOKEN, embedded, engine, hourly};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-fn api(app: &App) -> Site {
-    Routers::new(app, &Health::default()).api
+fn api(engine: &Engine) -> HttpEndpoint {
+    HttpEndpoints::new(engine, &Health::default()).api
 }
 
-/// The api of an app with one rule of ten.
-fn ten() -> Site {
-    api(&app(vec![hourly("api", 10)]))
+/// The api of an engine with one rule of ten.
+fn ten() -> HttpEndpoint {
+    api(&engine(vec![hourly("api", 10)]))
 }
 
-async fn post(router: &Site, path: &str, body: impl Into<Body>) -> Reply {
+async fn post(router: &HttpEndpoint, path: &str, body: impl Into<Body>) -> Reply {
     let bearer = format!("Bearer {TOKEN}");
     testing::ask(router, "POST", path, &[JSON, ("authorization", &bearer)], body).await
 }
@@ -28,7 +34,7 @@ fn alice(cost: u32) -> String {
     json!({ "resource": "r", "identifier": "alice", "cost": cost }).to_string()
 }
 
-async fn remaining(router: &Site) -> Value {
+async fn remaining(router: &HttpEndpoint) -> Value {
     post(router, "/v1/peek", alice(0)).await.json()["remaining"].clone()
 }
 
@@ -73,16 +79,16 @@ async fn refund_gives_back_never_above_full_and_reset_forgets() {
     post(&router, "/v1/check", alice(10)).await;
     let reset = post(&router, "/v1/reset", alice(1)).await;
     assert_eq!((reset.status, &reset.json()["remaining"]), (200, &json!(10)));
-    // Still 200 when the answer, as a peek's, is that the cost does not fit.
+    // Still 200 if the cost does not fit the limit.
     let too_much = post(&router, "/v1/reset", alice(11)).await;
     assert_eq!((too_much.status, &too_much.json()["allowed"]), (200, &json!(false)));
     assert_eq!(too_much.headers.get("retry-after"), None);
 }
 
 #[tokio::test]
-async fn changes_need_the_token_before_the_body_is_looked_at() {
+async fn changes_need_the_token_before_the_body_is_read() {
     let router = ten();
-    let closed = api(&testing::embedded(AppOptions::default()));
+    let closed = api(&embedded(EngineOptions::default()));
     for path in ["/v1/refund", "/v1/reset"] {
         for headers in [&[][..], &[("authorization", "Bearer wrong")], &[JSON, ("authorization", "Basic x")]] {
             let refused = testing::ask(&router, "POST", path, headers, "not even JSON").await;
@@ -202,21 +208,21 @@ async fn other_methods_are_405() {
 
 #[tokio::test]
 async fn only_checks_are_tallied() {
-    let app = app(vec![hourly("api", 1)]);
-    let router = api(&app);
+    let engine = engine(vec![hourly("api", 1)]);
+    let router = api(&engine);
     for path in ["/v1/check", "/v1/check", "/v1/peek", "/v1/refund", "/v1/reset"] {
         post(&router, path, alice(1)).await;
     }
-    let totals = app.totals();
+    let totals = engine.totals();
     assert_eq!((totals.allowed, totals.denied, totals.store_failures), (1, 1, 0));
 }
 
-/// Sixty-four tasks on real threads; whatever they interleave to, exactly the quota passes.
+/// Sixty-four tasks on real threads: under every interleaving exactly the limit passes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tasks_at_once_are_admitted_exactly_the_quota() {
     const CAPACITY: u64 = 1_000;
-    let app = app(vec![hourly("api", CAPACITY)]);
-    let router = api(&app);
+    let engine = engine(vec![hourly("api", CAPACITY)]);
+    let router = api(&engine);
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..64 {
         let router = router.clone();
@@ -229,5 +235,61 @@ async fn tasks_at_once_are_admitted_exactly_the_quota() {
         });
     }
     assert_eq!(tasks.join_all().await.into_iter().sum::<u64>(), CAPACITY);
-    assert_eq!((app.totals().allowed, app.totals().denied), (CAPACITY, 64 * 50 - CAPACITY));
+    assert_eq!((engine.totals().allowed, engine.totals().denied), (CAPACITY, 64 * 50 - CAPACITY));
+}
+
+/// An api with this many rules. Those that match by `resource` have two limits each.
+fn many(rules: usize, resource: &str) -> HttpEndpoint {
+    let limits = "[{ algorithm: fixed_window, limit: 100, window: 1h }, { algorithm: fixed_window, limit: 500, window: 1d }]";
+    let rule =
+        |number| format!("  - {{ name: r{number}, match: {{ resource: '{resource}' }}, limits: {limits} }}\n");
+    let text = format!("rules:\n{}", (0..rules).map(rule).collect::<String>());
+    let rules = RuleSet::from_yaml(&text, "t.yaml", &Environment::new()).expect("good rules");
+    let admin_token = Some(Secret::new(TOKEN.to_owned()));
+    api(&embedded(EngineOptions { rules, admin_token, ..EngineOptions::default() }))
+}
+
+fn batch_of(checks: usize) -> String {
+    json!({ "checks": vec![json!({ "resource": "r", "identifier": "alice" }); checks] }).to_string()
+}
+
+#[tokio::test]
+async fn a_batch_with_too_long_an_answer_is_413_and_charges_nothing() {
+    // Two limits each.
+    let router = many(100, "r*");
+    let refused = post(&router, "/v1/check/batch", batch_of(101)).await;
+    assert_eq!((refused.status, &refused.json()["field"]), (413, &json!("checks")));
+    let detail = refused.json()["detail"].to_string();
+    assert!(detail.contains("would list 20200 limits for 101 `checks`: send several batches"), "{detail}");
+    assert_eq!(remaining(&router).await, 100, "nothing was charged");
+    let largest = post(&router, "/v1/check/batch", batch_of(100)).await;
+    assert_eq!(largest.status, 200);
+    assert!(largest.body.len() < 7_000_000, "{} bytes", largest.body.len());
+    assert_eq!(remaining(&router).await, 0);
+    // Rules that do not match add no limits.
+    let router = many(200, "other*");
+    assert_eq!(post(&router, "/v1/check/batch", batch_of(1_000)).await.status, 200);
+}
+
+/// On a single thread, so that all other tasks wait for the batch unless it yields.
+#[tokio::test]
+async fn other_requests_are_answered_while_a_batch_looks_at_thousands_of_rules() {
+    let router = many(2_000, "*other*");
+    let other = router.clone();
+    let answered = Arc::new(AtomicUsize::new(0));
+    let others = tokio::spawn({
+        let answered = Arc::clone(&answered);
+        async move {
+            loop {
+                assert_eq!(post(&other, "/v1/check", alice(0)).await.status, 200);
+                answered.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    assert_eq!(post(&router, "/v1/check/batch", batch_of(100)).await.status, 200);
+    let count = answered.load(Ordering::Relaxed);
+    others.abort();
+    // It yields about every fourth check, both while it counts and while it decides.
+    assert!(count >= 20, "{count} others were answered");
 }

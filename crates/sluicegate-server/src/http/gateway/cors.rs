@@ -1,39 +1,22 @@
-//! What browsers need to see of our own answers, and which requests they send by themselves.
+//! CORS for the gateway's own responses, and the detection of preflight requests.
 //!
-//! The application behind has its own policy and its answers carry it. What the gateway answers itself, a denial above
-//! all, would be hidden from a script of another origin, which could not tell why it failed: so these answers name the
-//! origin if the configuration does. A preflight is a question that a browser asks before a request; it cannot carry
-//! credentials.
+//! The application has its own policy, and its responses carry it. Without CORS fields a browser hides the gateway's
+//! own responses, above all denials, from scripts of another origin, so these responses name the origin if the
+//! configuration lists it. A browser sends a preflight before a request, and it cannot carry credentials.
 
 use axum::http::Response;
 use axum::http::header::{self, HeaderMap, HeaderValue};
 
-/// What a script may read of our answers.
+use crate::config::gateway::{Cors, Origins};
+
+/// The fields of our responses that scripts may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "RateLimit, RateLimit-Policy, Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, \
      X-Request-Id",
 );
 
-/// Whose scripts may read our answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cors {
-    /// Origins such as `https://app.example.com`.
-    pub(crate) origins: Origins,
-    /// Whether scripts may read answers to requests with cookies and the like.
-    pub(crate) credentials: bool,
-}
-
-/// Origins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origins {
-    /// All there are.
-    Any,
-    /// These.
-    Listed(Box<[Box<str>]>),
-}
-
 impl Cors {
-    /// The origin of a request, if its scripts may read our answers.
+    /// The origin of a request, if its scripts may read our responses.
     pub(super) fn origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         let is_allowed = match &self.origins {
@@ -43,7 +26,7 @@ impl Cors {
         is_allowed.then(|| origin.clone())
     }
 
-    /// Shows an answer of ours to scripts of `origin`.
+    /// Lets scripts of `origin` read a response.
     pub(super) fn show<B>(&self, response: &mut Response<B>, origin: Option<HeaderValue>) {
         let headers = response.headers_mut();
         if self.origins != Origins::Any || self.credentials {
@@ -51,7 +34,7 @@ impl Cors {
         }
         let Some(origin) = origin else { return };
         let shown = match self.origins {
-            // With credentials browsers want the origin by name.
+            // With credentials, browsers require the origin by name.
             Origins::Any if !self.credentials => HeaderValue::from_static("*"),
             _ => origin,
         };

@@ -1,7 +1,7 @@
-//! A small application behind the limiter, to see limits at work: what the gateway serves without routes.
+//! A small application behind the limiter, to try limits out. The gateway serves it without routes.
 //!
 //! A request is authenticated, decided and answered, in this order. Only paths that exist are charged. The
-//! application is `GET /api/ping`; `GET /` says what to try and is free.
+//! application is `GET /api/ping`. `GET /` describes requests to try and is free.
 
 use std::net::SocketAddr;
 
@@ -17,9 +17,9 @@ use axum::routing::get;
 use sluicegate::gate::Head;
 
 use crate::admit;
-use crate::app::App;
+use crate::api_response;
+use crate::engine::Engine;
 use crate::problem::Problem;
-use crate::respond;
 
 const WELCOME: &str = "\
 This is Sluicegate's demo application.
@@ -31,14 +31,11 @@ GET /api/ping answers {\"message\":\"pong\"} as long as the configured rules let
 Without a key you are known by your address. A key that does not exist is 401.
 ";
 
-/// Where the application is.
-pub(in crate::http) const PING: &str = "/api/ping";
-
 const PONG: &str = r#"{"message":"pong"}"#;
 
 /// The demo application.
-pub(in crate::http) fn router(app: App) -> Router {
-    Router::new().route("/", get(welcome)).route(PING, get(ping)).with_state(app)
+pub(in crate::http) fn router(engine: Engine) -> Router {
+    Router::new().route("/", get(welcome)).route("/api/ping", get(ping)).with_state(engine)
 }
 
 async fn welcome() -> Response {
@@ -46,28 +43,19 @@ async fn welcome() -> Response {
 }
 
 async fn ping(
-    State(app): State<App>,
+    State(engine): State<Engine>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    pong(&app, &uri, &headers, peer).await
-}
-
-/// Answers a request for the application.
-pub(in crate::http) async fn pong(
-    app: &App,
-    uri: &Uri,
-    headers: &HeaderMap,
-    peer: SocketAddr,
-) -> Result<Response, Problem> {
-    let path = admit::path(uri.path())?;
+    let path = admit::path(uri.path(), engine.slashes())?;
     let authority = uri.authority().map(Authority::as_str);
-    let admitted = admit::admit(app, &Head { method: "GET", path: &path, authority, headers }, peer.ip()).await?;
+    let admitted =
+        engine.admit(&Head { method: "GET", path: &path, authority, headers: &headers }, peer.ip()).await?;
     let mut pong = Response::new(Body::from(PONG));
     pong.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(match admitted {
-        Some(admission) => respond::allowed(pong, &admission.decision, app.headers()),
+        Some(admission) => api_response::allowed(pong, &admission.decision, engine.headers()),
         None => pong,
     })
 }

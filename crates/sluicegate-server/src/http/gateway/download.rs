@@ -1,8 +1,8 @@
-//! The body of an upstream's answer on its way to the client.
+//! The body of an upstream's response on its way to the client.
 //!
-//! Nothing is collected: a piece is asked for when the client can take one. An upstream that pauses for too long, or
-//! whose answer ends early, ends the client's answer in an error, which breaks its connection or stream: it never looks
-//! complete. A connection whose answer was read to the end goes back to its pool.
+//! Nothing is buffered: the gateway requests a piece when the client can take one. If an upstream pauses too long or
+//! ends its response early, the client's response ends in an error, which breaks its connection or stream, so it
+//! never looks complete. A connection whose response was read to the end returns to its pool.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -17,20 +17,20 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::upstream::{Http1, OnTask, Permit, Upstream};
+use super::upstream::{DriverTask, Http1, Permit, Upstream};
 
-/// What moves the bytes of an answer.
+/// The driver that moves the bytes of a response.
 #[derive(Debug)]
 pub(super) enum Mover {
-    /// The answer itself, whose connection it is.
+    /// The body itself drives its connection.
     Own(Box<Http1>),
     /// A task for this connection.
-    Task(#[expect(dead_code, reason = "it ends the task when it is dropped")] OnTask),
+    Task(#[expect(dead_code, reason = "it ends the task when it is dropped")] DriverTask),
     /// A task for all requests of the connection.
     Shared,
 }
 
-/// What an answer holds as long as it is under way.
+/// Resources that a response holds while it is in flight.
 #[derive(Debug)]
 pub(super) struct Hold {
     pub(super) upstream: Arc<Upstream>,
@@ -38,13 +38,13 @@ pub(super) struct Hold {
     pub(super) _permit: Permit,
 }
 
-/// Why an answer broke off.
+/// The upstream paused for too long.
 #[derive(Debug, thiserror::Error)]
 #[error("the upstream paused for too long in the middle of its answer")]
-struct Paused;
+struct IdleTimeout;
 
 pin_project_lite::pin_project! {
-    /// A body on its way.
+    /// A body in flight.
     struct Download {
         incoming: Incoming,
         hold: Option<Hold>,
@@ -67,7 +67,7 @@ pin_project_lite::pin_project! {
 }
 
 impl Hold {
-    /// The answer was read to its end.
+    /// The response was read to its end.
     fn release(self) {
         if let Mover::Own(http1) = self.mover {
             self.upstream.put(http1);
@@ -75,7 +75,7 @@ impl Hold {
     }
 }
 
-/// The rest of an answer that may pause for `idle`.
+/// The rest of a response that may pause for `idle`.
 pub(super) fn body(incoming: Incoming, hold: Hold, idle: Duration) -> Body {
     if incoming.is_end_stream() {
         hold.release();
@@ -107,7 +107,7 @@ impl HttpBody for Download {
                     }
                 }
                 match this.timer.as_pin_mut().map(|timer| timer.poll(cx)) {
-                    Some(Poll::Ready(())) => Poll::Ready(Some(Err(Paused.into()))),
+                    Some(Poll::Ready(())) => Poll::Ready(Some(Err(IdleTimeout.into()))),
                     _ => Poll::Pending,
                 }
             }
@@ -125,11 +125,11 @@ impl HttpBody for Download {
 
 type Piece = Option<Result<Frame<Bytes>, hyper::Error>>;
 
-/// The next piece. Where the connection is ours it is moved until it has one or has to wait.
+/// The next piece. If the body drives the connection, it does so until a piece is there or it has to wait.
 fn poll_piece(incoming: &mut Incoming, hold: Option<&mut Hold>, cx: &mut Context<'_>) -> Poll<Piece> {
     let mut incoming = Pin::new(incoming);
     let Some(Hold { mover: Mover::Own(http1), .. }) = hold else { return incoming.poll_frame(cx) };
-    // Pieces come from the connection, which is moved right here: nobody needs to be woken for them.
+    // The connection is driven here, so no task needs to be woken for its pieces.
     let mut quiet = Context::from_waker(Waker::noop());
     if let Poll::Ready(piece) = incoming.as_mut().poll_frame(&mut quiet) {
         return Poll::Ready(piece);

@@ -1,7 +1,7 @@
-//! What an upstream is told about the way of a request: `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded` (RFC 7239).
+//! The forwarding fields for the upstream: `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded` (RFC 7239).
 //!
-//! What a client says about it has been taken out before ([`super::names`]). What is still there comes from a proxy
-//! that is trusted: it is kept, and we add the address that the request came from.
+//! The client's own fields have already been removed ([`super::hop_headers`]). Fields that remain come from a trusted
+//! proxy. They are kept, and the gateway appends the address of its peer.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -20,27 +20,27 @@ const BYTES_USUAL: usize = 160;
 /// Bytes of the longest address, an IPv6 one.
 const ADDRESS_BYTES_MAX: usize = 39;
 
-/// How a client reached us.
+/// The last hop of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hop<'a> {
-    /// From where, as the socket says.
+    /// The address of the peer.
     pub(super) peer: IpAddr,
-    /// Which host it asked for.
+    /// The requested host.
     pub(super) host: Option<&'a HeaderValue>,
     /// `http` or `https`.
     pub(super) scheme: &'static str,
 }
 
-/// Adds a hop to what the request says about its way.
+/// Appends a hop to the forwarding fields.
 pub(super) fn add(headers: &mut HeaderMap, hop: Hop<'_>) {
     let mut room = BytesMut::with_capacity(BYTES_USUAL);
     let peer = hop.peer.to_canonical();
-    // Written once for both fields, which does not fail.
+    // One buffer serves both fields. Writing to it does not fail.
     let mut address = SmallVec::<[u8; ADDRESS_BYTES_MAX]>::new();
     let _ = write!(address, "{peer}");
     append(headers, FOR, &mut room, &[&address]);
     let (open, close) = if peer.is_ipv6() { ("for=\"[", "]\"") } else { ("for=", "") };
-    // A host that was checked holds neither quotes nor backslashes.
+    // A validated host contains neither quotes nor backslashes.
     let (name, host, end) = hop.host.map_or(("", &b""[..], ""), |host| (";host=\"", host.as_bytes(), "\""));
     let [open, close, name, end, scheme] = [open, close, name, end, hop.scheme].map(str::as_bytes);
     append(headers, header::FORWARDED, &mut room, &[open, &address, close, name, host, end, b";proto=", scheme]);
@@ -54,14 +54,14 @@ pub(super) fn add(headers: &mut HeaderMap, hop: Hop<'_>) {
     }
 }
 
-/// Sets a field to what it holds, all its lines in order, and then these parts of one more.
+/// Sets a field to its current lines in order, followed by these parts.
 fn append(headers: &mut HeaderMap, name: HeaderName, room: &mut BytesMut, parts: &[&[u8]]) {
     for line in headers.get_all(&name) {
         room.put_slice(line.as_bytes());
         room.put_slice(b", ");
     }
     parts.iter().for_each(|part| room.put_slice(part));
-    // Everything that is put there is visible ASCII.
+    // All parts are visible ASCII.
     if let Ok(value) = HeaderValue::from_maybe_shared(room.split().freeze()) {
         headers.insert(name, value);
     }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_hop_is_told_in_both_forms() {
+    fn the_first_hop_is_sent_in_both_fields() {
         assert_eq!(
             told(&[], "192.0.2.7", Some("api.example.com:8080")),
             [
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_trusted_proxy_said_is_kept_and_added_to() {
+    fn fields_of_a_trusted_proxy_are_extended() {
         let before = [
             (FOR, "198.51.100.1"),
             (FOR, "203.0.113.2, 203.0.113.3"),

@@ -1,31 +1,34 @@
-//! A request as it is sent on, in the form that the upstream's protocol wants.
+//! A forwarded request, in the form of the upstream's protocol.
 
 use axum::body::{Body, HttpBody as _};
 use axum::http::header::{self, HeaderMap, HeaderValue};
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{Method, Request, Uri, Version};
 
+use super::upload::Pace;
 use super::upstream::Upstream;
 use crate::body::BodyWatch;
 
-/// A request that is sent on.
+/// A forwarded request.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) method: Method,
-    /// Without anything about a connection, and with everything that the gateway adds but the host.
+    /// The head without hop-by-hop fields, with all fields of the gateway except the host.
     pub(super) headers: HeaderMap,
     pub(super) path_and_query: PathAndQuery,
-    /// The host to name; the upstream's own if absent.
+    /// The host to send; `None` for the upstream's own.
     pub(super) host: Option<HeaderValue>,
-    /// Whether the client would take trailers.
+    /// True if the client accepts trailers.
     pub(super) wants_trailers: bool,
     pub(super) body: Body,
-    /// How the body fares; absent if there is none.
+    /// The pace of the body.
+    pub(super) pace: Pace,
+    /// The progress of the body; `None` without a body.
     pub(super) watch: Option<BodyWatch>,
 }
 
 impl Outgoing {
-    /// The same once more, if it does no harm to send it twice: it is safe (RFC 9110 §9.2.1) and has no body.
+    /// A copy, if a retry is harmless: the method is safe (RFC 9110 §9.2.1) and there is no body.
     pub(super) fn copy(&self) -> Option<Self> {
         let is_safe = matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS);
         (is_safe && self.watch.is_none()).then(|| Self {
@@ -35,15 +38,20 @@ impl Outgoing {
             host: self.host.clone(),
             wants_trailers: self.wants_trailers,
             body: Body::empty(),
+            pace: Pace::Steady,
             watch: None,
         })
     }
 
-    /// For HTTP/1.1.
+    /// The request for HTTP/1.1.
     pub(super) fn into_http1(mut self, upstream: &Upstream) -> Request<Body> {
         join_cookies(&mut self.headers);
+        if self.watch.is_some() && !takes_body(&self.method) {
+            // An upstream that does not read such a body would parse it as the next request on the connection.
+            self.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         if self.frame_length() == Length::Unknown {
-            // hyper would take a `GET` for one without a body, and leave it out.
+            // hyper would treat a `GET` as a request without a body and drop it.
             self.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         let host = self.host.take().unwrap_or_else(|| upstream.authority.clone());
@@ -52,14 +60,14 @@ impl Outgoing {
         request(self.method, uri, Version::HTTP_11, self.headers, self.body)
     }
 
-    /// For HTTP/1.1, with the wish to go on with WebSocket.
+    /// The request for HTTP/1.1 with an upgrade to WebSocket.
     pub(super) fn into_upgrade(self, upstream: &Upstream) -> Request<Body> {
         let mut request = self.into_http1(upstream);
-        super::names::say_websocket(request.headers_mut());
+        super::hop_headers::set_websocket(request.headers_mut());
         request
     }
 
-    /// For HTTP/2. Hosts are checked before, so there always is one.
+    /// The request for HTTP/2. The host was validated, so there is one.
     pub(super) fn into_http2(mut self, upstream: &Upstream) -> Option<Request<Body>> {
         self.headers.remove(header::HOST);
         self.frame_length();
@@ -74,11 +82,11 @@ impl Outgoing {
         Some(request(self.method, uri, Version::HTTP_2, self.headers, self.body))
     }
 
-    /// Says the length that the body has, once, in place of whatever the client wrote about it.
+    /// Sets the length of the body, in place of all length fields of the client.
     fn frame_length(&mut self) -> Length {
         let was_said = self.headers.remove(header::CONTENT_LENGTH).is_some();
         match self.body.size_hint().exact() {
-            // What nobody asked about is not said: most requests have no body.
+            // Most requests have no body and need no length.
             Some(0) if !was_said => Length::Known,
             Some(length) => {
                 self.headers.insert(header::CONTENT_LENGTH, length.into());
@@ -89,11 +97,16 @@ impl Outgoing {
     }
 }
 
-/// Whether the length of a body is known before it is sent.
+/// True if the length of a body is known before it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     Known,
     Unknown,
+}
+
+/// True if every server reads the body of such a request.
+fn takes_body(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
 
 fn request(method: Method, uri: Uri, version: Version, headers: HeaderMap, body: Body) -> Request<Body> {
@@ -105,14 +118,14 @@ fn request(method: Method, uri: Uri, version: Version, headers: HeaderMap, body:
     request
 }
 
-/// HTTP/2 may send each cookie in a field of its own; HTTP/1.1 wants one field (RFC 9113 §8.2.3).
+/// HTTP/2 may send each cookie in its own field; HTTP/1.1 requires one field (RFC 9113 §8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let mut cookies = headers.get_all(header::COOKIE).iter();
     if cookies.by_ref().nth(1).is_none() {
         return;
     }
     let lines: Vec<_> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    // The parts were values, and so is what they make with this between them.
+    // The parts are valid values, and so is their concatenation.
     if let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..])) {
         headers.insert(header::COOKIE, joined);
     }
@@ -133,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_safe_and_has_no_body_is_sent_twice() {
+    fn only_safe_requests_without_a_body_are_retried() {
         let outgoing = |method: Method, watch| Outgoing {
             method,
             headers: HeaderMap::new(),
@@ -141,6 +154,7 @@ mod tests {
             host: None,
             wants_trailers: false,
             body: Body::empty(),
+            pace: Pace::Steady,
             watch,
         };
         for method in [Method::GET, Method::HEAD, Method::OPTIONS] {

@@ -1,7 +1,7 @@
-//! The name of one request, in `X-Request-Id`, for whoever looks for it in several logs.
+//! The identifier of one request, in `X-Request-Id`, to find it in several logs.
 //!
-//! It is a UUID of version 7, which sorts by time. It tells requests apart and proves nothing: it is not meant to be
-//! hard to guess. The name that a trusted proxy gave is kept if it is a plain one.
+//! It is a UUID of version 7, which sorts by time. It distinguishes requests and is not meant to be hard to guess.
+//! The identifier of a trusted proxy is kept if it has a plain form.
 
 use axum::http::header::{HeaderMap, HeaderName, HeaderValue};
 use sluicegate::core::Timestamp;
@@ -10,10 +10,10 @@ use uuid::Builder;
 /// The field.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest name that is kept, in bytes.
+/// The longest identifier that is kept, in bytes.
 const BYTES_MAX: usize = 128;
 
-/// The name of a request that has these fields left and came at `now`.
+/// The identifier of a request with these fields that arrived at `now`.
 pub(super) fn of(headers: &HeaderMap, now: Timestamp) -> HeaderValue {
     let mut given = headers.get_all(REQUEST_ID).iter();
     match (given.next(), given.next()) {
@@ -31,7 +31,7 @@ fn new(now: Timestamp) -> HeaderValue {
     let [_, _, _, _, _, _, random @ ..] = random.to_be_bytes();
     let id = Builder::from_unix_timestamp_millis(now.as_micros() / 1_000, &random).into_uuid();
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
-    // Hexadecimal digits and hyphens make a value; the default only keeps this total.
+    // Hexadecimal digits and hyphens are a valid value; the default only keeps this function total.
     HeaderValue::from_str(id.hyphenated().encode_lower(&mut text))
         .unwrap_or_else(|_| HeaderValue::from_static("-"))
 }

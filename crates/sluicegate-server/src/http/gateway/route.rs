@@ -1,10 +1,10 @@
-//! One route: which upstreams it has, whose turn it is, and what is tried again.
+//! One route: its upstreams, their rotation, and retries.
 //!
-//! Upstreams take turns. One that could not be connected to a moment ago is asked only after the others. Connecting is
-//! tried at each upstream once: no byte of the request has been sent by then. A request that was sent is sent again only
-//! if it is a safe one without a body, and if it went out on a connection that had been used before and broke before
-//! the head of the answer was there, which is what happens when an upstream closes at that very moment. Then a new
-//! connection is opened for it, so that happens once.
+//! Upstreams take turns. An upstream that could not be connected to a moment ago is tried only after the others. The
+//! gateway tries to connect to each upstream once; no byte of the request has been sent by then. A request that was
+//! sent is retried once, on a new connection, and only if it is safe, has no body, and went out on a reused
+//! connection that broke before the head of the response. This happens when an upstream closes an idle connection at
+//! that very moment.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -16,55 +16,60 @@ use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::download::{self, Hold, Mover};
 use super::outgoing::Outgoing;
 use super::tunnel;
+use super::upload::{PAUSE, Pace, Progress};
 use super::upstream::{Link, NoLink, Permit, TlsFault, Upstream};
 use crate::body::BodyWatch;
 use crate::config::gateway::RouteSettings;
-use crate::http::Handover;
+use crate::net::UpgradePermission;
 
 /// A route.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// The paths that it is for, as they are written.
+    /// The path pattern as configured.
     pub(super) path: Box<str>,
     upstreams: Box<[Arc<Upstream>]>,
     turn: AtomicUsize,
-    /// How long the head of an answer may take.
+    /// The time limit for the head of a response.
     timeout: Duration,
-    /// How long a body may pause.
+    /// The time limit for a pause of a body.
     pub(super) idle_timeout: Duration,
-    /// Whether the upstream is told the host that the client asked for.
+    /// True if the upstream gets the host that the client requested.
     pub(super) preserve_host: bool,
-    /// What is taken off the path.
+    /// The prefix that is removed from paths.
     pub(super) strip_prefix: Option<Box<str>>,
     /// The longest body of a request.
     pub(super) max_body_bytes: Option<u64>,
+    /// The minimum rate of a request's body in bytes per second, or 0.
+    pub(super) body_rate_min: u64,
     retry: bool,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No upstream could be connected to.
+    /// No upstream accepted a connection.
     Unreachable,
-    /// All upstreams have as many requests as they may have.
+    /// All upstreams have reached their `concurrency`.
     Busy,
-    /// The upstream did not answer in time.
+    /// The upstream did not respond in time.
     Late,
-    /// The upstream closed, or what it sent is no answer.
+    /// The upstream closed the connection, or sent an invalid response.
     Broken(hyper::Error),
-    /// The upstream agreed to something that nobody asked for.
+    /// The upstream accepted an upgrade that was not requested.
     NotAsked,
-    /// The client did not wait for the agreement.
+    /// The client sent bytes of the new protocol before the response.
     TooEarly,
+    /// The body came slowly, and another request needed the place at the upstream.
+    Displaced,
 }
 
 impl Failure {
-    /// What it is called in spans.
+    /// The name of the error in spans.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -73,6 +78,7 @@ impl Failure {
             Self::Broken(_) => "broken",
             Self::NotAsked => "not_asked",
             Self::TooEarly => "too_early",
+            Self::Displaced => "displaced",
         }
     }
 }
@@ -86,11 +92,11 @@ impl From<NoLink> for Failure {
     }
 }
 
-/// An upstream whose turn it is, in the order in which they are tried.
-type Turns<'r> = SmallVec<[&'r Arc<Upstream>; 8]>;
+/// The upstreams in the order in which they are tried.
+type Rotation<'r> = SmallVec<[&'r Arc<Upstream>; 8]>;
 
 impl Route {
-    /// The route of these settings. Opens no connection yet.
+    /// Builds the route and opens no connection yet.
     pub(super) fn new(settings: &RouteSettings) -> Result<Self, TlsFault> {
         let upstreams = settings.upstreams.iter().map(|url| Upstream::new(url, settings).map(Arc::new));
         Ok(Self {
@@ -102,25 +108,27 @@ impl Route {
             preserve_host: settings.preserve_host,
             strip_prefix: settings.strip_prefix.clone(),
             max_body_bytes: settings.max_body_bytes,
+            body_rate_min: settings.min_body_rate,
             retry: settings.retry,
         })
     }
 
-    /// Sends a request on, and returns the answer as soon as its head is there.
+    /// Forwards a request, and returns the response as soon as its head is complete.
     pub(super) async fn send(&self, outgoing: Outgoing) -> Result<Response<Body>, Failure> {
-        let (upstream, permit, link) = self.linked().await?;
+        let (upstream, mut permit, link) = self.linked(outgoing.pace).await?;
         let is_reused = match &link {
             Link::Http1(http1) => http1.is_reused(),
             Link::Http2(_) => true,
         };
         let spare = if self.retry && is_reused { outgoing.copy() } else { None };
-        let (response, mover) = match (self.attempt(upstream, link, outgoing).await, spare) {
+        let (response, mover) = match (self.attempt(upstream, &mut permit, link, outgoing).await, spare) {
             (Err(Failure::Broken(error)), Some(spare)) if !error.is_parse() => {
                 let link = upstream.new_link().await?;
-                Box::pin(self.attempt(upstream, link, spare)).await?
+                Box::pin(self.attempt(upstream, &mut permit, link, spare)).await?
             }
             (attempt, _) => attempt?,
         };
+        permit.answered();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Failure::NotAsked);
         }
@@ -128,11 +136,12 @@ impl Route {
         Ok(response.map(|incoming| download::body(incoming, hold, self.idle_timeout)))
     }
 
-    /// The first upstream that a request can be sent to, and the way there.
-    async fn linked(&self) -> Result<(&Arc<Upstream>, Permit, Link), Failure> {
+    /// The first upstream that accepts the request, and the connection to it.
+    async fn linked(&self, pace: Pace) -> Result<(&Arc<Upstream>, Permit, Link), Failure> {
         let mut failure = Failure::Unreachable;
         for upstream in self.turns() {
-            let linked = async { Ok::<_, NoLink>((upstream, upstream.permit().await?, upstream.link().await?)) };
+            let linked =
+                async { Ok::<_, NoLink>((upstream, upstream.permit(pace).await?, upstream.link().await?)) };
             match linked.await {
                 Ok(linked) => return Ok(linked),
                 Err(none) => failure = none.into(),
@@ -144,6 +153,7 @@ impl Route {
     async fn attempt(
         &self,
         upstream: &Upstream,
+        permit: &mut Permit,
         link: Link,
         outgoing: Outgoing,
     ) -> Result<(Response<Incoming>, Mover), Failure> {
@@ -153,7 +163,7 @@ impl Route {
             Link::Http1(mut http1) => {
                 let response = {
                     let answer = pin!(http1.exchange(outgoing.into_http1(upstream)));
-                    self.in_time(answer, watch).await?
+                    self.in_time((upstream, permit), answer, watch).await?
                 };
                 let is_sent = watch.is_none_or(BodyWatch::is_gone);
                 let mover = if is_sent { Mover::Own(http1) } else { Mover::Task(http1.onto_task()) };
@@ -162,22 +172,23 @@ impl Route {
             Link::Http2(mut sender) => {
                 let request = outgoing.into_http2(upstream).ok_or(Failure::Unreachable)?;
                 let answer = pin!(sender.send_request(request));
-                Ok((self.in_time(answer, watch).await?, Mover::Shared))
+                Ok((self.in_time((upstream, permit), answer, watch).await?, Mover::Shared))
             }
         }
     }
 
-    /// Sends a request to go on with WebSocket. If the upstream agrees, the connection of the client becomes a tunnel
-    /// to it as soon as the answer has been sent.
+    /// Forwards an upgrade to WebSocket. If the upstream accepts, the client's connection becomes a tunnel as soon as
+    /// the response has been sent.
     pub(super) async fn tunnel(
         &self,
         outgoing: Outgoing,
-        (client, handover): (hyper::upgrade::OnUpgrade, Handover),
+        (client, permission): (hyper::upgrade::OnUpgrade, UpgradePermission),
     ) -> Result<Response<Body>, Failure> {
         let mut failure = Failure::Unreachable;
         for upstream in self.turns() {
-            let opened = async { Ok::<_, NoLink>((upstream.permit().await?, upstream.tunnel().await?)) };
-            let (permit, (mut sender, task)) = match opened.await {
+            let opened =
+                async { Ok::<_, NoLink>((upstream.permit(outgoing.pace).await?, upstream.tunnel().await?)) };
+            let (mut permit, (mut sender, task)) = match opened.await {
                 Ok(opened) => opened,
                 Err(none) => {
                     failure = none.into();
@@ -187,15 +198,15 @@ impl Route {
             let watch = outgoing.watch.clone();
             let request = outgoing.into_upgrade(upstream);
             let answer = pin!(sender.send_request(request));
-            let mut response = self.in_time(answer, watch.as_ref()).await?;
+            let mut response = self.in_time((upstream, &mut permit), answer, watch.as_ref()).await?;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 let hold = Hold { upstream: Arc::clone(upstream), mover: Mover::Task(task), _permit: permit };
                 return Ok(response.map(|incoming| download::body(incoming, hold, self.idle_timeout)));
             }
-            if !super::names::agrees_to_websocket(response.headers()) {
+            if !super::hop_headers::accepts_websocket(response.headers()) {
                 return Err(Failure::NotAsked);
             }
-            if !handover.agree() {
+            if !permission.grant() {
                 return Err(Failure::TooEarly);
             }
             let agreed = hyper::upgrade::on(&mut response);
@@ -205,39 +216,86 @@ impl Route {
         Err(failure)
     }
 
-    /// Whether the upstreams can become the other end of a tunnel.
+    /// True if the upstreams can be the other end of a tunnel.
     pub(super) fn may_tunnel(&self) -> bool {
         self.upstreams.iter().all(|upstream| upstream.may_speak_http1())
     }
 
-    /// All upstreams, beginning with the one whose turn it is, those that seem to be down at the end.
-    fn turns(&self) -> Turns<'_> {
+    /// All upstreams in rotation order, with those that seem to be down at the end.
+    fn turns(&self) -> Rotation<'_> {
         if let [only] = &*self.upstreams {
-            return Turns::from_slice(&[only]);
+            return Rotation::from_slice(&[only]);
         }
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.upstreams.len();
         let (before, after) = self.upstreams.split_at(first);
-        let mut turns: Turns<'_> = after.iter().chain(before).collect();
+        let mut turns: Rotation<'_> = after.iter().chain(before).collect();
         turns.sort_by_key(|upstream| upstream.is_down());
         turns
     }
 
-    /// Waits for the head of an answer. The time counts from the last piece of the request's body, and not while
-    /// the client is the one who is waited for.
-    async fn in_time<T>(
+    /// Waits for the head of a response. The time counts from the last piece of the request's body, and excludes time
+    /// spent waiting for the client.
+    fn in_time<T>(
         &self,
+        place: (&Upstream, &mut Permit),
         mut answer: Pin<&mut impl Future<Output = hyper::Result<T>>>,
         watch: Option<&BodyWatch>,
-    ) -> Result<T, Failure> {
-        loop {
-            let pieces = watch.map(BodyWatch::pieces);
-            if let Ok(answer) = timeout(self.timeout, answer.as_mut()).await {
+    ) -> impl Future<Output = Result<T, Failure>> {
+        let begun = watch.map(|watch| (watch, watch.pieces(), watch.bytes()));
+        let first = if begun.is_some() { self.timeout.min(PAUSE) } else { self.timeout };
+        // Not an `async fn`, because its future would store the arguments twice.
+        async move {
+            if let Ok(answer) = timeout(first, answer.as_mut()).await {
                 return answer.map_err(Failure::Broken);
             }
-            let is_sending = watch.is_some_and(|watch| watch.is_waiting() && !watch.is_gone());
-            if !is_sending && watch.map(BodyWatch::pieces) == pieces {
-                return Err(Failure::Late);
-            }
+            let Some((watch, pieces, bytes)) = begun else { return Err(Failure::Late) };
+            let (left, progress) = (self.timeout.saturating_sub(PAUSE), Progress::since(bytes));
+            // Boxed, because most responses have arrived by now.
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    answer = self.in_time_after(left, pieces, answer, watch) => answer,
+                    () = displaced(place, progress, watch), if self.body_rate_min > 0 => Err(Failure::Displaced),
+                }
+            })
+            .await
         }
     }
+
+    /// The same, with `left` of the timeout left since the body had this number of `pieces`.
+    async fn in_time_after<T>(
+        &self,
+        mut left: Duration,
+        mut pieces: u32,
+        mut answer: Pin<&mut impl Future<Output = hyper::Result<T>>>,
+        watch: &BodyWatch,
+    ) -> Result<T, Failure> {
+        loop {
+            if let Ok(answer) = timeout(left, answer.as_mut()).await {
+                return answer.map_err(Failure::Broken);
+            }
+            let is_sending = watch.is_waiting() && !watch.is_gone();
+            if !is_sending && watch.pieces() == pieces {
+                return Err(Failure::Late);
+            }
+            (left, pieces) = (self.timeout, watch.pieces());
+        }
+    }
+}
+
+/// Completes when an upload that has become slow must give up its place. An upload that gets a place for slow bodies keeps
+/// it.
+async fn displaced((upstream, permit): (&Upstream, &mut Permit), mut progress: Progress, watch: &BodyWatch) {
+    while !watch.is_gone() && !permit.is_slow() {
+        if !progress.is_slow(watch) {
+            sleep(PAUSE).await;
+        } else if !upstream.slow_down(permit)
+            && let Ok(claim) = timeout(PAUSE, upstream.claimed()).await
+            && !watch.is_gone()
+        {
+            claim.forget();
+            return;
+        }
+    }
+    std::future::pending().await
 }

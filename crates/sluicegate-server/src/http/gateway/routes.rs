@@ -1,74 +1,88 @@
-//! From host and path to the route that answers.
+//! The route table: finds the route for a host and a path.
 //!
-//! Of the routes that match, the one with the most specific host wins (a name, then the longest name below which the
-//! host is, then routes for any host), and of those the one whose path pattern says most. The table is sorted once, so that
-//! the first match is the one.
+//! The most specific host wins: a name, then the host pattern with the most fixed characters, then routes for any host.
+//! Among the routes of that host, the most specific path pattern wins. The table is sorted once, so the first match is the
+//! result.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
+use sluicegate::authority::{self, HostPattern};
 use sluicegate::path::PathPattern;
 
-use super::host::HostPattern;
-
-/// Routes, ready to be asked.
+/// All routes, sorted for lookups.
 #[derive(Debug)]
 pub(super) struct RouteTable<R> {
+    /// Routes of host names, by the name.
     exact: HashMap<Box<str>, Paths<R>>,
-    /// By the end of the host, the longest first.
-    below: Vec<(Box<str>, Paths<R>)>,
+    /// Routes of host patterns with stars, the most specific first.
+    patterns: Vec<(HostPattern, Paths<R>)>,
+    /// Routes for any host.
     any: Paths<R>,
 }
+
+/// The readings of a path lead to different routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ambiguous;
 
 /// The routes of one host, the most specific first.
 type Paths<R> = Vec<(PathPattern, R)>;
 
 impl<R> RouteTable<R> {
-    /// A table of these routes.
+    /// Sorts the routes. Of two patterns that are equally specific, the earlier one wins.
     pub(super) fn new(routes: impl IntoIterator<Item = (Option<HostPattern>, PathPattern, R)>) -> Self {
         let (mut exact, mut any) = (HashMap::<_, Paths<R>>::new(), Paths::new());
-        let mut below = HashMap::<_, Paths<R>>::new();
+        let mut patterns = Vec::<(HostPattern, Paths<R>)>::new();
         for (host, path, route) in routes {
             let paths = match host {
-                Some(HostPattern::Exact(name)) => exact.entry(name).or_default(),
-                Some(HostPattern::Below(end)) => below.entry(end).or_default(),
+                Some(host) if host.is_exact() => exact.entry(host.text().into()).or_default(),
+                Some(host) => {
+                    let known = patterns.iter().position(|(known, _)| *known == host);
+                    let index = known.unwrap_or_else(|| {
+                        patterns.push((host, Paths::new()));
+                        patterns.len() - 1
+                    });
+                    &mut patterns[index].1
+                }
                 None => &mut any,
             };
             paths.push((path, route));
         }
-        let mut below: Vec<_> = below.into_iter().collect();
-        below.sort_by_key(|(end, _)| std::cmp::Reverse(end.len()));
-        let all = exact.values_mut().chain(below.iter_mut().map(|(_, paths)| paths)).chain([&mut any]);
+        patterns.sort_by_key(|(host, _)| std::cmp::Reverse(host.fixed_bytes()));
+        let all = exact.values_mut().chain(patterns.iter_mut().map(|(_, paths)| paths)).chain([&mut any]);
         all.for_each(|paths| paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.precision())));
-        Self { exact, below, any }
+        Self { exact, patterns, any }
     }
 
-    /// The route for `path`, as rules see it, at `host`, which may have a port.
-    pub(super) fn find(&self, host: Option<&str>, path: &str) -> Option<&R> {
-        if self.exact.is_empty() && self.below.is_empty() {
+    /// The route that all readings of a path share, at `host`, which may have a port.
+    pub(super) fn find_same<'p>(
+        &self,
+        host: Option<&str>,
+        mut readings: impl Iterator<Item = &'p str>,
+    ) -> Result<Option<&R>, Ambiguous> {
+        let route = readings.next().and_then(|path| self.find(host, path));
+        let is_same = readings.all(|path| match (route, self.find(host, path)) {
+            (Some(one), Some(other)) => std::ptr::eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        });
+        if is_same { Ok(route) } else { Err(Ambiguous) }
+    }
+
+    /// The route for one reading of a path at `host`, which may have a port.
+    fn find(&self, host: Option<&str>, path: &str) -> Option<&R> {
+        if self.exact.is_empty() && self.patterns.is_empty() {
             return first(&self.any, path);
         }
-        let host = host.map(name_of);
+        let host = host.and_then(authority::matched_host);
         let host = host.as_deref();
         let exact = host.and_then(|host| self.exact.get(host));
-        let below = self.below.iter().filter(|(end, _)| host.is_some_and(|host| host.ends_with(&**end)));
-        let candidates = exact.into_iter().chain(below.map(|(_, paths)| paths)).chain([&self.any]);
+        let patterns = self.patterns.iter().filter(|(pattern, _)| host.is_some_and(|host| pattern.matches(host)));
+        let candidates = exact.into_iter().chain(patterns.map(|(_, paths)| paths)).chain([&self.any]);
         candidates.into_iter().find_map(|paths| first(paths, path))
     }
 }
 
 fn first<'r, R>(paths: &'r Paths<R>, path: &str) -> Option<&'r R> {
     paths.iter().find(|(pattern, _)| pattern.matches(path)).map(|(_, route)| route)
-}
-
-/// The name in `host`, without its port and the dot that may end it, in lower case.
-fn name_of(host: &str) -> Cow<'_, str> {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.strip_suffix('.').unwrap_or(name);
-    if name.bytes().any(|byte| byte.is_ascii_uppercase()) { name.to_ascii_lowercase().into() } else { name.into() }
 }
 
 #[cfg(test)]
@@ -90,6 +104,7 @@ mod tests {
             ("*.example.com", "/below/**"),
             ("*.example.com", "/**"),
             ("*.eu.example.com", "/eu/**"),
+            ("eu-*.example.com", "/dash/**"),
             ("api.example.com", "/api/*"),
             ("api.example.com", "/api/v1"),
         ]);
@@ -101,6 +116,8 @@ mod tests {
             ("x.example.com", "/below/x", "/below/**"),
             ("x.eu.example.com", "/eu/x", "/eu/**"),
             ("x.eu.example.com", "/below/x", "/below/**"),
+            ("eu-1.example.com", "/dash/x", "/dash/**"),
+            ("eu-1.example.com", "/below/x", "/below/**"),
             ("example.com", "/below/x", "/**"),
             ("other.org", "/api/v1", "/api/**"),
         ] {
@@ -110,7 +127,21 @@ mod tests {
     }
 
     #[test]
-    fn what_no_route_is_for_has_none() {
+    fn readings_with_different_routes_are_ambiguous() {
+        let table = table(&[("", "/a/**"), ("", "/b/**"), ("api.example.com", "/b/**")]);
+        let find = |host, readings: &[&'static str]| table.find_same(host, readings.iter().copied());
+        assert_eq!(find(None, &["/a/x%2fy", "/a/x/y"]), Ok(Some(&"/a/**")));
+        assert_eq!(find(None, &["/a/..%2fb", "/b"]), Err(Ambiguous));
+        assert_eq!(find(None, &["/a%2fb", "/a/b"]), Err(Ambiguous));
+        assert_eq!(find(None, &["/a/..%2fc", "/c"]), Err(Ambiguous));
+        assert_eq!(find(None, &["/c%2fd", "/c/d"]), Ok(None));
+        // The routes of two hosts do not mix.
+        assert_eq!(find(Some("api.example.com"), &["/b/x%2fy", "/b/x/y"]), Ok(Some(&"/b/**")));
+        assert_eq!(find(None, &["/b"]), Ok(Some(&"/b/**")));
+    }
+
+    #[test]
+    fn unmatched_requests_have_no_route() {
         let table = table(&[("api.example.com", "/api/**"), ("[::1]", "/six")]);
         assert_eq!(table.find(Some("api.example.com"), "/other"), None);
         assert_eq!(table.find(Some("evil-api.example.com"), "/api/x"), None);

@@ -1,7 +1,7 @@
-//! Bytes both ways between a client and an upstream that have agreed to speak WebSocket.
+//! Relays bytes in both directions between a client and an upstream after an upgrade to WebSocket.
 //!
-//! Nothing is relayed before the upstream has agreed with 101: until then the client's bytes are not read. A tunnel in
-//! which nothing moves for too long ends; so does one of which a side has closed, once what is under way has arrived.
+//! Nothing is relayed before the upstream has accepted with 101: until then the client's bytes are not read. A tunnel
+//! ends if nothing moves for too long, or if one side has closed and the bytes in flight have arrived.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::time::timeout;
 
-/// Relays once both sides are there, until one is gone or nothing has moved for `idle`. `held` is dropped then.
+/// Relays once both sides are ready, until one closes or nothing has moved for `idle`. Then it drops `held`.
 pub(super) fn spawn(client: OnUpgrade, upstream: OnUpgrade, idle: Duration, held: impl Send + 'static) {
     tokio::spawn(async move {
         let _held = held;
@@ -30,8 +30,8 @@ where
     B: AsyncRead + AsyncWrite + Unpin,
 {
     let moves = Arc::new(AtomicU32::new(0));
-    let mut client = Counted { io: client, moves: Arc::clone(&moves) };
-    let mut upstream = Counted { io: upstream, moves: Arc::clone(&moves) };
+    let mut client = CountedStream { io: client, moves: Arc::clone(&moves) };
+    let mut upstream = CountedStream { io: upstream, moves: Arc::clone(&moves) };
     let mut copying = std::pin::pin!(copy_bidirectional(&mut client, &mut upstream));
     loop {
         let before = moves.load(Ordering::Relaxed);
@@ -42,14 +42,14 @@ where
     }
 }
 
-/// One end of a tunnel, which counts what moves.
-struct Counted<T> {
+/// One end of a tunnel, with a counter of its bytes.
+struct CountedStream<T> {
     io: T,
-    /// Reads and writes, whichever their number overflows to.
+    /// Counts reads and writes; the counter may wrap.
     moves: Arc<AtomicU32>,
 }
 
-impl<T> Counted<T> {
+impl<T> CountedStream<T> {
     fn count<R>(&self, moved: Poll<R>) -> Poll<R> {
         if moved.is_ready() {
             self.moves.fetch_add(1, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl<T> Counted<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for CountedStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -69,7 +69,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for CountedStream<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let moved = Pin::new(&mut self.io).poll_write(cx, bytes);
         self.count(moved)

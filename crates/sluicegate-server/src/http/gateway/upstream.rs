@@ -1,7 +1,9 @@
 //! One server behind the gateway, and the connections to it.
 //!
-//! HTTP/1.1 connections carry one request at a time and are kept in a [`Pool`]; an HTTP/2 connection carries many and
-//! is shared. At most `concurrency` requests are under way to an upstream; who comes then waits for a moment.
+//! An HTTP/1.1 connection carries one request at a time and is kept in a [`Pool`]. An HTTP/2 connection carries many
+//! and is shared. At most `concurrency` requests are in flight to an upstream; further ones wait for a moment. One
+//! place in [`SLOW_SHARE`] may be held by requests whose body pauses and whose response has not begun. A request whose body
+//! becomes slow later gives its place up to a waiting request, unless it holds one of these.
 
 mod dial;
 mod http1;
@@ -11,7 +13,7 @@ mod tls;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,34 +22,38 @@ use axum::http::HeaderValue;
 use hyper::client::conn::http1::SendRequest as SendHttp1;
 use hyper::client::conn::http2::{self, SendRequest as SendHttp2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
+use super::upload::Pace;
 use crate::config::gateway::{RouteSettings, UpstreamUrl};
-use dial::{DialError, Dialer, Spoken};
-pub(super) use http1::{Http1, OnTask};
+use dial::{DialError, Dialer, Protocol};
+pub(super) use http1::{DriverTask, Http1};
 use pool::Pool;
 use stream::Stream;
 pub(crate) use tls::TlsFault;
 use tls::{Encryption, Offer};
 
-/// How long an upstream that cannot be connected to is left out while there are others.
+/// How long an upstream that refuses connections is tried last.
 const DOWN: Duration = Duration::from_secs(5);
 
-/// Bytes that an HTTP/2 upstream may send ahead of a client's reading, for each request. A connection gets as much for
-/// sixteen at once.
+/// One place in this many is also for requests with a slow body.
+const SLOW_SHARE: usize = 4;
+
+/// Bytes that an HTTP/2 upstream may send ahead of the client's reading, for each request. A connection gets as much
+/// for sixteen at once.
 const HTTP2_WINDOW_BYTES: u32 = 256 * 1_024;
-/// Bytes of an answer's head on HTTP/2.
+/// The bound of a response's head on HTTP/2, in bytes.
 const HTTP2_HEADER_LIST_BYTES_MAX: u32 = 64 * 1_024;
-/// Pings that find dead HTTP/2 upstreams: sent this often …
+/// Pings that detect dead HTTP/2 upstreams: the interval …
 const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(20);
-/// … and answered within this time.
+/// … and the time limit of the reply.
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An upstream.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    /// What it is called where the client's `Host` is not kept.
+    /// The host to send where the client's `Host` is not kept.
     pub(super) authority: HeaderValue,
     /// `http` or `https`.
     pub(super) scheme: &'static str,
@@ -55,40 +61,85 @@ pub(super) struct Upstream {
     offer: Offer,
     pool: Pool,
     http2: Mutex<Option<SendHttp2<Body>>>,
-    /// Held while a connection is opened that others may be able to share.
+    /// Held while opening a connection that others may share.
     opening: tokio::sync::Mutex<()>,
-    /// Whether an upstream that may choose has chosen HTTP/1.1.
+    /// True if an upstream with a choice has chosen HTTP/1.1.
     prefers_http1: AtomicBool,
-    permits: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+    slow_places: Arc<Semaphore>,
+    /// Requests that wait for a place.
+    waiting: AtomicUsize,
+    /// One permit for each waiting request. A slow upload that gives up its place takes one.
+    claims: Semaphore,
     wait: Duration,
     began: Instant,
-    /// Milliseconds after `began` until which it is left out; 0 if it is not.
+    /// Milliseconds after `began` until which the upstream is tried last; 0 if it is not.
     down_until: AtomicU64,
 }
 
-/// A way to send one request.
+/// A connection for one request.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// A connection for it alone.
+    /// A connection of its own.
     Http1(Box<Http1>),
-    /// A place on a shared connection.
+    /// A stream of a shared connection.
     Http2(SendHttp2<Body>),
 }
 
-/// Why there is no way.
+/// Why there is no connection for a request.
 #[derive(Debug)]
 pub(super) enum NoLink {
-    /// The upstream cannot be connected to.
+    /// The upstream does not accept connections.
     Unreachable,
-    /// It has as many requests as it may have.
+    /// The upstream has reached its `concurrency`.
     Busy,
 }
 
-/// The right to have a request under way.
-pub(super) type Permit = OwnedSemaphorePermit;
+/// A place among the requests in flight.
+#[derive(Debug)]
+pub(super) struct Permit {
+    _place: OwnedSemaphorePermit,
+    /// Held as long as the response may be waiting for a slow body.
+    slow: Option<OwnedSemaphorePermit>,
+}
+
+impl Permit {
+    /// The response has begun.
+    pub(super) fn answered(&mut self) {
+        self.slow = None;
+    }
+
+    /// Whether it includes a place for slow bodies.
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow.is_some()
+    }
+}
+
+/// The claim of a waiting request to the place of a slow upload.
+struct Claim<'u>(&'u Upstream);
+
+impl<'u> Claim<'u> {
+    fn new(upstream: &'u Upstream) -> Self {
+        upstream.waiting.fetch_add(1, Ordering::Relaxed);
+        upstream.claims.add_permits(1);
+        Self(upstream)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let others = self.0.waiting.fetch_sub(1, Ordering::Relaxed).saturating_sub(1);
+        // No upload has taken the claim, so none has to give up its place any more.
+        if self.0.claims.available_permits() > others
+            && let Ok(claim) = self.0.claims.try_acquire()
+        {
+            claim.forget();
+        }
+    }
+}
 
 impl Upstream {
-    /// The upstream at `url`, used as `route` says. Opens nothing yet.
+    /// The upstream at `url`, with the settings of `route`. It opens nothing yet.
     pub(super) fn new(url: &UpstreamUrl, route: &RouteSettings) -> Result<Self, TlsFault> {
         let encryption = if url.is_https() { Some(Encryption::new(&route.tls, url.host())?) } else { None };
         let offer = match (route.http2, url.is_https()) {
@@ -105,41 +156,78 @@ impl Upstream {
             http2: Mutex::new(None),
             opening: tokio::sync::Mutex::new(()),
             prefers_http1: AtomicBool::new(false),
-            permits: Arc::new(Semaphore::new(route.concurrency)),
+            places: Arc::new(Semaphore::new(route.concurrency)),
+            slow_places: Arc::new(Semaphore::new((route.concurrency / SLOW_SHARE).max(1))),
+            waiting: AtomicUsize::new(0),
+            claims: Semaphore::new(0),
             wait: route.connect_timeout,
             began: Instant::now(),
             down_until: AtomicU64::new(0),
         })
     }
 
-    /// Whether trailers can be asked for: only HTTP/2 carries them through.
+    /// True if trailers can be requested: only HTTP/2 carries them through.
     pub(super) fn may_speak_http2(&self) -> bool {
         self.offer != Offer::Http1
     }
 
-    /// Whether it may become the other end of a tunnel, which is a thing of HTTP/1.1.
+    /// True if the upstream can become the other end of a tunnel, which HTTP/1.1 only can.
     pub(super) fn may_speak_http1(&self) -> bool {
         self.offer != Offer::Http2
     }
 
-    /// Whether it could not be connected to a moment ago.
+    /// True if connecting failed a moment ago.
     pub(super) fn is_down(&self) -> bool {
         let until = self.down_until.load(Ordering::Relaxed);
         until != 0 && self.began.elapsed() < Duration::from_millis(until)
     }
 
-    /// The right to have a request under way, as soon as there is one.
-    pub(super) async fn permit(&self) -> Result<Permit, NoLink> {
-        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
-            return Ok(permit);
+    /// A place among the requests in flight, as soon as one is free.
+    pub(super) async fn permit(&self, pace: Pace) -> Result<Permit, NoLink> {
+        // First, so that a request that waits for it holds no other place.
+        let slow = match pace {
+            Pace::Steady => None,
+            Pace::Slow => Some(self.one_of(&self.slow_places).await?),
+        };
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(Permit { _place: place, slow });
         }
-        match Box::pin(timeout(self.wait, Arc::clone(&self.permits).acquire_owned())).await {
-            Ok(Ok(permit)) => Ok(permit),
+        // Boxed, because there is nearly always a place.
+        let claimed = Box::pin(async {
+            let _claim = Claim::new(self);
+            self.one_of(&self.places).await
+        });
+        Ok(Permit { _place: claimed.await?, slow })
+    }
+
+    /// Adds a place for slow bodies to `permit`, if one is left.
+    pub(super) fn slow_down(&self, permit: &mut Permit) -> bool {
+        if permit.slow.is_none() {
+            permit.slow = Arc::clone(&self.slow_places).try_acquire_owned().ok();
+        }
+        permit.is_slow()
+    }
+
+    /// Waits until a request needs the place of a slow upload. An upload that gives up its place forgets the claim.
+    pub(super) async fn claimed(&self) -> SemaphorePermit<'_> {
+        match self.claims.acquire().await {
+            Ok(claim) => claim,
+            // The semaphore is never closed.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn one_of(&self, places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, NoLink> {
+        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+            return Ok(place);
+        }
+        match Box::pin(timeout(self.wait, Arc::clone(places).acquire_owned())).await {
+            Ok(Ok(place)) => Ok(place),
             _ => Err(NoLink::Busy),
         }
     }
 
-    /// A way to send a request, on a connection that is there already if possible.
+    /// A connection for a request, reused if possible.
     pub(super) async fn link(&self) -> Result<Link, NoLink> {
         if let Some(sender) = self.shared_http2() {
             return Ok(Link::Http2(sender));
@@ -150,8 +238,8 @@ impl Upstream {
         }
     }
 
-    /// A way to send a request on a connection that is no older than this call, or that everybody shares. Boxed, because
-    /// opening one takes a large future, which nearly no request needs, and all would carry it along.
+    /// A connection that is no older than this call, or that all requests share. Boxed, because opening one takes a
+    /// large future that nearly no request needs.
     pub(super) fn new_link(&self) -> Pin<Box<dyn Future<Output = Result<Link, NoLink>> + Send + '_>> {
         Box::pin(self.opened_link())
     }
@@ -160,7 +248,7 @@ impl Upstream {
         if !self.may_speak_http2() || self.prefers_http1.load(Ordering::Relaxed) {
             return self.open().await;
         }
-        // One opens, and the others share what comes of it.
+        // One request opens it, and the others share the result.
         let _opening = self.opening.lock().await;
         match self.shared_http2() {
             Some(sender) => Ok(Link::Http2(sender)),
@@ -169,26 +257,26 @@ impl Upstream {
     }
 
     /// A connection that may become a tunnel.
-    pub(super) async fn tunnel(&self) -> Result<(SendHttp1<Body>, OnTask), NoLink> {
+    pub(super) async fn tunnel(&self) -> Result<(SendHttp1<Body>, DriverTask), NoLink> {
         let (stream, _) = self.dial(Offer::Http1).await?;
         http1::with_upgrades(stream).await.map_err(|_| NoLink::Unreachable)
     }
 
-    /// Keeps a connection whose answer has been read.
+    /// Keeps a connection whose response has been read.
     pub(super) fn put(&self, http1: Box<Http1>) {
         self.pool.put(http1);
     }
 
     async fn open(&self) -> Result<Link, NoLink> {
-        let (stream, spoken) = self.dial(self.offer).await?;
-        let opened = match spoken {
-            Spoken::Http1 => {
+        let (stream, protocol) = self.dial(self.offer).await?;
+        let opened = match protocol {
+            Protocol::Http1 => {
                 self.prefers_http1.store(true, Ordering::Relaxed);
                 Http1::new(stream).await.map(Link::Http1)
             }
-            Spoken::Http2 => self.open_http2(stream).await.map(Link::Http2),
+            Protocol::Http2 => self.open_http2(stream).await.map(Link::Http2),
         };
-        // Nothing has been said on it yet, so it is as if there were none.
+        // The connection has not been used yet, so dropping it is harmless.
         opened.map_err(|_| NoLink::Unreachable)
     }
 
@@ -207,7 +295,7 @@ impl Upstream {
         Ok(sender)
     }
 
-    /// The HTTP/2 connection that is open, if one is.
+    /// The open HTTP/2 connection, if there is one.
     fn shared_http2(&self) -> Option<SendHttp2<Body>> {
         if !self.may_speak_http2() {
             return None;
@@ -219,7 +307,7 @@ impl Upstream {
         shared.clone()
     }
 
-    async fn dial(&self, offer: Offer) -> Result<(Stream, Spoken), NoLink> {
+    async fn dial(&self, offer: Offer) -> Result<(Stream, Protocol), NoLink> {
         match self.dialer.open(offer).await {
             Ok(opened) => {
                 self.down_until.store(0, Ordering::Relaxed);
@@ -232,7 +320,7 @@ impl Upstream {
         }
     }
 
-    /// Leaves the upstream out for a while, and says so if it was not already.
+    /// Tries the upstream last for a while, and logs that if it is new.
     fn went_down(&self, error: &DialError) {
         let until = (self.began.elapsed() + DOWN).as_millis().try_into().unwrap_or(u64::MAX);
         let was_down = self.is_down();

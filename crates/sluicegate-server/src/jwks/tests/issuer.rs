@@ -48,7 +48,7 @@ impl Signer {
         Self { key, jwk, kid }
     }
 
-    /// A token that is good until the year 2112.
+    /// A token that is valid until the year 2112.
     pub(super) fn token(&self, subject: &str) -> String {
         let header = Header { kid: Some(self.kid.to_owned()), ..Header::new(Algorithm::ES256) };
         let claims = json!({ "iss": NAME, "aud": "api", "sub": subject, "exp": 4_481_136_000_u64 });
@@ -58,7 +58,7 @@ impl Signer {
 
 type Body = BoxBody<Bytes, &'static str>;
 
-/// What the issuer answers.
+/// The response of the issuer.
 #[derive(Clone)]
 pub(super) struct Answer {
     status: StatusCode,
@@ -69,7 +69,7 @@ pub(super) struct Answer {
 #[derive(Clone)]
 enum Content {
     Whole(Bytes),
-    /// One piece after the other, without saying how many will come.
+    /// Chunks, without a total length.
     Endless,
 }
 
@@ -153,7 +153,7 @@ impl Issuer {
         self.state.lock().expect("not poisoned").answer = answer;
     }
 
-    /// Stops listening, and says where nobody listens now.
+    /// Stops listening, and returns the address that is now unused.
     pub(super) async fn stop(mut self) -> String {
         self.task.abort();
         let _ = (&mut self.task).await;
@@ -181,7 +181,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, state: Arc<Mute
         let (tls, state) = (tls.clone(), Arc::clone(&state));
         tokio::spawn(async move {
             let Some(tls) = tls else { return serve(stream, state).await };
-            // A client that does not like the certificate goes away.
+            // A client that rejects the certificate closes the connection.
             if let Ok(stream) = tls.accept(stream).await {
                 serve(stream, state).await;
             }
@@ -200,7 +200,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(stream: S, state: Ar
         let response = state.answer.clone().response();
         async { Ok::<_, Infallible>(response) }
     });
-    // A client may go away whenever it likes.
+    // A client may close the connection at any time.
     let _ = auto::Builder::new(TokioExecutor::new())
         .http1_only()
         .serve_connection(TokioIo::new(stream), service)

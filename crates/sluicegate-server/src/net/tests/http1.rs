@@ -1,4 +1,4 @@
-//! HTTP/1.1: deadlines, refusals and draining.
+//! HTTP/1.1: deadlines, rejections and draining.
 
 use super::*;
 
@@ -22,7 +22,7 @@ async fn half_a_head_is_not_waited_for() {
     assert_about(elapsed, 5_000);
 }
 
-/// Each byte would start the wait anew if the deadline followed the last byte instead of the first.
+/// If the deadline followed the last byte instead of the first, each byte would restart the wait.
 #[tokio::test(start_paused = true)]
 async fn a_trickled_head_is_not_waited_for() {
     let client = Client::connect();
@@ -54,7 +54,7 @@ async fn an_idle_connection_is_kept_for_the_next_request_and_then_closed() {
     }
     let (rest, elapsed) = client.read_to_end().await;
     assert_eq!(rest, "");
-    // Two pauses of 59 s, then 60 s after the last answer.
+    // Two pauses of 59 s, then 60 s after the last response.
     assert_about(elapsed, 2 * 59_000 + 60_000);
 }
 
@@ -103,7 +103,7 @@ async fn a_slow_body_is_408_and_the_connection_closes() {
     assert!(answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{answer}");
     assert!(answer.contains("content-type: application/problem+json\r\n"), "{answer}");
     assert!(answer.contains("connection: close\r\n"), "{answer}");
-    // Ten seconds for the body, two in which a late rest is thrown away.
+    // Ten seconds for the body, and two in which the late rest is discarded.
     assert_about(elapsed, 10_000);
     client.served.await.expect("the task ends");
     assert_about(client.opened.elapsed(), 12_000);
@@ -114,7 +114,7 @@ async fn a_chunked_body_over_the_bound_is_413() {
     let mut client = Client::connect();
     client.send("POST /echo HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n").await;
     let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
-    // 65 times 16 KiB is one chunk more than 1 MiB; the rest is what an unaware client goes on to
+    // 65 times 16 KiB is one chunk more than 1 MiB; the rest is input that an unaware client continues to
     // send.
     for _ in 0..100 {
         client.send(&chunk).await;
@@ -124,8 +124,8 @@ async fn a_chunked_body_over_the_bound_is_413() {
     assert!(answer.contains("connection: close\r\n"), "{answer}");
 }
 
-/// Closing at once would reset the connection under a client that is still sending, and it might
-/// never see the answer.
+/// An immediate close would reset the connection of a client that is still sending, and the client might never see the
+/// response.
 #[tokio::test(start_paused = true)]
 async fn a_refused_body_may_be_sent_to_its_end() {
     let mut client = Client::connect();
@@ -146,9 +146,9 @@ async fn a_refused_body_that_never_comes_is_not_waited_for() {
     assert_about(client.opened.elapsed(), 2_000);
 }
 
-/// Whether the body has arrived already is a matter of luck, so it makes no difference.
+/// Whether the body has arrived already depends on timing, so it must not matter.
 #[tokio::test(start_paused = true)]
-async fn an_answer_before_the_body_was_read_says_that_the_connection_closes() {
+async fn a_response_before_the_end_of_the_body_closes_the_connection() {
     for body in ["", "0123", "0123456789"] {
         let mut client = Client::connect();
         client.send(&format!("POST /ignore HTTP/1.1\r\nhost: t\r\ncontent-length: 10\r\n\r\n{body}")).await;
@@ -173,7 +173,7 @@ async fn an_answer_after_the_body_was_read_keeps_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_told_to_wait_gets_its_refusal_instead() {
+async fn a_client_that_expects_100_gets_the_rejection_instead() {
     let mut client = Client::connect();
     let head = "POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 2000000\r\nexpect: 100-continue\r\n\r\n";
     client.send(head).await;
@@ -181,7 +181,7 @@ async fn a_client_that_is_told_to_wait_gets_its_refusal_instead() {
     assert_eq!(answer, "HTTP/1.1 413 Payload Too Large\r\n");
 }
 
-/// Before there is a request there is nothing to tell of it: `docs/operations.md` says so.
+/// Without a request there is nothing to log: see `docs/operations.md`.
 #[track_caller]
 fn assert_bare(answer: &str, status: &str) {
     assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{answer}");
@@ -200,7 +200,7 @@ async fn too_many_headers_are_431_without_a_body() {
 #[tokio::test(start_paused = true)]
 async fn a_head_that_does_not_fit_the_buffer_is_431_without_a_body() {
     let mut client = Client::connect();
-    // Twice the buffer: the answer must not be lost though half of this was never wanted.
+    // Twice the buffer: the response must not be lost, although half of the input is never read.
     client.send(&format!("GET /ok HTTP/1.1\r\nx-long: {}", "x".repeat(65_536))).await;
     let (answer, _) = client.read_to_end().await;
     assert_bare(&answer, "431 Request Header Fields Too Large");
@@ -239,11 +239,26 @@ async fn a_client_that_does_not_read_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_reads_below_the_least_rate_is_cut_and_one_above_is_served() {
+    for (bytes, is_served) in [(1, false), (2_000, false), (2_800, true)] {
+        let mut client = Client::connect();
+        client.send("GET /pieces HTTP/1.1\r\nhost: t\r\n\r\n").await;
+        let mut piece = vec![0; bytes];
+        let mut is_open = true;
+        while is_open && client.opened.elapsed() < Duration::from_secs(1_000) {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            is_open = client.io.read_exact(&mut piece).await.is_ok() && !client.served.is_finished();
+        }
+        assert_eq!(is_open, is_served, "{bytes} bytes in 10 s: {:?}", client.opened.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn draining_closes_idle_connections_after_a_quiet_moment() {
     let mut client = Client::connect();
     client.send(OK).await;
     client.read_until("fine!").await;
-    client.drain.give();
+    client.drain.raise();
     let (rest, elapsed) = client.read_to_end().await;
     assert_eq!(rest, "");
     assert_about(elapsed, 500);
@@ -254,7 +269,7 @@ async fn draining_answers_the_request_that_was_on_its_way() {
     let mut client = Client::connect();
     client.send(OK).await;
     client.read_until("fine!").await;
-    client.drain.give();
+    client.drain.raise();
     tokio::time::sleep(Duration::from_millis(400)).await;
     client.send(OK).await;
     let (answer, _) = client.read_to_end().await;
@@ -265,7 +280,7 @@ async fn draining_answers_the_request_that_was_on_its_way() {
 #[tokio::test(start_paused = true)]
 async fn draining_answers_the_first_request_of_a_fresh_connection() {
     let mut client = Client::connect();
-    client.drain.give();
+    client.drain.raise();
     client.send(OK).await;
     let (answer, _) = client.read_to_end().await;
     assert!(answer.ends_with("fine!"), "{answer}");
@@ -275,7 +290,7 @@ async fn draining_answers_the_first_request_of_a_fresh_connection() {
 async fn draining_waits_for_a_head_that_has_begun() {
     let mut client = Client::connect();
     client.send("GET /ok HTTP/1.1\r\n").await;
-    client.drain.give();
+    client.drain.raise();
     tokio::time::sleep(Duration::from_secs(4)).await;
     client.send("host: t\r\n\r\n").await;
     let (answer, _) = client.read_to_end().await;
@@ -288,7 +303,7 @@ async fn draining_waits_for_the_answer_in_flight() {
     let mut client = Client::connect();
     client.send("GET /slow HTTP/1.1\r\nhost: t\r\n\r\n").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    client.drain.give();
+    client.drain.raise();
     let (answer, elapsed) = client.read_to_end().await;
     assert!(answer.contains("connection: close\r\n"), "{answer}");
     assert!(answer.ends_with("slow!"), "{answer}");

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::super::{Door, Drained, Listener, serve};
+use super::super::{ConnectionAdmission, Drained, Listener, serve};
 use sluicegate::identify::address::TrustedProxies;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +32,7 @@ async fn start(router: Router, options: ListenerOptions) -> Running {
     let listener = Listener::bind("api", address).await.expect("a free port");
     let address = listener.address();
     let drain = CancellationToken::new();
-    let drained = tokio::spawn(serve(listener, router, options, drain.clone()));
+    let drained = tokio::spawn(serve(listener, HttpEndpoint::from(router), options, drain.clone()));
     Running { address, drain, drained }
 }
 
@@ -54,7 +54,7 @@ async fn at_the_cap_connections_wait_and_are_served_later() {
         async move || {
             most_open.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             all_slots_used.wait().await;
-            // A connection above the cap would get its chance here.
+            // A connection above the cap would run here.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
@@ -95,7 +95,7 @@ async fn a_drain_without_connections_ends_at_once_and_frees_the_port() {
     assert!(TcpStream::connect(running.address).await.is_err(), "nobody listens any more");
 }
 
-/// Its client is connected as far as it can tell, although nothing has been accepted.
+/// The client sees an open connection, although the listener has not accepted it.
 #[tokio::test]
 async fn a_connection_in_the_backlog_is_served_before_the_drain_ends() {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -104,7 +104,7 @@ async fn a_connection_in_the_backlog_is_served_before_the_drain_ends() {
     client.write_all(ASK).await.expect("sends");
     let drain = CancellationToken::new();
     drain.cancel();
-    let drained = serve(listener, router(), ListenerOptions::default(), drain).await;
+    let drained = serve(listener, endpoint(), ListenerOptions::default(), drain).await;
     assert_eq!(drained, Drained { connections_cut: 0 });
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.expect("an answer");
@@ -112,12 +112,12 @@ async fn a_connection_in_the_backlog_is_served_before_the_drain_ends() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_cut_and_counted() {
+async fn connections_beyond_the_drain_deadline_are_cut_and_counted() {
     let running = start(router(), ListenerOptions { drain: Duration::ZERO, ..options() }).await;
     let mut stuck = Vec::new();
     for _ in 0..3 {
         let mut client = TcpStream::connect(running.address).await.expect("connects");
-        // The answer to the first request shows that the connection is served; the second never
+        // The response to the first request shows that the connection is served; the second never
         // ends.
         client
             .write_all(b"GET /ok HTTP/1.1\r\nhost: t\r\n\r\nGET /never HTTP/1.1\r\nhost: t\r\n\r\n")
@@ -134,23 +134,24 @@ async fn what_does_not_end_is_cut_and_counted() {
     assert_eq!(drained, Drained { connections_cut: 3 });
     for mut client in stuck {
         let mut rest = Vec::new();
-        // Cut with a clean end or a reset; only that it ends is promised.
+        // The end may be clean or a reset.
         let _ = client.read_to_end(&mut rest).await;
     }
 }
 
-/// A peer that must say who its client is, and does not, is not waited for at the end.
+/// The drain does not wait for a peer that must send a PROXY header and does not.
 #[tokio::test]
-async fn who_is_still_at_the_door_is_cut() {
+async fn a_connection_in_admission_is_cut_at_the_drain_deadline() {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let proxies = TrustedProxies::parse(["127.0.0.1"]).expect("a network");
-    let door = Door::new(NonZeroU32::MIN, TrustedProxies::default()).with_proxy_protocol(proxies);
-    let listener = Listener::bind("api", address).await.expect("a free port").behind(door);
+    let admission =
+        ConnectionAdmission::new(NonZeroU32::MIN, TrustedProxies::default()).with_proxy_protocol(proxies);
+    let listener = Listener::bind("api", address).await.expect("a free port").with_admission(admission);
     let mut client = TcpStream::connect(listener.address()).await.expect("connects");
     let drain = CancellationToken::new();
     drain.cancel();
     let options = ListenerOptions { drain: Duration::ZERO, ..options() };
-    assert_eq!(serve(listener, router(), options, drain).await, Drained { connections_cut: 1 });
+    assert_eq!(serve(listener, endpoint(), options, drain).await, Drained { connections_cut: 1 });
     assert_eq!(client.read(&mut [0]).await.expect("a clean end"), 0);
 }
 

@@ -1,4 +1,4 @@
-//! Certificates that are good, bad and new, as files.
+//! Certificate files: valid, invalid and replaced.
 
 use sluicegate_testkit::redis_server::Certificates;
 use std::fs;
@@ -10,23 +10,23 @@ fn files(certificates: &Certificates) -> TlsFiles {
 }
 
 fn refused(files: &TlsFiles) -> String {
-    match Loaded::read(files, Speaks::Http) {
+    match Loaded::read(files, Alpn::Http) {
         Ok(_) => panic!("taken"),
         Err(error) => error.to_string(),
     }
 }
 
 #[test]
-fn a_certificate_and_its_key_are_taken() {
+fn a_certificate_with_its_key_is_accepted() {
     let certificates = Certificates::new();
-    let loaded = Loaded::read(&files(&certificates), Speaks::Http).expect("good");
+    let loaded = Loaded::read(&files(&certificates), Alpn::Http).expect("good");
     assert_eq!(loaded.config.alpn_protocols, [b"h2".to_vec(), b"http/1.1".to_vec()]);
-    let other = Loaded::read(&files(&certificates), Speaks::Other).expect("good");
+    let other = Loaded::read(&files(&certificates), Alpn::Off).expect("good");
     assert!(other.config.alpn_protocols.is_empty());
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said_and_nothing_of_a_key() {
+fn errors_name_the_file_and_contain_no_key() {
     let (ours, others) = (Certificates::new(), Certificates::new());
     let good = files(&ours);
     let path = |path: &Path| path.display().to_string();
@@ -53,15 +53,15 @@ fn what_is_wrong_with_a_file_is_said_and_nothing_of_a_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_files_are_seen_and_bad_ones_are_not() {
+async fn new_valid_files_take_effect_and_invalid_ones_do_not() {
     let (ours, next) = (Certificates::new(), Certificates::new());
-    let tls = Tls::open(files(&ours), Speaks::Http).expect("good");
+    let tls = ListenerTls::open(files(&ours), Alpn::Http).expect("good");
     let before = tls.current();
     let mut seen = tls.0.clone();
 
-    // Only one of the two is new: no pair, no change.
+    // Only one of the two is new, so they do not match and nothing changes.
     fs::copy(next.server(), ours.server()).expect("copied");
-    // What is looked at is real; the time between two looks is not.
+    // The files are real; the time between two looks is paused.
     for _ in 0..3 {
         sleep(LOOK_EVERY).await;
     }

@@ -1,4 +1,4 @@
-//! Connections over in-memory streams and paused time: the same answers however the bytes come, and an end to every
+//! Connections over in-memory streams and paused time: the same replies for any fragmentation, and a deadline for every
 //! silence.
 
 use std::net::SocketAddr;
@@ -10,17 +10,17 @@ use tokio::task::JoinHandle;
 
 use super::super::{Connections, Service};
 use super::*;
-use crate::net::Notices;
-use crate::net::notice::Notice;
+use crate::net::DrainSignals;
+use crate::net::drain::DrainSignal;
 use crate::testing;
 
-/// Bytes the stream holds each way; small, so that unread answers fill it.
+/// Capacity of the stream in each direction; small, so that unread replies fill it.
 const PIPE_BYTES: usize = 8_192;
 
-/// A connection under test, seen from the client.
+/// A connection under test, from the client's side.
 struct Client {
     io: DuplexStream,
-    drain: Notice,
+    drain: DrainSignal,
     served: JoinHandle<()>,
     opened: Instant,
 }
@@ -28,11 +28,11 @@ struct Client {
 impl Client {
     fn connect(password: Option<&str>) -> Self {
         let (io, server_io) = duplex(PIPE_BYTES);
-        let notices = Notices::default();
-        let drain = notices.drain.clone();
-        let service = Service::new(testing::app(vec![testing::hourly("api", 2)]), testing::resp(password));
+        let signals = DrainSignals::default();
+        let drain = signals.drain.clone();
+        let service = Service::new(testing::engine(vec![testing::hourly("api", 2)]), testing::resp(password));
         let options = RespOptions::default().into();
-        let connections = Connections { service, options, notices };
+        let connections = Connections { service, options, signals };
         let served = tokio::spawn(connections.serve_io(server_io, SocketAddr::from(([192, 0, 2, 1], 4242))));
         Self { io, drain, served, opened: Instant::now() }
     }
@@ -47,7 +47,7 @@ impl Client {
         assert_eq!(String::from_utf8_lossy(&bytes), answer);
     }
 
-    /// Everything up to the end of the connection, and the time since it was opened.
+    /// All bytes up to the end of the connection, and the time since it was opened.
     async fn read_to_end(&mut self) -> (Vec<u8>, Duration) {
         let mut bytes = Vec::new();
         self.io.read_to_end(&mut bytes).await.expect("a clean end");
@@ -55,13 +55,13 @@ impl Client {
     }
 }
 
-/// Everything that is answered to `pieces`, sent one after the other, and then no more.
+/// All replies to `pieces`, sent one after the other, up to the end of input.
 async fn answers(pieces: &[&[u8]]) -> Vec<u8> {
     let client = Client::connect(None);
     let (mut reading, mut writing) = tokio::io::split(client.io);
     let send = async {
         for piece in pieces {
-            // The server may have closed after what came before.
+            // The server may have closed after an earlier piece.
             if writing.write_all(piece).await.is_err() {
                 return;
             }
@@ -101,7 +101,7 @@ async fn a_pipeline_of_thousands_is_answered_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_protocol_error_the_connection_closes_and_what_came_before_is_answered() {
+async fn a_protocol_error_closes_the_connection_after_earlier_replies() {
     let mut client = Client::connect(None);
     client.send("PING\r\n*1025\r\nPING\r\n").await;
     client.send(vec![b'x'; PIPE_BYTES * 4]).await;
@@ -115,7 +115,7 @@ async fn after_a_protocol_error_the_connection_closes_and_what_came_before_is_an
 #[tokio::test(start_paused = true)]
 async fn every_silence_ends() {
     let options = RespOptions::default();
-    // Nothing at all, half a first command, and no password.
+    // No bytes, half a first command, and no password.
     let mut silent = Client::connect(None);
     assert_eq!(silent.read_to_end().await, (Vec::new(), options.first_command));
     let mut half = Client::connect(None);
@@ -126,7 +126,7 @@ async fn every_silence_ends() {
     let (answer, elapsed) = stranger.read_to_end().await;
     assert_eq!((answer.starts_with(b"-NOAUTH"), elapsed), (true, options.first_command));
 
-    // One that was let in may be silent for long, but not in the middle of a command.
+    // An authenticated client may be silent for long, but not in the middle of a command.
     let mut idle = Client::connect(None);
     idle.send("PING\r\n").await;
     assert_eq!(idle.read_to_end().await, (b"+PONG\r\n".to_vec(), options.idle));
@@ -135,7 +135,7 @@ async fn every_silence_ends() {
     assert_eq!(half.read_to_end().await, (b"+PONG\r\n".to_vec(), options.command_read));
 }
 
-/// A command that goes on for ever, a byte at a time, is not finished by going on.
+/// The deadline of a command also ends one that arrives byte by byte.
 #[tokio::test(start_paused = true)]
 async fn a_command_that_trickles_in_is_cut() {
     let mut client = Client::connect(None);
@@ -143,7 +143,7 @@ async fn a_command_that_trickles_in_is_cut() {
     client.expect("+PONG\r\n").await;
     while client.opened.elapsed() < Duration::from_secs(29) {
         client.send("x").await;
-        // The server runs before the clock jumps.
+        // The server runs before time advances.
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(client.read_to_end().await, (Vec::new(), RespOptions::default().command_read));
@@ -154,7 +154,7 @@ async fn a_client_that_does_not_read_is_cut_and_costs_bounded_memory() {
     let client = Client::connect(None);
     let opened = client.opened;
     let (_reading, mut writing) = tokio::io::split(client.io);
-    // Far more than all buffers together: the server stops reading instead of keeping it.
+    // Far more than all buffers together: the server stops reading instead of buffering it.
     let asked = async {
         let echo = format!("*2\r\n$4\r\nECHO\r\n$60000\r\n{}\r\n", "x".repeat(60_000));
         let mut sent = 0;
@@ -170,11 +170,11 @@ async fn a_client_that_does_not_read_is_cut_and_costs_bounded_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_answers_what_is_under_way_and_closes() {
+async fn a_drain_completes_commands_in_flight_and_closes() {
     let mut client = Client::connect(None);
     client.send("PING\r\nECHO ab").await;
     client.expect("+PONG\r\n").await;
-    client.drain.give();
+    client.drain.raise();
     tokio::time::sleep(Duration::from_millis(400)).await;
     client.send("c\r\n").await;
     client.expect("$3\r\nabc\r\n").await;
@@ -192,7 +192,7 @@ async fn quit_closes_after_the_answers() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever comes, however it is cut: no panic, an end, and the same answers.
+    /// For any input in any fragmentation: no panic, an end, and the same replies.
     #[test]
     fn any_bytes_in_any_pieces_are_answered_alike(
         pieces in prop::collection::vec(
@@ -211,4 +211,49 @@ proptest! {
         let (in_pieces, whole) = runtime.block_on(async { (answers(&cut).await, answers(&[&pieces.concat()]).await) });
         prop_assert_eq!(String::from_utf8_lossy(&in_pieces), String::from_utf8_lossy(&whole));
     }
+}
+
+/// Before authentication, a client has few and short words, in a small buffer.
+#[tokio::test(start_paused = true)]
+async fn little_is_waited_for_before_the_password() {
+    let refusal = "-ERR Protocol error: unauthenticated";
+    let long = |bytes: usize| format!("*2\r\n$4\r\nAUTH\r\n${bytes}\r\n{}", "x".repeat(bytes)).into_bytes();
+    let cases: [&[u8]; 6] = [
+        b"*11\r\n",
+        b"a b c d e f g h i j k\r\n",
+        b"*2\r\n$4\r\nAUTH\r\n$16385\r\n",
+        &[&long(16_384)[..], b"\r\n*3\r\n$5\r\nHELLO\r\n$16384\r\n", &[b'x'; 16_384], b"\r\n$16384\r\n"].concat(),
+        &[b'x'; 16_386],
+        &[&[b' '; 16_386][..], b"\r\n"].concat(),
+    ];
+    for case in cases {
+        let mut client = Client::connect(Some("correct horse"));
+        client.send(case).await;
+        let (bytes, _) = client.read_to_end().await;
+        let answer = String::from_utf8_lossy(&bytes);
+        assert!(answer.contains(refusal), "{}: {answer}", case[..20.min(case.len())].escape_ascii());
+    }
+    // A normal handshake fits in any fragmentation, and so does all that follows the password in one piece.
+    let mut client = Client::connect(Some("correct horse"));
+    let wrong = long(16_384);
+    for piece in wrong.chunks(1_000) {
+        client.send(piece).await;
+    }
+    client.send("\r\n").await;
+    client.expect("-WRONGPASS invalid username-password pair or user is disabled.\r\n").await;
+    let keys = "$60000\r\n".to_owned() + &"k".repeat(60_000) + "\r\n";
+    client
+        .send(format!(
+            "HELLO 3 AUTH default \"correct horse\" SETNAME me\r\n*13\r\n$3\r\nDEL\r\n{}",
+            keys.repeat(12)
+        ))
+        .await;
+    let mut last = Vec::new();
+    while !last.ends_with(b":0\r\n") {
+        last.push(client.io.read_u8().await.expect("an answer"));
+    }
+    // Without a password there are no stricter bounds.
+    let mut open = Client::connect(None);
+    open.send(format!("*13\r\n$3\r\nDEL\r\n{}", keys.repeat(12))).await;
+    open.expect(":0\r\n").await;
 }

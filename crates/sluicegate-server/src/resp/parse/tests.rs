@@ -1,4 +1,4 @@
-//! What is a command, what is none, and that it does not matter how the bytes come.
+//! Valid and invalid commands, in any fragmentation.
 
 use proptest::prelude::*;
 
@@ -60,7 +60,7 @@ fn an_empty_line_or_array_is_a_command_without_words() {
 }
 
 #[test]
-fn what_cannot_be_a_command_is_refused() {
+fn invalid_input_is_a_protocol_error() {
     refused("*x\r\n", ProtocolError::ArrayLength);
     refused("*\r\n", ProtocolError::ArrayLength);
     refused("*+1\r\n", ProtocolError::ArrayLength);
@@ -80,7 +80,7 @@ fn what_cannot_be_a_command_is_refused() {
 }
 
 #[test]
-fn what_is_as_large_as_it_may_be_is_taken_and_one_more_is_not() {
+fn maximum_sizes_are_accepted_and_one_more_is_not() {
     let bulk = |bytes: usize| format!("*1\r\n${bytes}\r\n{}\r\n", "x".repeat(bytes));
     assert_eq!(words(&bulk(BULK_BYTES_MAX))[0].len(), BULK_BYTES_MAX);
     refused(bulk(BULK_BYTES_MAX + 1), ProtocolError::BulkLength);
@@ -103,7 +103,7 @@ fn what_is_as_large_as_it_may_be_is_taken_and_one_more_is_not() {
     assert_eq!(words(&format!("*31\r\n{}", part.repeat(31))).len(), 31);
 }
 
-/// A claim is answered before anything of what it claims has arrived, and reserves nothing.
+/// An oversized length is an error before any of the bytes arrive, and reserves nothing.
 #[test]
 fn a_claim_that_is_too_large_is_refused_at_once() {
     let mut parser = Parser::default();
@@ -128,7 +128,7 @@ fn a_cut_at_any_two_places_changes_nothing() {
     assert_eq!(pieces(&bytes), whole);
 }
 
-/// Bytes that are often nearly a command.
+/// Bytes that resemble commands.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..12),

@@ -1,4 +1,4 @@
-//! What begins when, and in which order it is told.
+//! The start of calls, and the order of their results.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 
-/// A pipeline whose calls note when they begin and end when they are let. Each says its name in its error.
+/// A pipeline whose calls record their start and end on a signal. Each returns its name in its error.
 #[derive(Default)]
 struct Probe {
     pipeline: Pipeline,
@@ -31,7 +31,7 @@ impl Probe {
         self.gates[name].add_permits(1);
     }
 
-    /// Lets everything happen that can, without anything being told.
+    /// Runs all ready calls without taking a result.
     async fn settle(&mut self) {
         tokio::select! {
             biased;
@@ -50,7 +50,7 @@ impl Probe {
 }
 
 #[tokio::test]
-async fn different_keys_are_called_at_the_same_time_and_told_in_order() {
+async fn calls_for_different_keys_are_concurrent_with_replies_in_order() {
     let mut probe = Probe::default();
     for name in ["1", "2", "3"] {
         probe.push(name, name);
@@ -75,7 +75,7 @@ async fn of_two_calls_on_one_key_the_second_begins_when_the_first_has_ended() {
     }
     probe.settle().await;
     assert_eq!(probe.begun(), ["0", "1", "3"]);
-    // The first call is not told yet, because an older one is still under way, but it has ended.
+    // The first call has ended, but its result waits for an older one.
     probe.let_end("1");
     probe.settle().await;
     assert_eq!(probe.begun(), ["0", "1", "3", "2"]);

@@ -1,7 +1,7 @@
-//! What clients and people ask about the server: the greeting, INFO, COMMAND and CLIENT INFO.
+//! Descriptions of the server: the greeting, INFO, COMMAND and CLIENT INFO.
 //!
-//! Clients look for a version of Redis to know what they may use. The one that is told has every command of the
-//! handshake that is answered here; the server's own version stands beside it.
+//! Clients derive features from the version of Redis. The reported one has every command of the
+//! handshake that is supported here; the server's own version is a separate field.
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,11 @@ use sluicegate::core::Timestamp;
 use super::{Session, Shown, Words};
 use crate::resp::command::{self, COMMANDS};
 
-/// The Redis whose handshake is spoken.
+/// The reported version of Redis.
 const REDIS_VERSION: &str = "7.2.0";
 
 impl Session {
-    /// The answer to HELLO.
+    /// The reply to HELLO.
     pub(super) fn greet(&mut self) {
         let version = self.replies.version().number();
         let replies = &mut self.replies;
@@ -35,7 +35,7 @@ impl Session {
         replies.array(0);
     }
 
-    /// The answer to INFO, the same whatever section is asked for: it is short.
+    /// The reply to INFO, the same for all sections, because it is short.
     pub(super) fn describe_server(&mut self, now: Timestamp) {
         let uptime = now.since(self.service.started).as_micros() / 1_000_000;
         let sessions = self.service.sessions.load(std::sync::atomic::Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Session {
         }
     }
 
-    /// The answer to CLIENT INFO.
+    /// The reply to CLIENT INFO.
     pub(super) fn describe_client(&mut self) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut line = format!("id={} addr={} name={}", self.id, self.peer, text(&self.names.client));

@@ -1,14 +1,14 @@
-//! What clients say before they get to work: HELLO, AUTH, CLIENT, RESET.
+//! The handshake of clients: HELLO, AUTH, CLIENT, RESET.
 //!
-//! There is one user, `default`, whose password is the configured one. Without a configured password every client
-//! is let in, and one that offers a password is told that none is expected: it is probably at the wrong server.
+//! There is one user, `default`, with the configured password. Without a configured password no
+//! authentication is needed, and an offered password is an error, because the client is probably at the wrong server.
 
 use super::{Flow, Session, Shown, Version, WRONG_PASSWORDS_MAX, Words};
 
 /// The longest name of a client or of its library.
 const NAME_BYTES_MAX: usize = 256;
 
-/// The one user there is.
+/// The only user.
 const USER: &[u8] = b"default";
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
@@ -18,7 +18,7 @@ const HELLO_NEEDS_AUTH: &str = "NOAUTH HELLO must be called with the client alre
                                 HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
                                 select the RESP protocol version at the same time";
 
-/// What a client calls itself.
+/// The names of a client.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pub(super) client: Vec<u8>,
@@ -26,7 +26,7 @@ pub(super) struct Names {
     pub(super) library_version: Vec<u8>,
 }
 
-/// What HELLO asks for.
+/// The arguments of HELLO.
 #[derive(Debug, Default)]
 struct Hello<'w> {
     version: Option<Version>,
@@ -35,7 +35,7 @@ struct Hello<'w> {
 }
 
 impl<'w> Hello<'w> {
-    /// Reads the words after HELLO, or says what is wrong with them.
+    /// Parses the words after HELLO.
     fn read(words: &'w Words<'_>) -> Result<Self, String> {
         let mut hello = Self::default();
         let Some((version, mut rest)) = words[1..].split_first() else {
@@ -65,8 +65,8 @@ impl<'w> Hello<'w> {
 }
 
 impl Session {
-    /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`: all of it happens, or nothing.
-    pub(super) fn hello(&mut self, words: &Words<'_>) -> Flow {
+    /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`: all of it takes effect, or nothing.
+    pub(super) async fn hello(&mut self, words: &Words<'_>) -> Flow {
         let hello = match Hello::read(words) {
             Ok(hello) => hello,
             Err(error) => {
@@ -79,7 +79,7 @@ impl Session {
             return Flow::Continue;
         }
         if let Some((user, password)) = hello.credentials
-            && let Err(flow) = self.let_in(user, password)
+            && let Err(flow) = self.let_in(user, password).await
         {
             return flow;
         }
@@ -98,10 +98,10 @@ impl Session {
     }
 
     /// `AUTH [user] password`.
-    pub(super) fn authenticate(&mut self, words: &Words<'_>) -> Flow {
+    pub(super) async fn authenticate(&mut self, words: &Words<'_>) -> Flow {
         let outcome = match &words[1..] {
-            [password] => self.let_in(USER, password),
-            [user, password] => self.let_in(user, password),
+            [password] => self.let_in(USER, password).await,
+            [user, password] => self.let_in(user, password).await,
             _ => {
                 self.replies.error("ERR syntax error; use AUTH [user] password");
                 return Flow::Continue;
@@ -116,13 +116,14 @@ impl Session {
         }
     }
 
-    /// Compares the password in constant time. On failure the client has been answered.
-    fn let_in(&mut self, user: &[u8], password: &[u8]) -> Result<(), Flow> {
+    /// Compares the password in constant time. On failure the error reply has been written, after a delay if too many wrong
+    /// passwords came from the client's network.
+    async fn let_in(&mut self, user: &[u8], password: &[u8]) -> Result<(), Flow> {
         let Some(expected) = &self.service.password else {
             self.replies.error(NO_PASSWORD);
             return Err(Flow::Continue);
         };
-        // Both are looked at either way: only the name of the user may show in the time it takes.
+        // Both comparisons always run: the time may reveal only the user name.
         let is_password = expected.matches(password);
         if is_password && user == USER {
             self.is_authenticated = true;
@@ -131,14 +132,20 @@ impl Session {
         }
         self.replies.error(WRONG_PASSWORD);
         self.wrong_passwords += 1;
-        let is_guessing = self.wrong_passwords >= WRONG_PASSWORDS_MAX;
+        let brute_force = self.service.engine.admin_tokens().brute_force();
+        let are_too_many = brute_force.record_failure(self.peer.ip());
+        if are_too_many {
+            // Boxed, because a delay is rare, and the futures of all commands would reserve space for it.
+            Box::pin(brute_force.delay()).await;
+        }
+        let is_guessing = are_too_many || self.wrong_passwords >= WRONG_PASSWORDS_MAX;
         if is_guessing {
             tracing::warn!(peer = %self.peer, "a client sent too many wrong passwords, and was cut off");
         }
         Err(if is_guessing { Flow::Close } else { Flow::Continue })
     }
 
-    /// `CLIENT subcommand …`: what clients send on their own.
+    /// `CLIENT subcommand …`: the subcommands that clients send on their own.
     pub(super) fn client(&mut self, words: &Words<'_>) {
         let subcommand = words[1].to_ascii_lowercase();
         match (subcommand.as_slice(), &words[2..]) {
@@ -152,7 +159,7 @@ impl Session {
             (b"setname", [_]) => self.replies.error(BAD_NAME),
             (b"setinfo", [attribute, value]) => self.set_info(attribute, value),
             (b"info", []) => self.describe_client(),
-            // Hints about caches and eviction, of which there are none.
+            // Hints about caches and eviction have no effect.
             (b"no-evict" | b"no-touch", [switch]) if is_switch(switch) => self.replies.simple("OK"),
             (b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch", _) => {
                 let name = Shown(&subcommand);
@@ -181,7 +188,7 @@ impl Session {
         self.replies.simple("OK");
     }
 
-    /// `RESET`: as if the connection had just been opened.
+    /// `RESET`: returns to the state of a new connection.
     pub(super) fn reset(&mut self) {
         self.names = Names::default();
         self.is_authenticated = self.service.password.is_none();
@@ -193,7 +200,7 @@ impl Session {
 pub(super) const BAD_NAME: &str =
     "ERR Client names cannot contain spaces, newlines or special characters, and have at most 256.";
 
-/// Whether a client may call itself so; nothing at all takes a name away.
+/// Whether a client name is valid; an empty one clears the name.
 fn is_name(name: &[u8]) -> bool {
     name.len() <= NAME_BYTES_MAX && name.iter().all(u8::is_ascii_graphic)
 }

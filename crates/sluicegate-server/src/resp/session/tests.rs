@@ -1,4 +1,4 @@
-//! What clients are answered, command by command.
+//! Replies, command by command.
 
 use super::super::parse::Parser;
 use super::*;
@@ -8,12 +8,12 @@ struct Client(Session);
 
 impl Client {
     fn new(password: Option<&str>) -> Self {
-        let app = testing::app(vec![testing::hourly("api", 2)]);
-        let service = Service::new(app, testing::resp(password));
+        let engine = testing::engine(vec![testing::hourly("api", 2)]);
+        let service = Service::new(engine, testing::resp(password));
         Self(Session::new(service, SocketAddr::from(([192, 0, 2, 7], 40_000))))
     }
 
-    /// The answer to a line, with `|` for each end of a line, and what becomes of the connection.
+    /// The reply to a line, with `|` for each line end, and the state of the connection.
     async fn ask(&mut self, line: &str) -> (String, Flow) {
         let line = format!("{line}\r\n");
         let (words, _) = Parser::default().next(line.as_bytes()).expect("a line").expect("all of it");
@@ -24,7 +24,7 @@ impl Client {
         (answer.replace("\r\n", "|"), flow)
     }
 
-    /// The answer to a line after which the connection stays open.
+    /// The reply to a line after which the connection stays open.
     async fn answer(&mut self, line: &str) -> String {
         let (answer, flow) = self.ask(line).await;
         assert_eq!(flow, Flow::Continue, "{line}");
@@ -95,7 +95,7 @@ async fn hello_chooses_the_version() {
             ("HELLO 2 SETNAME", "-ERR Syntax error in HELLO option 'SETNAME'|"),
             ("HELLO 2 FOO bar", "-ERR Syntax error in HELLO option 'FOO'|"),
             ("HELLO 2 SETNAME 'a b'", &format!("-{}|", handshake::BAD_NAME)),
-            // None of these has changed anything.
+            // None of these has changed the state.
             ("SG.CHECK r a COST 3", "*6|:0|:2|:2|:-1|:0|$3|api|"),
             ("CLIENT SETNAME ''", "+OK|"),
             ("CLIENT GETNAME", "_|"),
@@ -106,7 +106,7 @@ async fn hello_chooses_the_version() {
 }
 
 #[tokio::test]
-async fn a_password_is_asked_for_first() {
+async fn commands_need_the_password() {
     let mut client = Client::new(Some("s3cret"));
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.|";
     let none = "-NOAUTH Authentication required.|";
@@ -145,6 +145,24 @@ async fn a_client_that_guesses_passwords_is_cut_off() {
     assert!(answer.starts_with("-WRONGPASS") && flow == Flow::Close, "{answer}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_wrong_password_beyond_the_limit_is_answered_late_and_a_right_one_at_once() {
+    let mut client = Client::new(Some("s3cret"));
+    let started = tokio::time::Instant::now();
+    for _ in 0..10 {
+        // A right password makes the count of the connection begin anew, and not that of the network.
+        assert!(client.answer("AUTH guess").await.starts_with("-WRONGPASS"));
+        assert_eq!(client.answer("AUTH s3cret").await, "+OK|");
+    }
+    assert_eq!(started.elapsed(), std::time::Duration::ZERO);
+    let (answer, flow) = client.ask("AUTH guess").await;
+    assert!(answer.starts_with("-WRONGPASS") && flow == Flow::Close, "{answer}");
+    assert!(started.elapsed() >= std::time::Duration::from_secs(1));
+    let (delayed, started) = (started.elapsed(), started);
+    assert_eq!(client.answer("AUTH s3cret").await, "+OK|");
+    assert_eq!(started.elapsed(), delayed);
+}
+
 #[tokio::test]
 async fn a_password_where_none_is_expected_is_an_error() {
     let mut client = Client::new(None);
@@ -156,7 +174,7 @@ async fn a_password_where_none_is_expected_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_clients_say_about_themselves() {
+async fn client_names_are_stored() {
     let mut client = Client::new(None);
     client
         .check(&[
@@ -208,7 +226,7 @@ async fn the_server_and_its_commands_are_described() {
     assert!(client.answer("COMMAND GETKEYS x").await.starts_with("-ERR unknown subcommand 'getkeys'"));
 }
 
-/// The reason may name hosts, so the client learns only that there is one; the counters learn of it too.
+/// The reason may contain host names, so the client learns only that there is one; the counters record it.
 #[test]
 fn a_store_that_cannot_answer_is_an_error_without_its_reason() {
     let mut client = Client::new(None);
@@ -216,11 +234,11 @@ fn a_store_that_cannot_answer_is_an_error_without_its_reason() {
     client.0.store_failed(&error);
     let answer = String::from_utf8(client.0.replies().as_bytes().to_vec()).expect("text");
     assert_eq!(answer, "-ERR Service temporarily unavailable (rate limiter backend error)\r\n");
-    assert_eq!(client.0.service.app.totals().store_failures, 1);
+    assert_eq!(client.0.service.engine.totals().store_failures, 1);
 }
 
 #[tokio::test]
-async fn what_throttle_decides_is_counted_and_what_it_only_looks_at_is_not() {
+async fn throttle_decisions_are_counted_and_peeks_are_not() {
     let mut client = Client::new(None);
     for line in
         ["CL.THROTTLE k 1 1 3600", "CL.THROTTLE k 1 1 3600", "CL.THROTTLE k 1 1 3600", "CL.THROTTLE k 1 1 3600 3"]
@@ -230,11 +248,11 @@ async fn what_throttle_decides_is_counted_and_what_it_only_looks_at_is_not() {
     for line in ["CL.THROTTLE k 1 1 3600 0", "CL.THROTTLE k 1 1 0", "DEL k"] {
         client.answer(line).await;
     }
-    let totals = client.0.service.app.totals();
+    let totals = client.0.service.engine.totals();
     assert_eq!((totals.allowed, totals.denied, totals.undecided), (2, 2, 0));
 }
 
-/// How many allocations it takes to read `line`, decide it and write the answer, once everything has found its size.
+/// The allocations to parse `line`, decide it and write the reply, after warm-up.
 fn allocations(client: &mut Client, line: &str) -> u64 {
     let line = format!("{line}\r\n");
     let mut answer_once = || {
@@ -260,6 +278,6 @@ fn a_decision_allocates_nothing() {
     ] {
         assert_eq!(allocations(&mut client, line), 0, "{line}");
     }
-    // A key that is not text gets a name of its own.
+    // A key that is not text gets a separate name.
     assert!(allocations(&mut client, "CL.THROTTLE \"\\xff\" 10 1 3600") > 0);
 }

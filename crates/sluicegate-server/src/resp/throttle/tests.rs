@@ -1,9 +1,10 @@
-//! CL.THROTTLE against redis-cell's documented answers, against an independent model in fractions, and at its bounds.
+//! CL.THROTTLE against redis-cell's documented replies, against an independent model in fractions, and at its bounds.
 
 use num_rational::Ratio;
 use proptest::prelude::*;
 use sluicegate::MemoryStore;
-use sluicegate::rules::DEADLINE_DEFAULT;
+use sluicegate::clock::SystemClock;
+use sluicegate::rules::{DEADLINE_DEFAULT, RuleSet, Unmatched};
 use sluicegate::store::memory::MemoryOptions;
 
 use super::super::parse::Parser;
@@ -16,7 +17,7 @@ fn at(millis: u64) -> Timestamp {
 }
 
 struct Server {
-    store: MemoryStore,
+    limiter: Limiter<MemoryStore>,
     buckets: Buckets,
     last_quota: LastQuota,
 }
@@ -24,18 +25,20 @@ struct Server {
 impl Server {
     fn new() -> Self {
         let store = MemoryStore::new(MemoryOptions { shards: 4, ..MemoryOptions::default() }, at(0));
-        Self { store, buckets: Buckets::new(DEADLINE_DEFAULT), last_quota: LastQuota::default() }
+        let rules = RuleSet::new(Vec::new(), Vec::new(), Unmatched::Allow).expect("no rules");
+        let limiter = Limiter::new(rules, store, SystemClock::new());
+        Self { limiter, buckets: Buckets::new(DEADLINE_DEFAULT), last_quota: LastQuota::default() }
     }
 
-    /// The answer to a line such as `CL.THROTTLE key 15 30 60`, as `[0, 16, 15, -1, 2]` or an error.
+    /// The reply to a line such as `CL.THROTTLE key 15 30 60`, as `[0, 16, 15, -1, 2]` or an error.
     async fn ask(&mut self, line: impl AsRef<[u8]>, now: Timestamp) -> Result<[i64; 5], String> {
         let line = [line.as_ref(), b"\r\n"].concat();
         let (words, _) = Parser::default().next(&line).expect("a line").expect("all of it");
         let throttle = Throttle::read(&words).map_err(|invalid| invalid.to_string())?;
         let quota = self.last_quota.of(throttle.shape()).map_err(|invalid| invalid.to_string())?;
-        let answer = self.buckets.throttle(&self.store, &throttle, quota, now).await.expect("the store answers");
+        let decided = self.buckets.throttle(&self.limiter, &throttle, quota, now).await;
         let mut replies = Replies::default();
-        answer.write(&mut replies);
+        decided.expect("the store answers").answer.write(&mut replies);
         let text = String::from_utf8(replies.as_bytes().to_vec()).expect("text");
         let numbers: Vec<i64> =
             text.split("\r\n:").skip(1).map(|number| number.trim().parse().expect("a number")).collect();
@@ -43,11 +46,11 @@ impl Server {
     }
 
     async fn delete(&self, key: &[u8], now: Timestamp) -> bool {
-        self.buckets.delete(&self.store, key, now).await.expect("the store answers")
+        self.buckets.delete(self.limiter.store(), key, now).await.expect("the store answers")
     }
 }
 
-/// What a table says: the instant in milliseconds, the numbers after the key, and the answer.
+/// A row of a table: the instant in milliseconds, the parameters after the key, and the reply.
 async fn check(cases: &[(u64, &str, [i64; 5])]) {
     let mut server = Server::new();
     for (index, (millis, numbers, expected)) in cases.iter().enumerate() {
@@ -62,7 +65,7 @@ async fn the_documented_example() {
     check(&[(0, "15 30 60 1", [0, 16, 15, -1, 2]), (0, "15 30 60", [0, 16, 14, -1, 4])]).await;
 }
 
-/// The conversation that redis-cell tests its own arithmetic with: five at once, one per second. Its times have
+/// The test sequence of redis-cell itself: a burst of five, one per second. Its times have
 /// fractions of a second, which the command rounds up.
 #[tokio::test]
 async fn the_arithmetic_that_redis_cell_tests() {
@@ -88,7 +91,7 @@ async fn the_arithmetic_that_redis_cell_tests() {
 
 #[tokio::test]
 async fn the_edges() {
-    // No burst: one at a time.
+    // No burst: one request at a time.
     check(&[
         (0, "0 1 10", [0, 1, 0, -1, 10]),
         (0, "0 1 10", [1, 1, 0, 10, 10]),
@@ -98,7 +101,7 @@ async fn the_edges() {
         (10_000, "0 1 10", [0, 1, 0, -1, 10]),
     ])
     .await;
-    // A fraction of a second is a second, a whole one is not two.
+    // A fraction of a second rounds up to one, a whole second stays one.
     check(&[
         (0, "1 1 1 2", [0, 2, 0, -1, 2]),
         (0, "1 1 1", [1, 2, 0, 1, 2]),
@@ -115,7 +118,7 @@ async fn the_edges() {
         (1_000, "2 3 1 3", [0, 3, 0, -1, 1]),
     ])
     .await;
-    // The largest of everything.
+    // The maximum of each parameter.
     let ten_years = 315_360_000;
     check(&[
         (0, "0 1 315360000", [0, 1, 0, -1, ten_years]),
@@ -131,17 +134,17 @@ async fn the_edges() {
     .await;
 }
 
-/// The instant at which a bucket is full again is what is remembered, so other numbers see the same instant.
+/// The state is the instant at which the bucket is full, so other parameters share this instant.
 #[tokio::test]
 async fn the_numbers_of_a_live_key_may_change() {
-    // Slower: what was taken takes as long to come back as it would have.
+    // Slower: the charged time passes as before.
     check(&[
         (0, "9 1 1 4", [0, 10, 6, -1, 4]),
         (0, "9 1 2 0", [0, 10, 8, -1, 4]),
         (0, "9 1 2", [0, 10, 7, -1, 6]),
     ])
     .await;
-    // Faster and smaller: the bucket is further from full than it can be, and even nothing is too much.
+    // Faster and smaller: the bucket is further from full than possible, and even a quantity of zero is denied.
     check(&[
         (0, "9 1 1 9", [0, 10, 1, -1, 9]),
         (0, "4 1 1 0", [1, 5, 0, 4, 9]),
@@ -150,16 +153,17 @@ async fn the_numbers_of_a_live_key_may_change() {
         (5_000, "4 1 1", [0, 5, 0, -1, 5]),
     ])
     .await;
-    // Far beyond: nobody waits for longer than the new bucket takes to fill.
+    // Far beyond: the time charged under the slower parameters has to pass, as in redis-cell.
     check(&[
         (0, "0 1 3600", [0, 1, 0, -1, 3_600]),
-        (0, "0 1 1", [1, 1, 0, 1, 1]),
-        (1_000, "0 1 1", [0, 1, 0, -1, 1]),
+        (0, "0 1 1", [1, 1, 0, 3_600, 3_600]),
+        (3_599_999, "0 1 1", [1, 1, 0, 1, 1]),
+        (3_600_000, "0 1 1", [0, 1, 0, -1, 1]),
     ])
     .await;
 }
 
-/// A bucket that counts tokens in fractions: nothing of it is shared with what it checks.
+/// A bucket that counts tokens in fractions, independent of the code under test.
 struct Model {
     limit: i128,
     per_micro: Ratio<i128>,
@@ -192,13 +196,13 @@ impl Model {
             .map(|number| number.try_into().expect("64 bits"))
     }
 
-    /// The time that so many tokens take, in seconds, rounded up.
+    /// The duration of this many tokens in seconds, rounded up.
     fn secs(&self, tokens: Ratio<i128>) -> i128 {
         (tokens / self.per_micro / 1_000_000).ceil().to_integer()
     }
 }
 
-/// Whole numbers that are small, large and in between, always the same ones.
+/// Small, large and medium integers from a fixed seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -208,7 +212,7 @@ impl Numbers {
     }
 }
 
-/// More than a thousand commands on more than a hundred buckets, each answer derived in fractions.
+/// More than a thousand commands on more than a hundred buckets, each reply derived in fractions.
 #[tokio::test]
 async fn every_answer_is_the_one_of_exact_arithmetic() {
     let mut numbers = Numbers(7);
@@ -220,7 +224,7 @@ async fn every_answer_is_the_one_of_exact_arithmetic() {
         let mut model = Model::new(max_burst.into(), count.into(), period.into());
         let mut micros = 0;
         for _ in 0..12 {
-            // Up to one and a half times what the bucket holds, and steps of about a token or of none.
+            // Up to one and a half times the bucket's size, and steps of about a token or of none.
             let quantity = numbers.next(max_burst * 3 / 2 + 3);
             micros += numbers.next(3) * numbers.next(period * 2_000_000 / count + 3);
             let line = format!("CL.THROTTLE key:{bucket} {max_burst} {count} {period} {quantity}");
@@ -268,13 +272,13 @@ async fn numbers_that_make_no_sense_are_refused_by_name() {
         let line = [b"CL.THROTTLE key ", numbers].concat();
         assert_eq!(server.ask(&line, at(0)).await, Err(expected), "{}", line.escape_ascii());
     }
-    assert_eq!(server.store.used(), 0);
+    assert_eq!(server.limiter.store().used(), 0);
 }
 
 #[tokio::test]
 async fn a_key_is_any_bytes_and_no_two_are_one() {
     let mut server = Server::new();
-    // The second of each pair is how the first is written down, or looks like it.
+    // The second of each pair is the encoding of the first, or resembles it.
     let keys: [&[u8]; 14] = [
         b"''",
         b"x",
@@ -295,7 +299,7 @@ async fn a_key_is_any_bytes_and_no_two_are_one() {
         let line = [b"CL.THROTTLE ", key, b" 0 1 60"].concat();
         assert_eq!(server.ask(&line, at(0)).await, Ok([0, 1, 0, -1, 60]), "{}", key.escape_ascii());
     }
-    assert_eq!(server.store.used(), keys.len());
+    assert_eq!(server.limiter.store().used(), keys.len());
 
     let longest = format!("CL.THROTTLE {} 0 1 60", "k".repeat(1_024));
     assert_eq!(server.ask(&longest, at(0)).await, Ok([0, 1, 0, -1, 60]));
@@ -304,7 +308,7 @@ async fn a_key_is_any_bytes_and_no_two_are_one() {
 }
 
 #[tokio::test]
-async fn deleting_tells_whether_there_was_something_and_starts_anew() {
+async fn deleting_returns_whether_the_key_existed_and_resets_it() {
     let mut server = Server::new();
     let full = Ok([0, 2, 1, -1, 30]);
     for key in ["plain", "\"\\xff\""] {
@@ -315,13 +319,13 @@ async fn deleting_tells_whether_there_was_something_and_starts_anew() {
         assert!(server.delete(bytes, at(29_999)).await);
         assert!(!server.delete(bytes, at(29_999)).await);
         assert_eq!(server.ask(&line, at(29_999)).await, full);
-        // Full again is as good as gone.
+        // A full bucket counts as absent.
         assert!(!server.delete(bytes, at(59_999)).await);
     }
     assert!(!server.delete(&[b'k'; 2_000], at(0)).await);
 }
 
-/// A rule may have any name that a configuration can give it, and never meets a bucket.
+/// No rule name that a configuration allows leads to a bucket.
 #[test]
 fn no_rule_of_a_configuration_has_the_name_of_the_space() {
     let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');

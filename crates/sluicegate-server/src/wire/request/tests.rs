@@ -1,4 +1,4 @@
-//! Bodies, good and bad, and what is said about the bad ones.
+//! Valid and invalid bodies, and the errors of the invalid ones.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn what_may_be_left_out_has_its_default_and_null_counts_as_left_out() {
+fn optional_fields_have_defaults_and_null_counts_as_absent() {
     for body in
         [r#"{"resource":"r","identifier":"i"}"#, r#"{"resource":"r","identifier":"i","tenant":null,"tier":null}"#]
     {
@@ -113,7 +113,7 @@ fn a_wrong_type_names_field_value_and_remedy() {
 }
 
 #[test]
-fn what_is_not_an_object_is_refused_without_repeating_it() {
+fn a_body_other_than_an_object_is_rejected_without_an_echo() {
     let deep = "[".repeat(10_000);
     let long = format!("\"{}\"", "x".repeat(100_000));
     for body in ["[]", "null", "5", "\"text\"", &deep, &long] {
@@ -139,7 +139,7 @@ fn the_example_of_a_refusal_is_a_body_that_would_be_taken() {
 }
 
 #[test]
-fn what_is_not_json_says_where() {
+fn invalid_json_is_reported_with_its_position() {
     let (_, detail) = refused(r#"{"resource":"r","identifier":"i"} x"#);
     assert!(detail.starts_with("the body is not JSON (trailing characters at line 1 column 35)"), "{detail}");
     assert!(refused("").1.starts_with("the body is empty: "));

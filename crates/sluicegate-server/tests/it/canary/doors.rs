@@ -1,4 +1,4 @@
-//! Requests with secrets in them, through every door, and what is answered.
+//! Requests with secrets through every front door, and their responses.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use super::{Outputs, Scene, Secrets};
 use crate::client::Connection;
 use crate::server::PATIENCE;
 
-/// Asks everything once.
+/// Sends every request once.
 pub(super) async fn ask_all(scene: &Scene, outputs: &mut Outputs) {
     ask_gateway(scene, outputs);
     ask_api(scene, outputs);
@@ -19,10 +19,10 @@ pub(super) async fn ask_all(scene: &Scene, outputs: &mut Outputs) {
     ask_admin(scene, outputs);
 }
 
-/// Where wrong tokens come from: whoever sends too many is not listened to for a while.
+/// The source address of wrong tokens, because the server blocks an address for a while after too many of them.
 const GUESSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// Sends a request as it is written, and keeps the answer as it came.
+/// Sends a request byte by byte as given, and records the raw response.
 fn send(outputs: &mut Outputs, place: &str, address: SocketAddr, head: &str, body: &str) {
     let is_guess = place.ends_with("a wrong token") || place.ends_with("a bare token");
     let mut connection =
@@ -32,7 +32,7 @@ fn send(outputs: &mut Outputs, place: &str, address: SocketAddr, head: &str, bod
     outputs.add(place, connection.read_to_end());
 }
 
-/// Header lines with credentials, each with what it is.
+/// Header lines with credentials, each with its description.
 fn credentials(secrets: &Secrets) -> Vec<(&'static str, String)> {
     let basic = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, format!("u:{}", secrets.basic.text));
     vec![
@@ -55,7 +55,8 @@ fn ask_gateway(scene: &Scene, outputs: &mut Outputs) {
                 "GET {path}?api_key={query} HTTP/1.1\r\ncookie: session={cookie}\r\n\
                  referer: https://e.example/?t={query}\r\n{lines}"
             );
-            // The upstream repeats the head: that is the client's own, and nobody else's.
+            // The upstream echoes the head. The echo belongs to the client, so it may contain the client's own
+            // secrets.
             let place = format!("GET {path} with {what}");
             let mut connection = Connection::open(address);
             connection.send(format!("{head}host: t\r\nconnection: close\r\n\r\n"));
@@ -143,7 +144,7 @@ fn ask_resp(scene: &Scene, outputs: &mut Outputs) {
     outputs.add("RESP", String::from_utf8_lossy(&text));
 }
 
-/// The paths of the admin listener that are read.
+/// The paths of the admin listener that the test reads.
 const READ: [&str; 21] = [
     "/",
     "/metrics",
@@ -213,7 +214,7 @@ fn ask_admin(scene: &Scene, outputs: &mut Outputs) {
     outputs.add("events", text);
 }
 
-/// Puts mistakes beside the secrets of the file, each of which is told and none of which takes effect.
+/// Adds errors beside the secrets of the file. The server reports each error and applies none of the changes.
 pub(super) fn reload_mistakes(scene: &Scene, outputs: &mut Outputs) {
     let (path, mistake) = (scene.config_path(), &scene.secrets.mistake.text);
     let good = std::fs::read_to_string(&path).expect("a file");
@@ -236,7 +237,7 @@ pub(super) fn reload_mistakes(scene: &Scene, outputs: &mut Outputs) {
     std::fs::write(&path, good).expect("a file");
 }
 
-/// Lines with a secret where it does not belong, or not in this form.
+/// Lines with a secret in a wrong place or in a wrong form.
 pub(super) fn mistakes(secret: &str) -> Vec<String> {
     vec![
         format!("resp: {{ password: [ {secret} ] }}"),

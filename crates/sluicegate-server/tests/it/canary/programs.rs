@@ -1,5 +1,5 @@
-//! What the other commands print: validate, explain, check, top, simulate, rules, and servers that do not start or lose their
-//! database.
+//! The output of the other commands: validate, explain, check, top, simulate, rules, and of servers that fail to start
+//! or lose their database.
 
 use std::process::{Command, Output};
 
@@ -9,7 +9,7 @@ use super::{Outputs, Scene, doors, environment};
 use crate::client::{ask, ask_with, post};
 use crate::server::{Server, sluicegate};
 
-/// Runs every command, with secrets in everything that it reads.
+/// Runs every command with secrets in all of its inputs.
 pub(super) fn run_all(scene: &Scene, outputs: &mut Outputs) {
     let (secrets, path) = (&scene.secrets, scene.config_path());
     run(scene, outputs, &["validate", &path]);
@@ -40,7 +40,7 @@ pub(super) fn run_all(scene: &Scene, outputs: &mut Outputs) {
     simulate(scene, outputs, &path);
 }
 
-/// Watches the server with the right token, with a wrong one, with a password in the URL, and where nobody answers.
+/// Runs `top` with the right token, with a wrong one, with a password in the URL, and against a port without a server.
 fn top(scene: &Scene, outputs: &mut Outputs) {
     let (secrets, admin) = (&scene.secrets, scene.server.address("admin"));
     let (plain, basic) = (format!("http://{admin}"), format!("http://user:{}@{admin}", secrets.basic.text));
@@ -55,12 +55,12 @@ fn top(scene: &Scene, outputs: &mut Outputs) {
         print(outputs, command);
     }
     let shown = outputs.at("sluicegate top (exit status: 0)");
-    assert!(shown.contains("ASKS MOST") && shown.contains("\"heaviest\""), "{shown}");
+    assert!(shown.contains("MOST REQUESTS") && shown.contains("\"heaviest\""), "{shown}");
     let refused = outputs.at("sluicegate top (exit status: 1)");
     assert!(refused.contains("cannot watch"), "{refused}");
 }
 
-/// A server whose rules are in a database that goes away while it runs.
+/// A server with rules in a database that becomes unavailable while it runs.
 pub(super) fn serve_while_the_database_goes(scene: &Scene, outputs: &mut Outputs) {
     let (secrets, postgres) = (&scene.secrets, PostgresServer::start());
     let password = format!("postgres:{}@", secrets.database.text);
@@ -86,7 +86,7 @@ pub(super) fn serve_while_the_database_goes(scene: &Scene, outputs: &mut Outputs
     outputs.add("the log without the database", server.wait().lines.join("\n"));
 }
 
-/// A server whose password Redis refuses.
+/// A server with a password that Redis rejects.
 pub(super) fn serve_with_wrong_password(scene: &Scene, outputs: &mut Outputs) {
     let url = scene.redis.url_as("user", &scene.secrets.wrong_redis.text);
     let mut command = sluicegate(&["--gateway", "off", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
@@ -134,7 +134,7 @@ fn simulate(scene: &Scene, outputs: &mut Outputs, config: &str) {
          \"status\":200,\"http_user_agent\":\"{}\",\"http_cookie\":\"{cookie}\",\"http_authorization\":\"Bearer {cookie}\"}}\n",
         "agent".repeat(30)
     );
-    // Of lines that are no requests the report shows the beginning.
+    // The report quotes the beginning of rejected lines.
     let (broken_line, broken_object) = (line.replace("[14/", "[x/"), object.replace("2023-11-14T", "x"));
     for (format, text) in
         [("combined", line.repeat(20) + &broken_line), ("json", object.repeat(20) + &broken_object)]

@@ -1,4 +1,4 @@
-//! Secrets that can be found again, in whatever form they come to light.
+//! Secrets that the test can find in every encoded form.
 
 use std::fmt::Write as _;
 
@@ -6,26 +6,27 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD as STANDARD, BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// How much of a secret is random, in bytes of text. This is what is searched for, so that half a secret is found, too.
+/// The length of the random part of a secret, in bytes of text. The test searches for this part, so it also finds half
+/// a secret.
 const RANDOM_BYTES: usize = 24;
 
 /// One secret.
 #[derive(Clone, Debug)]
 pub(super) struct Canary {
     pub(super) name: &'static str,
-    /// What is planted.
+    /// The planted text.
     pub(super) text: String,
     forms: Vec<(&'static str, String)>,
 }
 
 impl Canary {
-    /// A secret that nothing else contains. It can stand in a header field, a URL and a file.
+    /// A unique secret. It is valid in a header field, a URL and a file.
     pub(super) fn new(name: &'static str) -> Self {
         let random: String = (0..RANDOM_BYTES).map(|_| fastrand::alphanumeric()).collect();
         Self::of(name, format!("{name}~{random}"), &random)
     }
 
-    /// A secret that is `text`, of which `part` gives it away.
+    /// A secret with the given `text`, which its `part` identifies.
     pub(super) fn of(name: &'static str, text: String, part: &str) -> Self {
         let hex = |upper: bool| {
             part.bytes().fold(String::new(), |mut digits, byte| {
@@ -46,19 +47,19 @@ impl Canary {
         Self { name, text, forms }
     }
 
-    /// The form in which it stands in `text`, if it does.
+    /// The encoding in which `text` contains it, if any.
     pub(super) fn found_in(&self, text: &str) -> Option<&'static str> {
         self.place_in(text).map(|(form, _)| form)
     }
 
-    /// The same, with what stands before it.
+    /// The same, with the text before it.
     pub(super) fn place_in<'t>(&self, text: &'t str) -> Option<(&'static str, &'t str)> {
         self.forms.iter().find_map(|(name, form)| Some((*name, &text[..text.find(form)?])))
     }
 }
 
-/// What base64 makes of `bytes` wherever they stand, with `offset` bytes before them in a group of three: the letters that
-/// depend on nothing else. Both alphabets have the same letters for letters and digits of ASCII.
+/// The base64 characters of `bytes` at `offset` bytes into a group of three, without the characters that depend on
+/// adjacent bytes. Both alphabets have the same characters for letters and digits of ASCII.
 fn base64_within(bytes: &[u8], offset: usize) -> String {
     let whole = &bytes[(3 - offset) % 3..];
     STANDARD.encode(&whole[..whole.len() / 3 * 3])

@@ -1,18 +1,18 @@
-//! Rules are changed in the browser, and the server decides by them.
+//! Rules are edited in the browser, and the server decides by them.
 
 use tempfile::TempDir;
 
 use super::*;
 use crate::client::{Answer, Connection, post};
 
-const TOKEN: &str = "dashboard-token";
+const TOKEN: &str = "dashboard-token-of-tests";
 const CONFIG: &str = "
 admin: { tokens: [ { name: onlooker, role: read, env: ONLOOKER } ] }
 rules:
   - { name: first, deadline: 5s, limits: [ { algorithm: fixed_window, limit: 5, window: 365d } ] }
 ";
 
-/// A server that has its rules in a database.
+/// A server with its rules in a database.
 struct Owned {
     server: Server,
     _folder: TempDir,
@@ -23,13 +23,16 @@ fn with_database() -> Owned {
     let file = folder.path().join("sluicegate.yaml");
     std::fs::write(&file, CONFIG).expect("a file");
     let database = format!("sqlite://{}", folder.path().join("rules.db").display());
-    let variables =
-        [("SLUICEGATE_DATABASE", &*database), ("SLUICEGATE_ADMIN_TOKEN", TOKEN), ("ONLOOKER", "onlooker-token")];
+    let variables = [
+        ("SLUICEGATE_DATABASE", &*database),
+        ("SLUICEGATE_ADMIN_TOKEN", TOKEN),
+        ("ONLOOKER", "onlooker-token-of-tests"),
+    ];
     let server = Server::start_with(&variables, &["--config", file.to_str().expect("text"), "--store", "memory"]);
     Owned { server, _folder: folder }
 }
 
-/// Changes a rule behind the back of whoever is in the browser.
+/// Changes a rule through the API while the browser shows it.
 fn change(server: &Server, name: &str, body: &str) -> Answer {
     let mut connection = Connection::open(server.address("admin"));
     connection.send(format!(
@@ -40,12 +43,12 @@ fn change(server: &Server, name: &str, body: &str) -> Answer {
     connection.answer()
 }
 
-/// The limit that a request is under.
+/// The limit that applies to a request.
 fn limit(server: &Server) -> Value {
     post(server.address("api"), "/v1/peek", r#"{"resource":"r","identifier":"somebody"}"#).json()["limit"].clone()
 }
 
-/// Writes a whole new text, as somebody would who marks all of the old one first.
+/// Replaces the whole text, as a user does after "select all".
 fn write(page: &mut Page<'_>, text: &str) {
     page.wait_for("document.querySelector('#rule-text')?.value.includes('limits')");
     page.evaluate("document.querySelector('#rule-text').focus(); document.querySelector('#rule-text').select()");
@@ -71,21 +74,21 @@ fn a_rule_is_made_changed_and_deleted_and_the_server_decides_by_it() {
     let mut page = browser.page();
     open(&mut page, &server, "#/rules");
     page.click("a[href='#/new']");
-    // What is offered watches only, so nobody is denied by accident.
+    // The proposed rule is in shadow mode, so it denies no request by accident.
     page.wait_for("document.querySelector('#rule-text')?.value.includes('\"mode\": \"shadow\"')");
     page.keep_picture(&picture("new"));
     write(&mut page, &rule("second", 3));
     page.click("button.main");
-    says(&mut page, "dialog", "wants to know who you are");
+    says(&mut page, "dialog", "Changes need the admin token");
     give_token(&mut page, "not the token");
-    says(&mut page, "dialog", "does not know that token");
+    says(&mut page, "dialog", "rejects this token");
     page.keep_picture(&picture("wrong-token"));
     give_token(&mut page, TOKEN);
-    says(&mut page, "main", "Made, and in force on this server.");
+    says(&mut page, "main", "Created, and in force on this server.");
     assert_eq!(limit(&server), json!(3));
     assert_eq!(page.evaluate("location.hash"), json!("#/rules/second"));
     assert_eq!(page.evaluate("document.cookie + JSON.stringify(localStorage)"), json!("{}"));
-    // The token is known now, and the way back to the text is on the rule's page.
+    // The token is known now, and the rule's page links back to the editor.
     says(&mut page, "main pre", "\"limit\": 3");
     page.keep_picture(&picture("rule-with-text"));
     page.click("a[href='#/edit/second']");
@@ -111,7 +114,7 @@ fn a_rule_is_made_changed_and_deleted_and_the_server_decides_by_it() {
 }
 
 #[test]
-fn who_comes_second_is_told_and_overwrites_nothing_without_knowing_it() {
+fn a_concurrent_change_is_reported_and_not_overwritten() {
     let Owned { server, _folder } = with_database();
     let mut browser = Browser::start();
     let mut page = browser.page();
@@ -120,13 +123,13 @@ fn who_comes_second_is_told_and_overwrites_nothing_without_knowing_it() {
     assert_eq!(change(&server, "first", &rule("first", 8)).status, 200);
     page.click("button.main");
     give_token(&mut page, TOKEN);
-    says(&mut page, "#rule-messages", "Somebody else has changed this rule");
+    says(&mut page, "#rule-messages", "This rule was changed since you opened it");
     says(&mut page, "#rule-messages pre", "\"limit\": 8");
     page.keep_picture(&picture("conflict"));
     assert_eq!(limit(&server), json!(8));
-    // Mine is still there, and may be saved now that theirs is known.
+    // The user's own version is still there, and may be saved after the conflict has been shown.
     let texts = "[...document.querySelectorAll('#rule-messages button')].map((button) => button.textContent)";
-    assert_eq!(page.evaluate(texts), json!(["Take theirs", "Keep mine, to save over it"]));
+    assert_eq!(page.evaluate(texts), json!(["Use the saved version", "Keep my version and overwrite"]));
     page.evaluate("[...document.querySelectorAll('#rule-messages button')].at(-1).click()");
     page.click("button.main");
     says(&mut page, "main", "Saved, and in force");
@@ -135,7 +138,7 @@ fn who_comes_second_is_told_and_overwrites_nothing_without_knowing_it() {
 }
 
 #[test]
-fn what_is_wrong_is_said_at_its_line_and_a_text_is_not_lost() {
+fn errors_are_shown_at_their_line_and_the_text_is_kept() {
     let Owned { server, _folder } = with_database();
     let mut browser = Browser::start();
     let mut page = browser.page();
@@ -153,14 +156,14 @@ fn what_is_wrong_is_said_at_its_line_and_a_text_is_not_lost() {
             "refill",
         ),
         ("{\n  \"limits\": \"unlimited\",\n  \"mood\": \"good\"\n}", 3, "mood"),
-        // Something is missing: that is said of what it is missing in.
+        // A member is missing: the message refers to the object without it.
         ("{\n  \"limits\": [\n    { \"algorithm\": \"fixed_window\", \"limit\": 1 }\n  ]\n}", 3, "window"),
     ];
     for (index, (text, line, words)) in cases.into_iter().enumerate() {
         write(&mut page, text);
         page.click("button.main");
         if index == 2 {
-            // The first that is sent at all.
+            // The first version that the page sends to the server.
             give_token(&mut page, TOKEN);
         }
         says(&mut page, "#rule-messages li", words);
@@ -175,7 +178,7 @@ fn what_is_wrong_is_said_at_its_line_and_a_text_is_not_lost() {
     page.keep_picture(&picture("problem-narrow"));
     let overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
     assert_eq!(overflow, json!(0));
-    // Whoever goes to look something up comes back to the text.
+    // The text survives a visit to another page.
     page.evaluate("location.hash = '#/'");
     says(&mut page, "main", "Decisions per second");
     page.evaluate("location.hash = '#/edit/first'");
@@ -186,14 +189,14 @@ fn what_is_wrong_is_said_at_its_line_and_a_text_is_not_lost() {
 }
 
 #[test]
-fn a_token_that_may_only_read_is_told_so_and_another_can_be_used() {
+fn a_read_only_token_is_reported_and_can_be_replaced() {
     let Owned { server, _folder } = with_database();
     let mut browser = Browser::start();
     let mut page = browser.page();
     open(&mut page, &server, "#/edit/first");
     write(&mut page, &rule("first", 7));
     page.click("button.main");
-    give_token(&mut page, "onlooker-token");
+    give_token(&mut page, "onlooker-token-of-tests");
     says(&mut page, "#rule-messages", "has the role read; this needs the role admin");
     assert_eq!(limit(&server), json!(5));
     page.click("#rule-messages button");
@@ -206,7 +209,7 @@ fn a_token_that_may_only_read_is_told_so_and_another_can_be_used() {
 }
 
 #[test]
-fn without_a_database_it_says_what_to_do() {
+fn without_a_database_the_page_shows_the_remedy() {
     let (server, _config) = start("dashboard-file", "memory");
     let mut browser = Browser::start();
     let mut page = browser.page();
@@ -245,18 +248,18 @@ fn a_rule_that_is_not_among_the_busiest_is_found_by_its_name() {
 }
 
 #[test]
-fn from_elsewhere_the_page_asks_who_is_there_until_it_knows() {
+fn from_another_machine_the_page_requires_a_token() {
     let Owned { server, _folder } = with_database();
     let mut browser = Browser::start();
     let mut page = browser.page();
     page.look(WIDE);
-    // A name with a dot may be anybody's, so whoever comes by it counts as one from elsewhere.
+    // A host name with a dot may belong to another site, so its requests count as remote.
     let port = server.address("admin").port();
     page.open(&format!("http://dashboard.localhost:{port}/"));
-    for token in ["not the token", "onlooker-token"] {
+    for token in ["not the token", "onlooker-token-of-tests"] {
         page.wait_for("document.activeElement?.id === 'token' && document.activeElement.value === ''");
-        says(&mut page, "#connection", "The admin token is needed");
-        // Not even one that was wrong is kept.
+        says(&mut page, "#connection", "Admin token required");
+        // The page does not store a wrong token either.
         assert_eq!(page.evaluate("sessionStorage.length"), json!(0));
         page.keep_picture(&picture("token"));
         page.type_text(token);

@@ -1,4 +1,4 @@
-//! The form that says who gets what, and why.
+//! The form that explains the decision of a request.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn fill(page: &mut Page<'_>, field: &str, text: &str) {
 }
 
 #[test]
-fn it_says_who_gets_what_and_why_and_charges_nothing() {
+fn it_explains_a_request_and_charges_nothing() {
     let config = ConfigFile::new("dashboard-explain", CONFIG);
     let server = Server::start(&["--config", config.path(), "--store", "memory"]);
     let mut session = Session::open(server.address("api"));
@@ -75,7 +75,7 @@ fn it_says_who_gets_what_and_why_and_charges_nothing() {
     says(&mut page, "#explained", "7 in every month");
     page.keep_picture(&picture("explain-http"));
     for (field, text, words) in
-        [("headers", "gold", "is no header field"), ("claims", "{ groups }", "a name in double quotes")]
+        [("headers", "gold", "is not a header field"), ("claims", "{ groups }", "a name in double quotes")]
     {
         fill(&mut page, field, text);
         page.click("main button.main");
@@ -86,7 +86,7 @@ fn it_says_who_gets_what_and_why_and_charges_nothing() {
     fill(&mut page, "address", "nonsense");
     page.press("Enter");
     says(&mut page, "#explained .notice.bad", "address");
-    // Nothing was charged by any of it.
+    // None of this charged a limit.
     let peeked = session.post("/v1/peek", &json!({"resource": "pay.now", "identifier": "alice"}).to_string());
     assert_eq!(peeked.json()["remaining"], json!(1));
     is_clean_but(&mut page, &[400]);

@@ -1,9 +1,9 @@
-//! Whatever clients, tenants, rules and descriptors are called stays text, on every page.
+//! Hostile names of clients, tenants, rules and descriptors stay text on every page.
 
 use super::*;
 use crate::client::Connection;
 
-/// Markup, scripts, handlers, entities, schemes, breaks out of attributes and comments, in many spellings.
+/// Markup, scripts, handlers, entities, schemes, escapes from attributes and comments, in many spellings.
 fn payloads() -> Vec<String> {
     let tags = [
         "script", "img", "svg", "iframe", "body", "video", "details", "math", "object", "style", "audio", "embed",
@@ -24,19 +24,19 @@ fn payloads() -> Vec<String> {
     tags.iter().flat_map(|tag| shapes.map(|shape| shape.replace("TAG", tag))).collect()
 }
 
-/// Half of them, with every tag among them, where showing one takes long.
+/// Half of them, with every tag included, for pages that take long to render.
 fn every_second() -> Vec<String> {
     payloads().into_iter().step_by(2).collect()
 }
 
-/// Nothing of what was shown has become anything but text.
+/// All displayed values are still text.
 fn is_text(page: &mut Page<'_>) {
     assert_eq!(page.evaluate("window.hit === undefined"), json!(true));
     let foreign = "document.querySelectorAll('body script, main img, main iframe, main svg svg, main object, main style').length";
     assert_eq!(page.evaluate(foreign), json!(0), "nothing that a name brought");
 }
 
-/// A text that means itself in a configuration.
+/// The text with `${` escaped, so the configuration does not expand it.
 fn escaped(payload: &str) -> String {
     payload.replace("${", "$${")
 }
@@ -47,18 +47,18 @@ fn serve(test: &str, config: &Value) -> (Server, ConfigFile) {
 }
 
 #[test]
-fn whatever_a_client_calls_itself_stays_text() {
+fn hostile_identifiers_stay_text() {
     let mut browser = Browser::start();
     let mut page = browser.page();
     let payloads = every_second();
     assert!(payloads.len() >= 100);
-    // As many as are shown at a time, each as a tenant or as an identifier.
+    // As many names as the page shows at a time, each as a tenant or as an identifier.
     for (round, some) in payloads.chunks(18).enumerate() {
         let (server, _config) = start(&format!("dashboard-text-{round}"), "memory");
         let mut session = Session::open(server.address("api"));
         for pair in some.chunks_exact(2) {
             let body = json!({"resource": "r", "tenant": pair[0], "identifier": pair[1], "cost": 0}).to_string();
-            // Often, because one in eight is looked at.
+            // Many requests, because the list samples one in eight.
             (0..100).for_each(|_| assert_eq!(session.post("/v1/check", &body).status, 200));
         }
         open(&mut page, &server, "");
@@ -67,7 +67,7 @@ fn whatever_a_client_calls_itself_stays_text() {
             page.wait_for(&format!("document.querySelector('main').textContent.includes({})", json!(shown)));
         }
         is_text(&mut page);
-        // Gone before the server is, so that there is nothing to complain about.
+        // The browser leaves the page before the server stops, so the page logs no errors.
         page.open("about:blank");
         assert_eq!(page.complaints(), Vec::<String>::new());
     }
@@ -76,12 +76,13 @@ fn whatever_a_client_calls_itself_stays_text() {
 #[test]
 fn user_agents_and_descriptors_stay_text() {
     let config = json!({
+        "demo": true,
         "identity": [{"api_key": {"header": "User-Agent", "verify": false}}],
         "rules": [{"name": "few", "limits": [{"algorithm": "fixed_window", "limit": 5, "window": "365d"}]}],
     });
     let mut browser = Browser::start();
     let mut page = browser.page();
-    // As many as are shown at a time, once as a browser's name and once as all that a descriptor has.
+    // As many names as the page shows at a time, each as a user agent and as the only entry of a descriptor.
     for (round, some) in every_second().chunks(5).enumerate() {
         let (server, _config) = serve(&format!("dashboard-agents-{round}"), &config);
         let mut api = Session::open(server.address("api"));
@@ -91,7 +92,8 @@ fn user_agents_and_descriptors_stay_text() {
             };
             let entry = json!({"key": payload, "value": payload});
             let descriptors = json!({"domain": payload, "descriptors": [{"entries": [entry]}]}).to_string();
-            // Often, because one in eight is looked at, and not in turn, because it is every eighth.
+            // Many requests, because the list samples one in eight. The order is not cyclic, because the sample is
+            // every eighth request.
             let mut gateway = Connection::open(server.address("gateway"));
             gateway.send(visit("keep-alive").repeat(99) + &visit("close"));
             assert_eq!(gateway.read_to_end().matches("HTTP/1.1 429").count(), 95);
@@ -112,7 +114,7 @@ fn user_agents_and_descriptors_stay_text() {
 
 #[test]
 fn names_of_rules_stay_text() {
-    // A tenant that is switched off is a rule of its name, and names of tenants are free.
+    // The rule of a disabled tenant has the tenant's name, and tenants may have any name.
     let mut browser = Browser::start();
     let mut page = browser.page();
     for (round, some) in payloads().chunks(50).enumerate() {
@@ -144,7 +146,7 @@ fn names_of_rules_stay_text() {
 }
 
 #[test]
-fn what_rules_say_and_what_is_asked_about_stays_text() {
+fn hostile_rules_and_explanations_stay_text() {
     let payloads = payloads();
     let limits = json!([{"algorithm": "fixed_window", "limit": 5, "window": "365d"}]);
     let rules = payloads.iter().enumerate().map(|(index, payload)| {
@@ -171,7 +173,8 @@ fn what_rules_say_and_what_is_asked_about_stays_text() {
         is_text(&mut page);
     }
     page.evaluate("location.hash = '#/explain'");
-    // Last, because the server says no to each, with the text in what it says.
+    page.wait_for("document.querySelector('#explain-tier') !== null");
+    // These requests come last, because the server rejects each with the hostile text in its message.
     for payload in &payloads {
         page.evaluate(&format!("document.querySelector('#explain-tier').value = {}", json!(payload)));
         page.evaluate("document.querySelector('main form').requestSubmit()");

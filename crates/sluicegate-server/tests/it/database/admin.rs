@@ -1,4 +1,4 @@
-//! The admin API from outside: every status of the contract, who may do what, and what is told of it.
+//! The admin API from outside: every status of the contract, the permissions of roles, and the audit.
 
 use serde_json::json;
 
@@ -60,7 +60,7 @@ fn entries_are_made_read_changed_and_deleted_with_the_statuses_of_the_contract()
     }
 }
 
-/// Every byte that is no letter or digit as `%XX`.
+/// Every byte except letters and digits as `%XX`.
 fn encoded(name: &str) -> String {
     name.bytes()
         .map(
@@ -110,6 +110,50 @@ fn a_bad_body_is_400_and_names_the_field() {
     assert!(needed.status == 409 && needed.body.contains("the override a is for"), "{needed:?}");
 }
 
+/// An import is one change with more entries than one page of the response.
+#[test]
+fn page_by_page_the_audit_lists_every_entry_of_a_large_import_once() {
+    const KEYS: usize = 1_501;
+    let database = Owned::sqlite();
+    let keys: String = (0..KEYS)
+        .map(|number| format!("  - {{ name: k{number:04}, identifier: i, sha256: '{number:064x}' }}\n"))
+        .collect();
+    let server = database.serve(&format!("{FILE}keys:\n{keys}"));
+    assert_eq!(admin(&server, "POST", "/admin/v1/tenants", r#"{"name":"last"}"#).status, 201);
+    let (mut names, mut pages) = (Vec::new(), 0);
+    let mut path = "/admin/v1/audit?limit=500".to_owned();
+    loop {
+        let answer = admin(&server, "GET", &path, "");
+        let entries = answer.json()["entries"].as_array().expect("a list").clone();
+        names.extend(entries.iter().map(|entry| entry["name"].as_str().expect("a name").to_owned()));
+        pages += 1;
+        let Some(link) = answer.header("link") else { break };
+        let next = link.strip_prefix('<').and_then(|link| link.strip_suffix(">; rel=\"next\""));
+        path = next.unwrap_or_else(|| panic!("{link}")).to_owned();
+        if pages == 2 {
+            // Entries added in the meantime do not shift the pages.
+            assert_eq!(admin(&server, "POST", "/admin/v1/tenants", r#"{"name":"meanwhile"}"#).status, 201);
+        }
+    }
+    assert_eq!((pages, names.len()), (4, KEYS + 2), "the keys, the rule of the file, and a tenant");
+    let distinct: std::collections::HashSet<&String> = names.iter().collect();
+    assert_eq!(distinct.len(), names.len());
+    for bad in [
+        "before=0",
+        "before=1.",
+        "before=1.-1",
+        "before=.1",
+        "before=1.2.3",
+        "before=x",
+        "before=1&before=1",
+        "limit=0",
+    ] {
+        let refused = admin(&server, "GET", &format!("/admin/v1/audit?{bad}"), "");
+        let field = bad.split('=').next().expect("a field");
+        assert_eq!((refused.status, &refused.json()["field"]), (400, &json!(field)), "{bad}");
+    }
+}
+
 #[test]
 fn without_a_database_the_file_is_read_and_changes_name_the_remedy() {
     let file = crate::server::ConfigFile::new("admin-file", FILE);
@@ -143,7 +187,7 @@ rules:
   - { name: by-claim, match: { claim: { groups: staff, level: '7' } }, limits: unlimited }
 ";
 
-/// Rules that match by host, header fields and claims are explained by what the question says of these.
+/// The explanation of rules that match by host, header fields and claims uses the values in the request.
 #[test]
 fn explain_takes_all_that_rules_look_at() {
     let database = Owned::sqlite();
@@ -183,7 +227,7 @@ fn explain_takes_all_that_rules_look_at() {
 }
 
 #[test]
-fn explain_tells_rules_keys_state_and_outcome_and_charges_nothing() {
+fn explain_returns_rules_keys_state_and_outcome_and_charges_nothing() {
     let database = Owned::sqlite();
     let server = database.serve(FILE);
     assert_eq!(admin(&server, "POST", "/admin/v1/rules", &rule("other", 1)).status, 201);

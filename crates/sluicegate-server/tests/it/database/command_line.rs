@@ -37,7 +37,7 @@ fn a_file_goes_to_a_database_and_comes_back() {
 }
 
 #[test]
-fn diff_says_what_an_import_would_change_and_changes_nothing() {
+fn diff_lists_the_changes_of_an_import_and_changes_nothing() {
     let database = Owned::sqlite();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("f.yaml");
@@ -56,7 +56,7 @@ fn diff_says_what_an_import_would_change_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_the_remedy() {
+fn errors_are_named_with_a_remedy() {
     let database = Owned::sqlite();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("f.yaml");

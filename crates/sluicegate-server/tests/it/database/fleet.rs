@@ -1,4 +1,4 @@
-//! Several servers on one database: each sees what any of them changes, and no change is lost.
+//! Several servers on one database: each sees the changes of all others, and no change is lost.
 
 use sluicegate_testkit::poll;
 
@@ -31,7 +31,7 @@ fn the_file_is_brought_into_an_empty_database_once_and_ignored_with_a_warning_th
     let second = database.serve("rules: [{ name: second, limits: unlimited }]");
     assert!(second.lines_to_ready().iter().any(|line| line.contains("the rules of the file are ignored")));
     assert_eq!(admin(&second, "GET", "/admin/v1/rules/second", "").status, 404);
-    // An import by hand reaches servers that run.
+    // A manual import reaches running servers.
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("f.yaml");
     std::fs::write(&file, "rules: [{ name: third, limits: unlimited }]").expect("a file");
@@ -43,7 +43,7 @@ fn the_file_is_brought_into_an_empty_database_once_and_ignored_with_a_warning_th
 #[test]
 fn a_key_is_good_from_its_creation_to_its_deletion_on_every_server() {
     let database = Owned::sqlite();
-    let file = "identity: [{ api_key: { keys: [{ sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo }] } }]\nrules: []";
+    let file = "demo: true\nidentity: [{ api_key: { keys: [{ sha256: c48a01f49fd0f2cc404bc3cbbc80e91457a3d41bb429a695243de4c61794155c, identifier: demo }] } }]\nrules: []";
     let (one, other) = (database.serve(file), database.serve(file));
     let created = admin(&one, "POST", "/admin/v1/keys", r#"{"name":"k","identifier":"alice"}"#);
     assert_eq!(created.status, 201, "{created:?}");
@@ -78,7 +78,7 @@ fn of_many_edits_at_once_none_is_lost() {
         poll::until_true("both know the tenant", PATIENCE, || {
             admin(&servers[1], "GET", "/admin/v1/tenants/t", "").status == 200
         });
-        // Each reads, adds one and writes on that condition, until it got through.
+        // Each client reads, increments and writes conditionally until its write succeeds.
         let addresses = servers.each_ref().map(|server| server.address("admin"));
         std::thread::scope(|scope| {
             for address in addresses.iter().cycle().take(6) {
@@ -96,7 +96,7 @@ fn of_many_edits_at_once_none_is_lost() {
     }
 }
 
-/// Adds one to the number in the description of the tenant, however often somebody else is faster.
+/// Increments the number in the description of the tenant, and retries after every conflicting write.
 fn raise(address: SocketAddr) {
     let token = format!("authorization: Bearer {TOKEN}\r\n");
     loop {

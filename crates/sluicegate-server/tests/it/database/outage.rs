@@ -1,11 +1,11 @@
-//! A database that goes away, comes back, or holds what nobody should have written.
+//! A database that becomes unavailable, recovers, or contains invalid rules.
 
 use sluicegate_testkit::poll;
 
 use super::*;
 use crate::server::PATIENCE;
 
-/// Lets the load end however the test does.
+/// Ends the load however the test ends.
 struct StopAtTheEnd<'s>(&'s std::sync::atomic::AtomicBool);
 
 impl Drop for StopAtTheEnd<'_> {
@@ -24,7 +24,7 @@ fn while_postgresql_is_gone_the_last_good_rules_go_on_and_an_alarm_is_up() {
     let api = server.address("api");
     let stop = &std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Requests go on all the while, and each gets a decision by the rules there are.
+        // The load continues all the time, and each request gets a decision by the last valid rules.
         let _end = StopAtTheEnd(stop);
         let load = scope.spawn(move || {
             let mut count = 0;
@@ -55,7 +55,7 @@ fn while_postgresql_is_gone_the_last_good_rules_go_on_and_an_alarm_is_up() {
 }
 
 #[test]
-fn what_nobody_should_have_written_changes_nothing_and_is_told() {
+fn invalid_rows_change_nothing_and_are_reported() {
     let database = Owned::sqlite();
     let mut server = database.serve(FILE);
     let path = database.url.strip_prefix("sqlite://").expect("a path");
@@ -70,7 +70,7 @@ fn what_nobody_should_have_written_changes_nothing_and_is_told() {
     assert_eq!(metric(&server, GAUGE), "0");
     let body = r#"{"resource":"anything","identifier":"i"}"#;
     assert_eq!(post(server.address("api"), "/v1/peek", body).json()["limit"], 5);
-    // A file repairs it.
+    // An import of a file repairs it.
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("f.yaml");
     std::fs::write(&file, FILE).expect("a file");
@@ -80,7 +80,7 @@ fn what_nobody_should_have_written_changes_nothing_and_is_told() {
 }
 
 #[test]
-fn a_server_does_not_start_without_its_database_and_says_why() {
+fn a_server_without_its_database_does_not_start_and_names_the_reason() {
     let url = "postgres://user:canary@127.0.0.1:1/d";
     let mut command = sluicegate(&["--gateway", "off", "--api", "127.0.0.1:0", "--admin", "off"]);
     let output = command.env("SLUICEGATE_DATABASE", url).output().expect("it runs");

@@ -1,22 +1,24 @@
-//! The admin API, tried by schemathesis as it is described: good input and bad, in every order it can think of.
+//! Schemathesis tests the admin API against its OpenAPI description: valid and invalid input, in every order it
+//! generates.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use super::*;
 
-/// What must hold of every answer. Wrong tokens are tried elsewhere: after some of them nothing else would be heard.
+/// The checks of every response. Wrong tokens have tests elsewhere: after some of them, the server blocks further
+/// requests.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
                       response_schema_conformance,unsupported_method,allow_header_conformance,use_after_free";
 
-/// The program that `cargo xtask test` has installed, beside the binary under test.
+/// The program that `cargo xtask test` has installed. It runs beside the binary under test.
 fn program() -> PathBuf {
     let target = PathBuf::from(env!("CARGO_BIN_EXE_sluicegate"));
     target.ancestors().nth(2).expect("target/debug/sluicegate").join("tools/schemathesis/bin/schemathesis")
 }
 
 #[test]
-fn whatever_is_sent_the_answers_are_as_described() {
+fn responses_match_their_description_for_any_request() {
     let database = Owned::sqlite();
     let server = database.serve(FILE);
     let description = format!("http://{}/admin/v1/openapi.json", server.address("admin"));
@@ -34,7 +36,7 @@ fn whatever_is_sent_the_answers_are_as_described() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("Tested: 22"), "not everything was tried: {text}");
-    // After all that, what is there can still be used.
+    // After all that, the remaining data is still usable.
     assert_eq!(admin(&server, "GET", "/admin/v1/rules", "").status, 200);
     let (code, _) = run(&["rules", "export", "--database", &database.url]);
     assert_eq!(code, 0);

@@ -1,16 +1,16 @@
-//! The Helm chart, rendered by Helm's own engine: what comes out is what Kubernetes takes, and what the real binary is started
-//! with, answers on, and reads.
+//! The Helm chart, rendered by Helm's own engine. Kubernetes accepts the objects, and the real binary accepts its
+//! arguments, serves the ports and reads the configuration.
 
 use super::*;
 use crate::client::{Connection, ask_with};
 
-/// The Python with Helm in it that `cargo xtask test` has installed, beside the binary under test.
+/// The Python with Helm that `cargo xtask test` has installed, beside the binary under test.
 fn python() -> PathBuf {
     let target = PathBuf::from(env!("CARGO_BIN_EXE_sluicegate"));
     target.ancestors().nth(2).expect("target/debug/sluicegate").join("tools/helm/bin/python")
 }
 
-/// Renders the chart: what came of it, or what Helm or Kubernetes object to.
+/// Renders the chart: the objects, or the errors of Helm or Kubernetes.
 fn render(values: &Value) -> Result<Value, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/deploy/helm.py");
     let output = Command::new(python())
@@ -25,7 +25,7 @@ fn render(values: &Value) -> Result<Value, String> {
     Ok(serde_json::from_slice(&output.stdout).expect("JSON"))
 }
 
-/// Everything at once, and nothing that is not needed.
+/// The default values, many options together, and alternatives to these options.
 fn variants() -> [Value; 3] {
     [
         json!({}),
@@ -46,7 +46,7 @@ fn variants() -> [Value; 3] {
         json!({
             "autoscaling": {"enabled": true},
             "admin": {"token": "chosen-token"},
-            // Large numbers must not come out as floating point.
+            // Large numbers must not be rendered as floating point.
             "config": {"tiers": ["pro"], "rules": [{"name": "large", "limits": [{"algorithm": "fixed_window", "limit": 12_345_678, "window": "1h"}]}]},
         }),
     ]
@@ -67,7 +67,7 @@ fn container(rendered: &Value) -> &Value {
 }
 
 #[test]
-fn helm_and_kubernetes_have_no_objection_and_nothing_is_there_that_was_not_asked_for() {
+fn rendered_charts_are_valid_and_contain_only_requested_objects() {
     let always = ["ConfigMap", "Deployment", "Service"];
     for (values, more) in variants().iter().zip([
         &["Secret"][..],
@@ -100,7 +100,7 @@ fn a_value_that_does_not_exist_or_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_store_that_would_be_ignored_or_seen_by_everybody_is_refused() {
+fn an_ignored_or_exposed_store_is_an_error() {
     for (values, remedy) in [
         (json!({"config": {"store": "redis://redis:6379"}}), "set store.url"),
         (json!({"store": {"url": "redis://:canary@redis:6379"}}), "name that by store.existingSecret"),
@@ -114,7 +114,7 @@ fn a_store_that_would_be_ignored_or_seen_by_everybody_is_refused() {
 }
 
 #[test]
-fn the_binary_accepts_the_file_and_the_arguments_and_answers_where_kubernetes_asks() {
+fn the_binary_accepts_the_rendered_file_and_responds_to_probes() {
     for values in variants() {
         let rendered = render(&values).expect("no objection");
         let container = container(&rendered);
@@ -123,7 +123,7 @@ fn the_binary_accepts_the_file_and_the_arguments_and_answers_where_kubernetes_as
         passes(&mut sluicegate(&["validate", config.path()]));
         let mount = &container["volumeMounts"][0]["mountPath"];
         let path = format!("{}/sluicegate.yaml", mount.as_str().expect("a path"));
-        // As the pod starts it, but with the file where it is here, and on ports that are free here.
+        // The arguments of the pod, but with the path of the file on this machine and with free ports.
         let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).expect("words");
         let here = |word: &String| match word {
             word if *word == path => config.path().to_owned(),
@@ -133,9 +133,9 @@ fn the_binary_accepts_the_file_and_the_arguments_and_answers_where_kubernetes_as
         let here: Vec<String> = arguments.iter().map(here).collect();
         assert!(here.contains(&config.path().to_owned()), "{arguments:?}");
         let mut command = sluicegate(&here.iter().map(String::as_str).collect::<Vec<_>>());
-        command.env("SLUICEGATE_ADMIN_TOKEN", "token").env("SLUICEGATE_STORE", "memory");
+        command.env("SLUICEGATE_ADMIN_TOKEN", "token-of-the-chart").env("SLUICEGATE_STORE", "memory");
         let server = Server::start_command(command);
-        // Every port of the pod is one that the server listens on under that name, and the other way round.
+        // The ports of the pod and the listeners of the server have the same names.
         let ports = container["ports"].as_array().expect("ports");
         for port in ports {
             let name = port["name"].as_str().expect("a name");
@@ -146,7 +146,7 @@ fn the_binary_accepts_the_file_and_the_arguments_and_answers_where_kubernetes_as
         assert_eq!(server.listeners().into_iter().collect::<BTreeSet<_>>(), names);
         let service = object(&rendered, "Service")["spec"]["ports"].as_array().expect("ports");
         assert_eq!(service.iter().filter_map(|port| port["targetPort"].as_str()).collect::<BTreeSet<_>>(), names);
-        // Probes bring no token, and need none.
+        // Probes send no token and need none.
         for probe in ["livenessProbe", "readinessProbe"] {
             let get = &container[probe]["httpGet"];
             let port = get["port"].as_str().expect("a name");
@@ -157,7 +157,7 @@ fn the_binary_accepts_the_file_and_the_arguments_and_answers_where_kubernetes_as
             let endpoint = &object(&rendered, "ServiceMonitor")["spec"]["endpoints"][0];
             let (port, path) =
                 (endpoint["port"].as_str().expect("text"), endpoint["path"].as_str().expect("text"));
-            let answer = ask_with(server.address(port), "GET", path, "authorization: Bearer token");
+            let answer = ask_with(server.address(port), "GET", path, "authorization: Bearer token-of-the-chart");
             assert!(answer.status == 200 && answer.body.contains("sluicegate_build_info"), "{answer:?}");
             let token = &container["env"][0]["valueFrom"]["secretKeyRef"];
             assert_eq!(*token, endpoint["authorization"]["credentials"]);
@@ -181,11 +181,11 @@ fn prometheus_may_show_a_token_that_only_reads() {
     let file = object(&rendered, "ConfigMap")["data"]["sluicegate.yaml"].as_str().expect("a file");
     let config = ConfigFile::new("deploy-helm-read", file);
     let mut command = sluicegate(&["--config", config.path(), "--store", "memory", "--admin", "127.0.0.1:0"]);
-    command.env("SLUICEGATE_ADMIN_TOKEN", "all").env("READ_TOKEN", "reads");
+    command.env("SLUICEGATE_ADMIN_TOKEN", "all-of-it-is-allowed").env("READ_TOKEN", "reads-and-no-more");
     let server = Server::start_command(command);
     let status = |method, path| {
-        // By a name with a dot: being on this machine does not help then.
-        let head = "host: limits.example\r\nconnection: close\r\nauthorization: Bearer reads";
+        // The host name has a dot, so the exemption for requests from this machine does not apply.
+        let head = "host: limits.example\r\nconnection: close\r\nauthorization: Bearer reads-and-no-more";
         let mut connection = Connection::open(server.address("admin"));
         connection.send(format!("{method} {path} HTTP/1.1\r\n{head}\r\n\r\n"));
         connection.answer().status
@@ -205,7 +205,7 @@ fn the_pod_is_as_confined_as_the_unit_and_the_image() {
         *confined,
         json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}})
     );
-    // Two releases that make up a token do not make up the same.
+    // Two releases with generated tokens have different tokens.
     let token = |rendered: &Value| object(rendered, "Secret")["data"]["token"].as_str().expect("text").to_owned();
     let other = render(&json!({})).expect("no objection");
     assert!(token(&rendered).len() >= 64 && token(&rendered) != token(&other));

@@ -1,6 +1,7 @@
-//! What no Envoy sends: the right error, and the server goes on.
+//! Requests that no real Envoy sends: each gets the right error, and the server keeps working.
 
 use std::marker::PhantomData;
+use std::time::Instant;
 
 use axum::http::uri::PathAndQuery;
 use bytes::{Buf as _, BufMut as _};
@@ -18,6 +19,7 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use super::Scene;
+use crate::server::PATIENCE;
 
 const CONFIG: &str = "
 rules:
@@ -25,7 +27,7 @@ rules:
 ";
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Sends bytes as they are, and reads an answer.
+/// Sends bytes unchanged and reads a response.
 struct Raw(PhantomData<Answer>);
 
 impl Codec for Raw {
@@ -91,12 +93,12 @@ async fn bytes_that_are_no_message_are_the_callers_mistake() {
     let cases: [Vec<u8>; 6] = [
         vec![0xff; 32],
         good[..good.len() - 1].to_vec(),
-        // A field that claims to be longer than the message.
+        // A field with a declared length beyond the end of the message.
         vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f],
         // Text that is not UTF-8, in the domain and in an entry.
         vec![0x0a, 0x02, 0xc3, 0x28],
         bad_text,
-        // A number where a message should be.
+        // A number in place of a message.
         vec![0x10, 0x01],
     ];
     for bytes in cases {
@@ -104,12 +106,12 @@ async fn bytes_that_are_no_message_are_the_callers_mistake() {
         still_answers(&scene.client).await;
     }
     assert_eq!(code(&scene.client, Vec::new()).await, GrpcCode::InvalidArgument);
-    // A field that nobody knows is skipped, as the protocol wants it.
+    // Unknown fields are skipped, as the Protocol Buffers encoding requires.
     assert_eq!(code(&scene.client, [good, vec![0xf8, 0x7f, 0x01]].concat()).await, GrpcCode::Ok);
 }
 
 #[tokio::test]
-async fn what_is_too_much_is_refused_before_it_is_read() {
+async fn oversized_messages_are_rejected_unread() {
     let scene = Scene::start(CONFIG);
     assert_eq!(code(&scene.client, vec![0; 10_000_000]).await, GrpcCode::ResourceExhausted);
     assert_eq!(code(&scene.client, vec![0; 65_537]).await, GrpcCode::ResourceExhausted);
@@ -132,6 +134,32 @@ async fn unknown_services_and_methods_are_not_implemented() {
         assert_eq!(refused.code(), GrpcCode::Unimplemented, "{path}: {refused:?}");
     }
     still_answers(&scene.client).await;
+}
+
+/// A client may keep each watch open for any time.
+#[tokio::test]
+async fn watches_of_one_connection_are_bounded_and_come_back() {
+    let scene = Scene::start(CONFIG);
+    let mut health = HealthClient::new(scene.client.channel().clone());
+    let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
+    let mut watched = Vec::new();
+    for _ in 0..8 {
+        let mut watch = health.watch(ask("")).await.expect("a stream").into_inner();
+        watch.message().await.expect("a message").expect("the first");
+        watched.push(watch);
+    }
+    for _ in 0..20 {
+        let refused = health.watch(ask("ratelimit")).await.expect_err("one too many");
+        assert_eq!(refused.code(), GrpcCode::ResourceExhausted, "{refused:?}");
+        assert!(refused.message().contains("of this connection"), "{refused:?}");
+    }
+    assert_eq!(health.check(ask("")).await.expect("an answer").into_inner().status(), ServingStatus::Serving);
+    drop(watched);
+    // The server notices the end of the watches asynchronously.
+    let started = Instant::now();
+    while health.watch(ask("")).await.is_err() {
+        assert!(started.elapsed() < PATIENCE, "no place came back");
+    }
 }
 
 #[tokio::test]
@@ -161,7 +189,7 @@ async fn health_follows_readiness_and_reflection_describes_the_services() {
     assert!(names.contains(&"envoy.service.ratelimit.v3.RateLimitService"), "{names:?}");
     assert!(names.contains(&"grpc.health.v1.Health"), "{names:?}");
 
-    // A server that stops says so to those who watch, and ends.
+    // A stopping server sends `NOT_SERVING` to its watches and ends them.
     scene.server.signal("TERM");
     let last = watched.message().await.expect("a message").expect("the last");
     assert_eq!(last.status(), ServingStatus::NotServing);

@@ -1,6 +1,6 @@
-//! A real Envoy that asks us, with the configuration of `docs/envoy.md`, and fleets of both.
+//! A real Envoy in front of our server, with the configuration of `docs/envoy.md`, and fleets of both.
 //!
-//! The tests wait as threads do; they have a runtime because the client of every [`Scene`] needs one.
+//! The tests block their threads. They have a runtime because the client of every [`Scene`] needs one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -15,7 +15,7 @@ use crate::forward_auth::page::at;
 
 const PAGE: &str = include_str!("../../../../../docs/envoy.md");
 
-/// Three for each user, for longer than any test.
+/// Three requests for each user, in a window longer than any test.
 const THREE: &str = "
 headers: { styles: [ietf] }
 rules:
@@ -31,7 +31,7 @@ fn block(heading: &str) -> String {
     format!("{block}\n")
 }
 
-/// A route like that of the page, with more to say of its hits.
+/// A route like that of the page, with these `hits` options.
 fn route(prefix: &str, hits: &str) -> String {
     let page = block("Envoy");
     let (_, route) = page.split_once("                      routes:\n").expect("routes");
@@ -40,13 +40,13 @@ fn route(prefix: &str, hits: &str) -> String {
     format!("{route}                                  hits_addend: {hits}\n")
 }
 
-/// What Envoy keeps of our metadata, as header fields that a client sees.
+/// Our metadata in Envoy, as header fields of the response to the client.
 const SHOWN: &str = r#"                      response_headers_to_add:
                         - header: { key: x-plan, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:plan)%" }
                         - header: { key: x-seats, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:seats)%" }
 "#;
 
-/// Envoy as on the page, which waits for us as long as a busy machine needs.
+/// Envoy as on the page, with a timeout for busy machines.
 fn envoy(api: SocketAddr, application: SocketAddr, is_denied_without: bool) -> FrontProxy {
     FrontProxy::start(FrontProgram::Envoy, |port| {
         let (here, there, behind) = (port.to_string(), api.port().to_string(), application.port().to_string());
@@ -78,7 +78,7 @@ fn ask(front: &FrontProxy, user: &str, path: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn the_page_limits_what_passes_envoy() {
+async fn the_configuration_of_the_page_limits_envoy() {
     let (scene, application) = (Scene::start(&block("Sluicegate")), Application::start());
     let front = envoy(scene.server.address("api"), application.address(), true);
     let answer = ask(&front, "ann", "/");
@@ -89,7 +89,7 @@ async fn the_page_limits_what_passes_envoy() {
 }
 
 #[tokio::test]
-async fn envoy_denies_and_tells_clients_from_our_statuses() {
+async fn envoy_denies_and_sets_headers_from_the_statuses() {
     let (scene, application) = (Scene::start(THREE), Application::start());
     let front = envoy(scene.server.address("api"), application.address(), true);
     for left in ["2", "1", "0"] {
@@ -124,7 +124,7 @@ async fn envoys_hits_are_charged_and_given_back() {
 }
 
 #[tokio::test]
-async fn without_us_envoy_does_what_it_is_configured_to_do() {
+async fn without_the_service_envoy_applies_its_failure_mode() {
     let (scene, application) = (Scene::start(THREE), Application::start());
     let api = scene.server.address("api");
     let (strict, lenient) = (envoy(api, application.address(), true), envoy(api, application.address(), false));
@@ -134,7 +134,7 @@ async fn without_us_envoy_does_what_it_is_configured_to_do() {
 }
 
 #[tokio::test]
-async fn what_a_closed_rule_cannot_decide_is_an_error_to_envoy() {
+async fn an_undecided_closed_rule_is_an_error_to_envoy() {
     let redis = RedisServer::start();
     let (scene, application) = (Scene::with(THREE, &["--store", &redis.url()]), Application::start());
     let api = scene.server.address("api");
@@ -144,7 +144,8 @@ async fn what_a_closed_rule_cannot_decide_is_an_error_to_envoy() {
     assert_eq!((ask(&strict, "ann", "/").status, ask(&lenient, "ann", "/").status), (500, 200));
 }
 
-/// As `envoyproxy/ratelimit` reads it: two a year for each user, and what Envoy is told of those who pass.
+/// Rules in the format of `envoyproxy/ratelimit`: two requests per year for each user, and metadata for allowed
+/// requests.
 const THEIRS: &str = "
 domain: edge
 descriptors:
@@ -154,7 +155,7 @@ descriptors:
 ";
 
 #[tokio::test]
-async fn by_a_directory_of_envoyproxy_ratelimit_envoy_is_limited_and_told_its_metadata() {
+async fn a_directory_of_envoyproxy_ratelimit_limits_envoy_and_returns_metadata() {
     let folder = tempfile::tempdir().expect("a directory");
     std::fs::write(folder.path().join("edge.yaml"), THEIRS).expect("a file");
     let directory = folder.path().to_str().expect("a path of text");
@@ -174,7 +175,7 @@ async fn by_a_directory_of_envoyproxy_ratelimit_envoy_is_limited_and_told_its_me
     assert_eq!(application.count(), 3);
 }
 
-/// Requests of each client, more than the limit has room for.
+/// The number of requests of each client. Together they exceed the limit.
 const ASKED: usize = 25;
 const LIMIT: usize = 40;
 

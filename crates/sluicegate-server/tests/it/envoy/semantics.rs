@@ -1,4 +1,4 @@
-//! What the service answers: codes, statuses, hits, refunds, header fields, errors.
+//! The semantics of the service: codes, statuses, hits, refunds, header fields, errors.
 
 use sluicegate_testkit::envoy_client::{Answer, Code, CurrentLimit, Descriptor, EnvoyClient, Question};
 use tonic::Code as Grpc;
@@ -42,7 +42,7 @@ async fn native_rules_decide_about_descriptors_in_order() {
     let limit = |status: usize| answer.statuses[status].current_limit.clone();
     assert_eq!(limit(0), Some(CurrentLimit { requests_per_unit: 3, unit: 6, name: "per-user".to_owned() }));
     assert_eq!(limit(1), None);
-    // A bucket of five that fills in five hours is told as five in a day, the next longer unit.
+    // A bucket of five that fills in five hours is reported as five per day, because a day is the next longer unit.
     assert_eq!(limit(2), Some(CurrentLimit { requests_per_unit: 5, unit: 4, name: "inside".to_owned() }));
     let reset = answer.statuses[2].duration_until_reset.expect("a reset");
     assert_eq!((reset.seconds, reset.nanos), (3_600, 0));
@@ -56,7 +56,7 @@ async fn over_limit_charges_no_descriptor_and_ok_charges_all() {
     let both = ask(&scene.client, shop([user("ben"), user("ann")])).await;
     assert_eq!((both.overall_code(), both.codes()), (OVER, vec![OK, OVER]));
     assert_eq!(both.remaining(), [3, 0]);
-    // The same one twice is both of them together.
+    // A repeated descriptor charges the sum of its hits.
     let twice = ask(&scene.client, shop([user("ben").hits(2), user("ben").hits(2)])).await;
     assert_eq!((twice.overall_code(), twice.codes()), (OVER, vec![OVER, OVER]));
     let thrice = ask(&scene.client, shop([user("ben"), user("ben"), user("ben")])).await;
@@ -77,7 +77,7 @@ async fn hits_are_the_descriptors_own_or_the_requests_and_none_only_looks() {
     }
     assert_eq!(ask(&scene.client, shop([user("ann")])).await.overall_code(), OK);
     assert_eq!(ask(&scene.client, look()).await.overall_code(), OVER);
-    // A look that finds no room keeps the rest from being charged.
+    // A denied descriptor of zero hits prevents the charge of the others.
     let mixed = ask(&scene.client, shop([user("ben"), user("ann").hits(0)])).await;
     assert_eq!((mixed.overall_code(), mixed.remaining()), (OVER, vec![2, 0]));
     assert_eq!(ask(&scene.client, shop([user("ben").hits(2)])).await.overall_code(), OK);
@@ -97,7 +97,7 @@ async fn refunds_need_the_admin_token() {
     let admin = scene.client.clone().with_token(TOKEN);
     let given = ask(&admin, refund()).await;
     assert_eq!((given.overall_code(), given.codes(), given.remaining()), (OK, vec![OK], vec![2]));
-    // Never above whole.
+    // A refund never raises the remaining quota above the limit.
     assert_eq!(ask(&admin, shop([user("ann").hits(100).refund()])).await.remaining(), [3]);
 }
 
@@ -142,7 +142,7 @@ async fn two_different_descriptors_never_share_a_state() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_the_callers_mistake_and_charges_nothing() {
+async fn invalid_requests_are_invalid_argument_and_charge_nothing() {
     let scene = Scene::start(CONFIG);
     let (long, seventeen) = ("x".repeat(257), vec![("k", "v"); 17]);
     let unit = |unit| Descriptor { limit: Some(given(1, unit)), ..user("ann") };

@@ -1,4 +1,4 @@
-//! The application behind a proxy: it answers everything, and keeps the head of every request that reaches it.
+//! The application behind a proxy. It responds to every request and records the head of each.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,9 +8,9 @@ use std::thread;
 
 use crate::server::PATIENCE;
 
-/// What it answers.
+/// The body of its responses.
 pub(crate) const BODY: &str = "hello";
-/// What it says of limits of its own, which a proxy that knows better replaces.
+/// The value of its own rate limit header. A proxy that reports Sluicegate's limits replaces it.
 pub(crate) const OWN_REMAINING: &str = "999";
 
 /// A running application.
@@ -25,14 +25,14 @@ struct Shared {
     has_ended: AtomicBool,
 }
 
-/// The head of a request that has reached the application.
+/// The head of a request that reached the application.
 #[derive(Clone, Debug)]
 pub(crate) struct Reached {
     lines: Vec<String>,
 }
 
 impl Reached {
-    /// The value of a field that may be there once, in any spelling that CGI cannot tell apart.
+    /// The value of a field that may occur once, in any spelling that CGI cannot distinguish.
     #[track_caller]
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let fields = self.lines.iter().filter_map(|line| line.split_once(':'));
@@ -65,12 +65,12 @@ impl Application {
         self.address
     }
 
-    /// How many requests have reached it.
+    /// The number of requests that reached it.
     pub(crate) fn count(&self) -> usize {
         self.shared.reached.lock().expect("no panic").len()
     }
 
-    /// The last request that has reached it.
+    /// The last request that reached it.
     #[track_caller]
     pub(crate) fn last(&self) -> Reached {
         self.shared.reached.lock().expect("no panic").last().expect("a request").clone()
@@ -80,19 +80,20 @@ impl Application {
 impl Drop for Application {
     fn drop(&mut self) {
         self.shared.has_ended.store(true, Ordering::Release);
-        // Wakes the thread; if nobody listens any more, it has ended.
+        // Wakes the thread. If the connection fails, the thread has already ended.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// One request on each connection. It is kept before it is answered, so whoever has an answer finds it kept.
+/// One request on each connection. The head is recorded before the response, so it is available to every client with a
+/// response.
 fn answer(stream: TcpStream, shared: &Shared) {
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let mut reader = BufReader::new(&stream);
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
-        // A proxy may connect to see whether somebody is there.
+        // A proxy may connect only to probe the port.
         if reader.read_line(&mut line).unwrap_or(0) == 0 {
             return;
         }
@@ -112,6 +113,6 @@ fn answer(stream: TcpStream, shared: &Shared) {
         "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\
          x-ratelimit-remaining: {OWN_REMAINING}\r\n\r\n{body}"
     );
-    // Whoever went away does not want it.
+    // The write fails if the client has closed the connection, which does not matter.
     let _ = (&stream).write_all(answer.as_bytes());
 }

@@ -10,13 +10,13 @@ use super::page::{at, block};
 const API: &str = "127.0.0.1:8081";
 const APPLICATION: &str = "127.0.0.1:3000";
 
-/// A proxy, and how it differs from the others.
+/// A proxy, and its differences from the others.
 pub(super) struct Front {
     /// Starts it in front of the application, with Sluicegate's api listener beside it.
     pub(super) start: fn(api: SocketAddr, application: SocketAddr) -> FrontProxy,
-    /// Whether it can tell clients their limits when they may pass.
+    /// Whether it can report the limits of allowed requests to clients.
     pub(super) tells_limits: bool,
-    /// What it answers when Sluicegate is gone.
+    /// Its status without Sluicegate.
     pub(super) status_without_sluicegate: u16,
 }
 

@@ -1,4 +1,4 @@
-//! The blocks of `docs/forward-auth.md`, as people copy them.
+//! The blocks of `docs/forward-auth.md`, exactly as on the page.
 
 const PAGE: &str = include_str!("../../../../../docs/forward-auth.md");
 

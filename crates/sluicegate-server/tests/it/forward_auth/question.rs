@@ -1,9 +1,9 @@
-//! The question itself, as any proxy asks it: over a real socket, without a proxy in between.
+//! The forward-auth check itself over a real socket, without a proxy in between.
 
 use super::*;
 use crate::client::ask_with;
 
-/// The rule of the page, and whether this machine is trusted.
+/// The rule of the page; `is_trusted` makes this machine a trusted proxy.
 fn server(is_trusted: bool) -> (Server, ConfigFile) {
     let config = page::block("Sluicegate", "yaml", 0);
     let proxies = if is_trusted { "[127.0.0.1]" } else { "[]" };
@@ -31,10 +31,10 @@ fn every_method_of_the_question_and_both_families_ask_the_same() {
         assert_eq!(allowed.header("x-ratelimit-remaining"), Some(left));
         assert_eq!(allowed.header("cache-control"), Some("no-store"));
         assert_eq!(allowed.header("retry-after"), None);
-        // RFC 9110: there is no length of what there cannot be.
+        // RFC 9110: a response that cannot have a body has no length.
         assert_eq!((allowed.header("content-length"), allowed.header("transfer-encoding")), (None, None));
     }
-    // By the address that the last proxy saw, whatever stands before it.
+    // The key is the address that the last proxy reported, independent of the addresses before it.
     let spoofed = QUESTION.replace("192.0.2.1", "198.51.100.9, 192.0.2.1");
     assert_eq!(ask(&server, "GET", "", &spoofed).header("x-ratelimit-remaining"), Some("0"));
     assert_eq!(ask(&server, "GET", "", QUESTION).status, 429);
@@ -56,7 +56,7 @@ fn a_denial_takes_the_status_that_the_proxy_can_pass_on() {
         assert_eq!(denied.json()["status"], status);
         assert_eq!(denied.json()["violated-policies"], serde_json::json!(["api"]));
     }
-    // Bad credentials keep their own.
+    // A request with invalid credentials keeps its own status.
     let bad_key = format!("{QUESTION}\r\nx-api-key: wrong");
     let refused = ask(&server, "GET", "?deny_status=403", &bad_key);
     assert_eq!((refused.status, refused.header("x-sluicegate-status")), (401, None));
@@ -79,19 +79,19 @@ fn another_deny_status_is_400_and_charges_nothing() {
 }
 
 #[test]
-fn a_stranger_may_not_ask_and_is_told_the_remedy() {
+fn an_untrusted_peer_is_403_with_the_remedy() {
     let (server, _config) = server(false);
     let refused = ask(&server, "GET", "", QUESTION);
     assert_eq!(refused.status, 403);
     assert_eq!(
         refused.json()["detail"],
-        "127.0.0.1 is no trusted proxy: if it is yours, add 127.0.0.1 or its network to `trusted_proxies`"
+        "127.0.0.1 is not a trusted proxy: if it is yours, add 127.0.0.1 or its network to `trusted_proxies`"
     );
     assert!(LIMITS.iter().all(|name| refused.header(name).is_none()));
 }
 
 #[test]
-fn a_question_that_tells_of_no_request_is_400_with_the_remedy() {
+fn fields_without_a_request_are_400_with_the_remedy() {
     let (server, _config) = server(true);
     let refused = ask(&server, "GET", "", "x-forwarded-method: GET");
     assert_eq!((refused.status, &refused.json()["field"]), (400, &"x-forwarded-uri".into()));
@@ -100,7 +100,8 @@ fn a_question_that_tells_of_no_request_is_400_with_the_remedy() {
         "x-forwarded-uri: /api/orders\r\nx-original-uri: /about",
         "x-forwarded-uri: /api/orders\r\nx-forwarded-uri: /about",
         "x-forwarded-uri: http://shop.test/about",
-        "x-forwarded-uri: /api%2forders",
+        "x-forwarded-uri: /api%5corders",
+        "x-forwarded-uri: /api/a%2Fb/../about",
         "x-forwarded-uri: /api/..;/about",
     ] {
         assert_eq!(ask(&server, "GET", "", hostile).status, 400, "{hostile}");

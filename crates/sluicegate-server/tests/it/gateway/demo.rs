@@ -13,7 +13,7 @@ fn ping(server: &Server) -> Answer {
     ask_with(server.address("gateway"), "GET", "/api/ping", DEMO_KEY)
 }
 
-/// Pings until denied; how many passed, how long it took at most, and the denial.
+/// Pings until denied. Returns the number of allowed pings, the longest possible duration, and the denial.
 fn ping_until_denied(server: &Server) -> (u64, Duration, Answer) {
     let started = Instant::now();
     for passed in 0..10_000 {
@@ -52,8 +52,8 @@ fn ten_pings_pass_and_then_it_is_429() {
     );
 }
 
-/// Whoever waits as long as `Retry-After` says is let in, if nobody else takes the place. Denied requests take
-/// none, so asking all the time shows it without a moment's sleep.
+/// A client that waits for the time in `Retry-After` is allowed if no other client takes the unit. Denied requests
+/// charge nothing, so the test sends requests in a loop and needs no sleep.
 #[test]
 fn retry_after_is_honest() {
     let server = Server::start(&[]);
@@ -90,9 +90,9 @@ fn the_first_answer_has_exactly_the_promised_headers() {
     assert_eq!(answer.header("x-ratelimit-degraded"), None);
 }
 
-/// Row 58: where any key is somebody, a new one with every request is a full bucket each time.
+/// Row 58: if unknown keys were identities, a new key with every request would get a full bucket each time.
 #[test]
-fn a_key_that_does_not_exist_is_401_and_takes_from_nobody() {
+fn an_unknown_key_is_401_and_charges_no_client() {
     let server = Server::start(&[]);
     let gateway = server.address("gateway");
     for header in ["x-api-key: wrong", "x-api-key:", "x-api-key: demo-key\r\nx-api-key: demo-key"] {

@@ -1,4 +1,4 @@
-//! HTTP/2 on either side, and on both.
+//! HTTP/2 to the client, to the upstream, and on both sides.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,8 +21,8 @@ use super::Gateway;
 use super::upstream::{Upstream, header, headers};
 use crate::server::PATIENCE;
 
-/// A connection that speaks HTTP/2 from its first byte.
-pub(super) async fn connect(address: SocketAddr) -> SendRequest<Body> {
+/// A connection with HTTP/2 prior knowledge.
+pub(crate) async fn connect(address: SocketAddr) -> SendRequest<Body> {
     let stream = TcpStream::connect(address).await.expect("the listener accepts");
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (sender, connection) = handshake.await.expect("HTTP/2");
@@ -53,7 +53,7 @@ impl http_body::Body for WithTrailers {
     }
 }
 
-/// Answers with what it saw of the request, and with trailers.
+/// Responds with the parts of the request that it received, and with trailers.
 async fn describe(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
     let sent = body.collect().await.expect("a whole body").to_bytes();
@@ -74,7 +74,7 @@ pub(super) async fn serve(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'stat
     drop(builder.serve_connection(TokioIo::new(io), service_fn(describe)).await);
 }
 
-/// An upstream that speaks HTTP/2 from the first byte.
+/// An upstream with HTTP/2 prior knowledge.
 async fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -119,7 +119,7 @@ async fn an_http2_client_is_served_by_an_http1_upstream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_length_that_is_said_twice_is_told_once() {
+async fn a_repeated_length_is_forwarded_once() {
     let upstream = Upstream::echo("");
     let gateway = Gateway::to("two-lengths", upstream.address, "");
     let mut sender = connect(gateway.address()).await;
@@ -131,7 +131,42 @@ async fn a_length_that_is_said_twice_is_told_once() {
     assert_eq!(headers(head, "content-length").collect::<Vec<_>>(), ["5"], "{head}");
 }
 
-/// The window of the client is shut, so not a byte of any answer can be sent to it.
+/// An upstream that does not read the body of such a request would parse it as the next request on the connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_with_an_unusual_method_is_the_last_of_its_connection_to_an_http1_upstream() {
+    let upstream = Upstream::start(|caller, _| {
+        while let Some(head) = caller.read_head() {
+            caller.send("HTTP/1.1 204 No Content\r\n\r\n");
+            if header(&head, "connection") == Some("close") {
+                drop(caller.read_to_end());
+            }
+        }
+    });
+    let gateway = Gateway::to("unread", upstream.address, "");
+    let mut sender = connect(gateway.address()).await;
+    let smuggled = "GET /smuggled HTTP/1.1\r\nhost: t\r\n\r\n";
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
+        for is_length_known in [true, false] {
+            let request = Request::builder().method(method).uri("http://t/a");
+            let request = match is_length_known {
+                true => request.header("content-length", smuggled.len()).body(Body::from(smuggled)),
+                false => request.body(WithTrailers::body(smuggled, "0")),
+            };
+            let answer = sender.send_request(request.expect("a request")).await.expect("an answer");
+            assert_eq!(answer.status(), 204, "{method}");
+        }
+    }
+    let heads = upstream.heads();
+    assert_eq!(heads.len(), 8, "{heads:#?}");
+    for head in heads {
+        assert!(!head.starts_with("GET /smuggled"), "{head}");
+        assert_eq!(header(&head, "connection"), Some("close"), "{head}");
+        let framing = ["content-length", "transfer-encoding"].map(|name| header(&head, name).is_some());
+        assert!(framing == [true, false] || framing == [false, true], "{head}");
+    }
+}
+
+/// The client's window is closed, so the server cannot send a byte of any response.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_stops_reading_holds_no_upstream() {
     let (gone, is_gone) = std::sync::mpsc::channel();
@@ -159,6 +194,110 @@ async fn a_client_that_stops_reading_holds_no_upstream() {
     });
 }
 
+/// A body that the test feeds; it ends when the sender is dropped.
+struct Fed(tokio::sync::mpsc::Receiver<Bytes>);
+
+impl http_body::Body for Fed {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+/// A hundred uploads on one connection exceed the 96 places of the upstream. Four of them send no byte, and the others
+/// send one. Unfinished uploads get only a share of the places, and the gateway forwards no upload without a byte.
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_that_do_not_come_leave_places_for_others() {
+    let upstream = Upstream::start(|caller, _| {
+        while let Some(head) = caller.read_head() {
+            match headers(&head, "content-length").next() {
+                Some("5") => {
+                    caller.read(5);
+                    caller.answer("", "posted");
+                }
+                Some(_) => drop(caller.read_to_end()),
+                None => caller.answer("", "got"),
+            }
+        }
+    });
+    let gateway = Gateway::to("trickled", upstream.address, ", concurrency: 96, connect_timeout: 60s");
+    let mut sender = connect(gateway.address()).await;
+    let mut uploads = Vec::new();
+    for count in 0..100 {
+        let (feed, pieces) = tokio::sync::mpsc::channel(1);
+        let path = if count < 4 { "nothing" } else { "slow" };
+        if count >= 4 {
+            feed.send(Bytes::from_static(b"x")).await.expect("room");
+        }
+        let request = Request::post(format!("http://t/{path}")).header("content-length", "1000");
+        let request = request.body(Body::new(Fed(pieces))).expect("a request");
+        uploads.push((feed, tokio::spawn(sender.send_request(request))));
+    }
+    tokio::task::block_in_place(|| {
+        let slow = || upstream.heads().iter().filter(|head| head.starts_with("POST /slow")).count();
+        sluicegate_testkit::poll::until_true("slow uploads", PATIENCE, || slow() >= 24);
+        for round in 0..10 {
+            let got = gateway.get("/get", &[]);
+            assert_eq!((got.status, got.body.as_str()), (200, "got"), "round {round}");
+            let post = "POST /post HTTP/1.1\r\nhost: t\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello";
+            let posted = gateway.send(post);
+            assert_eq!((posted.status, posted.body.as_str()), (200, "posted"), "round {round}");
+        }
+        assert!(!upstream.heads().iter().any(|head| head.starts_with("POST /nothing")));
+    });
+}
+
+/// Uploads that pause after they got a place. They keep a quarter of the places; the others are aborted when needed.
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_that_pause_later_make_room_for_others() {
+    const BYTES: usize = 20_005;
+    let upstream = Upstream::start(|caller, _| {
+        while let Some(head) = caller.read_head() {
+            match header(&head, "content-length") {
+                Some(_) => {
+                    caller.read(BYTES);
+                    caller.answer("", "posted");
+                }
+                None => caller.answer("", "got"),
+            }
+        }
+    });
+    // Shorter than the pause that ends an upload with 408.
+    let gateway = Gateway::to("paused", upstream.address, ", concurrency: 8, connect_timeout: 4s");
+    let mut sender = connect(gateway.address()).await;
+    let mut uploads = Vec::new();
+    for _ in 0..8 {
+        let (feed, pieces) = tokio::sync::mpsc::channel(2);
+        feed.send(Bytes::from(vec![b'x'; BYTES - 5])).await.expect("room");
+        let request = Request::post("http://t/upload").header("content-length", BYTES);
+        let request = request.body(Body::new(Fed(pieces))).expect("a request");
+        uploads.push((feed, tokio::spawn(sender.send_request(request))));
+    }
+    tokio::task::block_in_place(|| {
+        sluicegate_testkit::poll::until_true("uploads", PATIENCE, || upstream.heads().len() >= 8);
+        for round in 0..5 {
+            let got = gateway.get("/get", &[]);
+            assert_eq!((got.status, got.body.as_str()), (200, "got"), "round {round}");
+        }
+    });
+    let mut statuses = Vec::new();
+    for (feed, answer) in uploads {
+        // An aborted upload accepts no more data, so the send may fail.
+        let _ = feed.send(Bytes::from_static(b"hello")).await;
+        drop(feed);
+        statuses.push(answer.await.expect("no panic").expect("an answer").status().as_u16());
+    }
+    let aborted = statuses.iter().filter(|status| **status == 503).count();
+    // One place is enough for sequential requests. A second upload is aborted if the first place is not free in time.
+    assert!(matches!(aborted, 1 | 2), "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 8 - aborted, "{statuses:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_http1_client_is_served_by_an_http2_upstream() {
     let gateway = Gateway::to("one-to-two", upstream().await, ", http2: true");
@@ -174,7 +313,7 @@ async fn an_http1_client_is_served_by_an_http2_upstream() {
     }
 }
 
-/// What gRPC needs: HTTP/2 from end to end, `te: trailers`, and the trailers of answers.
+/// The requirements of gRPC: HTTP/2 from end to end, `te: trailers`, and the trailers of responses.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_trailers_of_an_answer_arrive() {
     let gateway = Gateway::to("grpc", upstream().await, ", http2: true");

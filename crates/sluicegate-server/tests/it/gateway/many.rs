@@ -11,10 +11,10 @@ use super::http2::connect;
 use super::{AMPLE, Gateway};
 
 const REQUESTS: usize = 1_000;
-/// As many as one HTTP/2 connection may have open.
+/// The limit of open streams on one HTTP/2 connection.
 const PER_CONNECTION: usize = 100;
 
-/// The upstream answers nobody before everybody is there, so a single request that waits for another would end this.
+/// The upstream responds only after all requests have arrived. A request that waits for another would cause a timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_requests_are_under_way_at_once() {
     let barrier = Arc::new(Barrier::new(REQUESTS));

@@ -1,8 +1,10 @@
-//! Upstreams that do not do what they should.
+//! Upstreams with incorrect behaviour.
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use super::upstream::Upstream;
 use super::{Gateway, get};
@@ -12,7 +14,7 @@ use crate::server::PATIENCE;
 const POST: &str = "POST /a HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi";
 
 #[test]
-fn what_is_no_answer_is_502() {
+fn an_invalid_response_is_502() {
     for (test, answer) in [
         ("nothing", ""),
         ("garbage", "\u{1}\u{2}\u{3} hello\r\n\r\n"),
@@ -62,7 +64,7 @@ fn an_upstream_that_cannot_be_reached_is_502() {
 fn an_upstream_that_is_too_slow_is_504() {
     let upstream = Upstream::start(|caller, _| {
         caller.read_head();
-        // It says nothing until the gateway has had enough.
+        // The upstream sends nothing until the gateway gives up.
         assert!(caller.read_to_end().is_empty());
     });
     let gateway = Gateway::to("late", upstream.address, ", timeout: 100ms");
@@ -70,7 +72,7 @@ fn an_upstream_that_is_too_slow_is_504() {
     assert_eq!((late.status, late.header("content-type")), (504, Some("application/problem+json")));
 }
 
-/// Only the connection tells a client that an answer is not whole, so it must not look as if it were.
+/// Only the connection shows the client that a response is truncated, so the gateway must not close it cleanly.
 #[test]
 fn an_answer_that_breaks_off_does_not_look_whole() {
     let by_length = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello";
@@ -129,7 +131,7 @@ fn answers_before_the_answer_are_not_the_answer() {
     assert_eq!((answer.status, answer.body.as_str()), (200, "whole"));
 }
 
-/// Closes the first connection instead of answering its second request.
+/// Closes the first connection instead of responding to its second request.
 fn closing_at_the_second() -> Upstream {
     Upstream::start(|caller, count| {
         let answers = if count == 0 { 1 } else { usize::MAX };
@@ -172,9 +174,9 @@ fn a_request_that_may_have_done_something_is_never_sent_again() {
     assert_eq!(upstream.heads().len(), 2);
 }
 
-/// What an upstream sends beyond its answer must not become the answer to somebody else.
+/// Bytes that an upstream sends after its response must not become the response of another request.
 #[test]
-fn bytes_after_an_answer_answer_nobody() {
+fn bytes_after_a_response_reach_no_client() {
     let upstream = Upstream::start(|caller, count| {
         while caller.read_head().is_some() {
             let body = format!("own {count}");
@@ -221,16 +223,29 @@ fn more_than_may_be_under_way_is_503() {
     assert_eq!(upstream.heads().len(), 1);
 }
 
+/// A client that sends a byte now and then is treated like a silent one.
 #[test]
-fn a_client_that_stops_sending_is_408() {
+fn a_client_that_stops_sending_or_trickles_is_408() {
     let upstream = Upstream::start(|caller, _| {
         caller.read_head();
         caller.read_to_end();
     });
-    // The upstream's time does not run while the client is the one who is waited for.
+    // The timeout of the upstream does not run while the gateway waits for the client.
     let gateway = Gateway::to("stops", upstream.address, ", timeout: 100ms");
     let mut connection = Connection::open(gateway.address());
     connection.send("POST /a HTTP/1.1\r\nhost: t\r\ncontent-length: 10\r\n\r\npart");
+    let mut trickle = TcpStream::connect(gateway.address()).expect("the gateway accepts");
+    trickle.write_all(b"POST /b HTTP/1.1\r\nhost: t\r\ncontent-length: 1000\r\n\r\n").expect("the gateway reads");
+    trickle.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
+    let mut told = [0; 12];
+    let mut bytes = 0;
+    while trickle.read(&mut told).is_err() {
+        // The gateway may have just closed the connection.
+        let _ = trickle.write_all(b"x");
+        bytes += 1;
+        assert!(bytes < 1_000, "a byte every half second is enough");
+    }
+    assert_eq!(&told, b"HTTP/1.1 408");
     let answer = connection.answer();
     assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
 }

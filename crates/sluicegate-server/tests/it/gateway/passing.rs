@@ -1,11 +1,11 @@
-//! What reaches an upstream, and what comes back.
+//! The requests that reach an upstream, and the responses that come back.
 
 use super::upstream::{Upstream, header, headers};
 use super::{AMPLE, Gateway, get};
 use crate::client::Connection;
 
 #[test]
-fn a_request_arrives_as_it_was_sent_with_what_the_gateway_says() {
+fn a_request_arrives_unchanged_with_the_fields_of_the_gateway() {
     let upstream = Upstream::echo("");
     let gateway = Gateway::to("arrives", upstream.address, "");
     let answer = gateway.get("/a/b?x=%2F..&y", &["accept: text/plain", "cookie: a=1", "x-mine: 1", "x-mine: 2"]);
@@ -30,7 +30,7 @@ fn a_request_arrives_as_it_was_sent_with_what_the_gateway_says() {
 }
 
 #[test]
-fn a_body_arrives_whatever_its_length() {
+fn a_body_of_any_length_arrives() {
     let upstream = Upstream::echo("");
     let gateway = Gateway::to("body", upstream.address, "");
     for length in [0, 1, 100_000, 3_000_000] {
@@ -42,12 +42,15 @@ fn a_body_arrives_whatever_its_length() {
     }
 }
 
-/// A `GET` seldom has a body, and some programs forget that it may.
+/// A `GET` rarely has a body, and some programs ignore the possibility.
 #[test]
-fn a_body_in_pieces_arrives_whatever_the_method() {
+fn a_chunked_body_of_any_method_arrives() {
     let upstream = Upstream::start(|caller, _| {
         let head = caller.read_head().expect("a request");
         assert_eq!((header(&head, "transfer-encoding"), header(&head, "content-length")), (Some("chunked"), None));
+        // An upstream that ignores the body of a GET would parse it as another request.
+        let is_last = !head.starts_with("POST");
+        assert_eq!(header(&head, "connection"), is_last.then_some("close"));
         let pieces = std::iter::from_fn(|| Some(caller.read_chunk()).filter(|piece| !piece.is_empty()));
         let body = pieces.flatten().collect();
         caller.answer("", &String::from_utf8(body).expect("text"));
@@ -61,8 +64,24 @@ fn a_body_in_pieces_arrives_whatever_the_method() {
     }
 }
 
+/// The client causes this error, not the upstream.
 #[test]
-fn a_length_is_told_once_and_plainly() {
+fn a_body_in_malformed_pieces_is_400() {
+    let upstream = Upstream::start(|caller, _| {
+        caller.read_head();
+        caller.read_to_end();
+    });
+    let gateway = Gateway::to("malformed-pieces", upstream.address, "");
+    for body in ["g\r\nhello\r\n0\r\n\r\n", "5\r\nhelloXX0\r\n\r\n", "-1\r\nhello\r\n0\r\n\r\n"] {
+        let head = "POST /a HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n";
+        let answer = gateway.send(&format!("{head}{body}"));
+        assert_eq!(answer.status, 400, "{body:?}: {answer:?}");
+        assert!(answer.body.contains("malformed"), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_length_is_forwarded_once_in_plain_digits() {
     let upstream = Upstream::echo("");
     let gateway = Gateway::to("plain-length", upstream.address, "");
     for (said, told) in [("005", "5"), ("5", "5")] {
@@ -76,7 +95,7 @@ fn a_length_is_told_once_and_plainly() {
 }
 
 #[test]
-fn what_only_the_gateway_may_say_is_not_taken_from_clients() {
+fn fields_of_the_gateway_are_removed_from_clients() {
     let upstream = Upstream::echo("");
     let section =
         format!("identity_headers: true, routes: [{{ path: /**, upstream: 'http://{}' }}]", upstream.address);
@@ -117,7 +136,7 @@ fn what_only_the_gateway_may_say_is_not_taken_from_clients() {
 }
 
 #[test]
-fn what_a_trusted_proxy_says_about_the_way_is_kept() {
+fn forwarding_fields_of_a_trusted_proxy_are_kept() {
     let upstream = Upstream::echo("");
     let section =
         format!("routes: [{{ path: /**, upstream: 'http://{}' }}], identity_headers: true", upstream.address);
@@ -149,7 +168,7 @@ fn what_a_trusted_proxy_says_about_the_way_is_kept() {
 }
 
 #[test]
-fn who_asks_is_told_only_where_it_is_wanted() {
+fn identity_headers_are_sent_only_if_configured() {
     let upstream = Upstream::echo("");
     let gateway = Gateway::to("untold", upstream.address, "");
     let answer = gateway.get("/a", &["x-api-key: demo-key", "x-sluicegate-identifier: root"]);
@@ -185,18 +204,18 @@ fn an_answer_keeps_its_own_headers_and_gets_the_decisions() {
     assert_eq!(headers(head, "ratelimit").count(), 1);
 }
 
-/// A cache in front would give what one client brought about to all the others.
+/// A cache in front would send the error of one client to all others.
 #[test]
-fn nobody_may_keep_what_the_gateway_itself_answers() {
+fn responses_of_the_gateway_itself_are_not_cacheable() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a port");
     let gateway = Gateway::start("kept", &format!("routes: [{{ path: /a, upstream: 'http://{gone}' }}]"));
-    for (path, status) in [("/a", 502), ("/b", 404), ("/a%2fb", 400)] {
+    for (path, status) in [("/a", 502), ("/b", 404), ("/a%5cb", 400)] {
         let answer = gateway.get(path, &[]);
         assert_eq!((answer.status, answer.headers("cache-control")), (status, vec!["no-store"]), "{path}");
     }
 }
 
-/// Row 63: and what is exempt passes all the same.
+/// Row 63: exempt requests pass in spite of the exhausted limit.
 #[test]
 fn a_denied_request_does_not_reach_the_upstream() {
     let upstream = Upstream::echo("");
@@ -209,7 +228,7 @@ fn a_denied_request_does_not_reach_the_upstream() {
     let gateway = Gateway::with_rules("denied", &section, rules);
     let origin = "origin: https://app.example.com";
     assert_eq!(gateway.get("/a", &[]).status, 200);
-    // Looking for what is not there is a request, too.
+    // A request for a missing resource counts, too.
     assert_eq!(gateway.get("/b", &[]).status, 200);
     let denied = gateway.get("/a", &[origin]);
     assert_eq!((denied.status, denied.header("content-type")), (429, Some("application/problem+json")));
@@ -237,7 +256,7 @@ fn a_denied_request_does_not_reach_the_upstream() {
 }
 
 #[test]
-fn what_has_no_route_is_charged_and_404() {
+fn requests_without_a_route_are_charged_and_404() {
     let upstream = Upstream::echo("");
     let section = format!("routes: [{{ path: /api/**, upstream: 'http://{}' }}]", upstream.address);
     let rules = "rules: [{ name: two, limits: [{ algorithm: fixed_window, limit: 2, window: 3650d }] }]";
@@ -254,7 +273,7 @@ fn what_has_no_route_is_charged_and_404() {
 fn a_store_that_is_gone_refuses_where_the_rule_is_closed() {
     let upstream = Upstream::echo("");
     let section = format!("routes: [{{ path: /**, upstream: 'http://{}' }}]", upstream.address);
-    // Nothing listens on the port of a listener that is gone.
+    // No server listens on the port of a closed listener.
     let port =
         std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a port").port();
     let rules = format!("store: redis://127.0.0.1:{port}\n{AMPLE}\n    on_store_failure: closed");
@@ -297,6 +316,24 @@ fn a_client_that_waits_for_leave_to_send_gets_it_only_if_it_is_allowed() {
     let mut connection = Connection::open(gateway.address());
     connection.send(head);
     assert_eq!(connection.answer().status, 429);
+}
+
+#[test]
+fn a_continue_response_is_sent_for_every_method() {
+    let upstream = Upstream::echo("");
+    let gateway = Gateway::to("expect-any", upstream.address, "");
+    for method in ["GET", "DELETE", "OPTIONS", "PATCH"] {
+        let lines = "host: t\r\nexpect: 100-continue\r\ncontent-length: 5\r\nconnection: close";
+        let mut connection = Connection::open(gateway.address());
+        connection.send(format!("{method} /a HTTP/1.1\r\n{lines}\r\n\r\n"));
+        assert_eq!(connection.read_head(), "HTTP/1.1 100 Continue", "{method}");
+        connection.send("hello");
+        let answer = connection.answer();
+        assert!(answer.status == 200 && answer.body.ends_with("\r\n\r\nhello"), "{answer:?}");
+        let is_last = method != "PATCH";
+        assert_eq!(header(&answer.body, "connection"), is_last.then_some("close"), "{answer:?}");
+        assert_eq!(header(&answer.body, "expect"), None, "{answer:?}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Which upstream is asked, under which name, and which requests ask nobody.
+//! The selection of the upstream and its host name, and the requests that reach no upstream.
 
 use super::Gateway;
 use super::upstream::{Upstream, header};
@@ -38,7 +38,7 @@ fn host_and_path_choose_the_upstream() {
 }
 
 #[test]
-fn the_upstream_is_asked_for_the_path_that_was_decided() {
+fn the_upstream_receives_the_path_of_the_decision() {
     let upstream = Upstream::echo("");
     let section = format!("routes: [{{ path: /**, upstream: 'http://{}' }}]", upstream.address);
     let rules = "rules: [{ name: admin, match: { path: /admin/** }, limits: [{ algorithm: fixed_window, limit: 0, window: 1h }] }]";
@@ -57,15 +57,115 @@ fn the_upstream_is_asked_for_the_path_that_was_decided() {
     ] {
         assert_eq!(gateway.get(path, &[]).status, 429, "{path}");
     }
-    for path in ["/a%2f..%2fadmin", "/a\\..\\admin", "/%00", "/%zz", "/a/..;/admin"] {
+    for path in ["/a%5c..%5cadmin", "/a\\..\\admin", "/%00", "/%zz", "/a/..;/admin"] {
         assert_eq!(gateway.get(path, &[]).status, 400, "{path}");
     }
     assert!(upstream.heads().is_empty());
     assert!(gateway.get("/a//b/./c/%7Ed?//x=%2e", &[]).body.starts_with("GET /a/b/c/~d?//x=%2e HTTP/1.1\r\n"));
 }
 
+/// Examples are npm packages, GitLab projects and keys of an object store.
 #[test]
-fn what_is_taken_off_a_path_is_found_as_its_route_is() {
+fn an_encoded_slash_is_sent_on_as_it_came_and_counts_once() {
+    let upstream = Upstream::echo("");
+    let section = format!("routes: [{{ path: /**, upstream: 'http://{}' }}]", upstream.address);
+    let rules = "rules:
+  - { name: all, match: { path: /** }, limits: [{ algorithm: fixed_window, limit: 8, window: 3650d }] }
+  - { name: scope, match: { path: /@scope/** }, limits: [{ algorithm: fixed_window, limit: 3, window: 3650d }] }
+  - { name: one, match: { resource: '@scope%2fname' }, limits: [{ algorithm: fixed_window, limit: 2, window: 3650d }] }";
+    let gateway = Gateway::with_rules("encoded-slash", &section, rules);
+    for path in [
+        "/@scope%2fname",
+        "/@scope%2Fname?a=%2f",
+        "/api/v4/projects/group%2Fsub%2Fproject/repository/files/src%2Fmain.rs?ref=a%2Fb",
+        "/bucket/a%2F%2Fb%2F",
+        "/a%252Fb",
+        "/a%2F..%2Fb",
+    ] {
+        let answer = gateway.get(path, &[]);
+        assert!(answer.body.starts_with(&format!("GET {path} HTTP/1.1\r\n")), "{answer:?}");
+    }
+    // The rules of each reading limit the request.
+    assert_eq!(gateway.get("/@scope%2Fname", &[]).json()["violated-policies"][0], "one");
+    assert_eq!(gateway.get("/@scope/other", &[]).status, 200);
+    assert_eq!(gateway.get("/@scope%2Fother", &[]).json()["violated-policies"][0], "scope");
+    // A rule that matches both readings is charged once: seven so far.
+    assert_eq!(gateway.get("/other%2Fone", &[]).header("x-ratelimit-remaining"), Some("0"));
+    assert_eq!(gateway.get("/other%2Fone", &[]).status, 429);
+}
+
+#[test]
+fn no_encoded_slash_leads_past_a_rule_for_either_reading() {
+    let upstream = Upstream::echo("");
+    let to = |path: &str, more: &str| format!("{{ path: {path}, upstream: 'http://{}'{more} }}", upstream.address);
+    let section = format!(
+        "routes: [{}, {}, {}], exempt: [/assets/**, /healthz]",
+        to("/**", ""),
+        to("/files/**", ""),
+        to("/v1/**", ", strip_prefix: /v1")
+    );
+    let rules = "rules:
+  - { name: admin, match: { path: /admin/** }, limits: [{ algorithm: fixed_window, limit: 0, window: 1h }] }
+  - { name: below, match: { path: /v1/admin/** }, limits: [{ algorithm: fixed_window, limit: 0, window: 1h }] }
+  - { name: resource, match: { resource: 'keys.*' }, limits: [{ algorithm: fixed_window, limit: 0, window: 1h }] }";
+    let gateway = Gateway::with_rules("no-bypass", &section, rules);
+    for (path, status) in [
+        ("/%2Fadmin", 429),
+        ("/%2fadmin", 429),
+        ("/x%2F..%2Fadmin", 429),
+        ("/x/..%2F..%2Fadmin", 429),
+        ("/admin%2F", 429),
+        ("/admin%2fx", 429),
+        // Some applications do not resolve dot segments after decoding.
+        ("/admin%2F..%2Fx", 429),
+        ("/v1/admin%2F..%2Fx", 429),
+        ("/ADMIN%2F..%2fadmin", 429),
+        ("/admin/..%2Fx", 429),
+        ("/x%2F%2e%2E%2Fadmin", 429),
+        ("/x%2F.%2F..%2F%61dmin;y", 429),
+        ("/keys%2Fx", 429),
+        ("/assets/..%2Fadmin", 429),
+        ("/assets%2F..%2Fadmin", 429),
+        ("/v1/admin%2Fx", 429),
+        ("/v1/x%2F..%2Fadmin", 429),
+        // A parameter may end at the encoded slash or at the next one.
+        ("/a;x%2F..%2Fadmin", 400),
+        ("/%2F..%2F/admin;a%252F%2F..%2F", 400),
+        // The dot segments have two possible meanings.
+        ("/x%2Fy/../admin", 400),
+        ("/x%2Fy/..", 400),
+        ("/x%2F..;%2Fadmin", 400),
+        // The readings match two routes.
+        ("/files%2Fx", 400),
+        ("/files/..%2Fx", 400),
+        // The upstream would read a path outside the prefix, unlike the rules.
+        ("/v1/x%2F..%2F..%2Fv1%2Fother", 400),
+        ("/assets/..%2Fhealthz", 200),
+        ("/files/a%2Fb", 200),
+        ("/v1/a%2Fb", 200),
+        ("/x%252Fadmin", 200),
+    ] {
+        let before = upstream.heads().len();
+        assert_eq!(gateway.get(path, &[]).status, status, "{path}");
+        assert_eq!(upstream.heads().len() - before, usize::from(status == 200), "{path}");
+    }
+}
+
+#[test]
+fn encoded_slashes_are_400_where_they_are_refused() {
+    let upstream = Upstream::echo("");
+    let section =
+        format!("encoded_slashes: refuse, routes: [{{ path: /**, upstream: 'http://{}' }}]", upstream.address);
+    let gateway = Gateway::start("refused-slash", &section);
+    for path in ["/a%2fb", "/a%2Fb", "/a%5Cb"] {
+        assert_eq!(gateway.get(path, &[]).status, 400, "{path}");
+    }
+    assert_eq!(gateway.get("/a%252Fb?c=%2F", &[]).status, 200);
+    assert_eq!(upstream.heads().len(), 1);
+}
+
+#[test]
+fn a_stripped_prefix_matches_as_its_route_does() {
     let upstream = Upstream::echo("");
     let section = format!(
         "routes: [{{ path: /public/**, upstream: 'http://{}', strip_prefix: /Public }}]",
@@ -78,7 +178,7 @@ fn what_is_taken_off_a_path_is_found_as_its_route_is() {
     }
 }
 
-/// The upstream sends what it gets to the gateway, as one does whose name resolves to it.
+/// The upstream forwards its requests to the gateway, like an upstream with a name that resolves to the gateway.
 #[test]
 fn a_request_that_comes_back_is_refused() {
     let (tell, told) = std::sync::mpsc::channel::<std::net::SocketAddr>();
@@ -97,7 +197,7 @@ fn a_request_that_comes_back_is_refused() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_not_sent_on() {
+fn ambiguous_paths_are_not_forwarded() {
     let upstream = Upstream::echo("");
     let gateway = Gateway::to("ambiguous", upstream.address, "");
     for (request, status) in [

@@ -1,4 +1,4 @@
-//! Bodies go piece by piece: each side sees the first piece before the other has sent the second.
+//! Bodies are streamed: each side sees the first piece before the other has sent the second.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -59,7 +59,7 @@ fn a_client_sees_a_piece_before_the_upstream_sends_the_next() {
     assert_eq!(connection.read(5), b"0\r\n\r\n");
 }
 
-/// Neither direction waits for the end of the other, as gRPC and others need it.
+/// Neither direction waits for the end of the other, as gRPC and other protocols need.
 #[test]
 fn both_ways_at_once() {
     let upstream = Upstream::start(|caller, _| {

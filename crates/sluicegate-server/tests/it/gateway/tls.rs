@@ -1,4 +1,4 @@
-//! Upstreams behind TLS: who is trusted and who is let in, which protocol is agreed on, and tunnels.
+//! Upstreams behind TLS: trusted authorities, client certificates, ALPN, and tunnels.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -44,7 +44,7 @@ async fn upstream(certificates: &Certificates, protocols: &[&str]) -> SocketAddr
     serve(acceptor(certificates, protocols, None)).await
 }
 
-/// On HTTP/1.1 it answers one request and closes, or sends back what it is sent if that is what the request asks for.
+/// Over HTTP/1.1 it responds to one request and closes. After an upgrade it echoes the received bytes.
 async fn serve(acceptor: TlsAcceptor) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -66,7 +66,7 @@ async fn serve(acceptor: TlsAcceptor) -> SocketAddr {
 async fn answer(mut stream: TlsStream<TcpStream>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        // Who shows no certificate learns that it is wanted after it has sent its request.
+        // A client without a certificate gets the error only after it has sent its request.
         let Ok(byte) = stream.read_u8().await else { return };
         head.push(byte);
     }
@@ -144,7 +144,7 @@ async fn an_upstream_may_let_in_only_those_with_a_certificate() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tunnel_goes_through_tls_on_both_sides() {
     let certificates = Certificates::new();
-    // An upgrade is one of HTTP/1.1, whatever else the upstream would rather speak.
+    // An upgrade needs HTTP/1.1, even if the upstream prefers another protocol.
     for (test, protocols) in [("tunnel", &["http/1.1"][..]), ("tunnel-two", &["h2", "http/1.1"])] {
         let upstream = upstream(&certificates, protocols).await;
         let (ca_file, port) = (certificates.authority(), upstream.port());

@@ -1,4 +1,4 @@
-//! Upstreams of which a test writes every byte, each connection served by a thread of this process.
+//! Upstreams with fully scripted bytes. A thread of this process serves each connection.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,13 +19,13 @@ pub(crate) struct Caller {
 }
 
 impl Upstream {
-    /// Lets `serve` talk on every connection; it is told which one it is, counted from 0.
+    /// Runs `serve` on every connection with its index, counted from 0.
     pub(crate) fn start(serve: impl Fn(&mut Caller, usize) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let heads = Arc::<Mutex<Vec<String>>>::default();
         let (serve, all) = (Arc::new(serve), Arc::clone(&heads));
-        // It ends with the process of the test.
+        // The thread ends with the process of the test.
         std::thread::spawn(move || {
             for (count, stream) in listener.incoming().enumerate() {
                 let stream = stream.expect("a connection");
@@ -39,7 +39,7 @@ impl Upstream {
         Self { address, heads }
     }
 
-    /// An upstream that answers every request with its head, and with these header lines, such as `"a: b\r\n"`.
+    /// An upstream that responds to every request with its head, and with these header lines, such as `"a: b\r\n"`.
     pub(crate) fn echo(lines: &'static str) -> Self {
         Self::start(move |caller, _| {
             while let Some(head) = caller.read_head() {
@@ -89,7 +89,7 @@ impl Caller {
     /// Everything until the gateway closes.
     pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // A reset counts as closing.
+        // A reset counts as a close.
         let _ = self.stream.read_to_end(&mut bytes);
         bytes
     }
@@ -98,7 +98,7 @@ impl Caller {
         self.stream.get_mut().write_all(bytes.as_ref()).expect("the gateway reads");
     }
 
-    /// A whole answer with these header lines.
+    /// A complete response with these header lines.
     pub(crate) fn answer(&mut self, lines: &str, body: &str) {
         self.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n{lines}\r\n{body}", body.len()));
     }

@@ -1,4 +1,4 @@
-//! Connections that go on with another protocol.
+//! Connections that switch to another protocol.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ pub(super) const UPGRADE: &str = "GET /chat HTTP/1.1\r\nhost: t\r\nConnection: k
 pub(super) const AGREED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                       Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// Agrees, and sends back what it is sent, in capital letters.
+/// Accepts the upgrade, and echoes the received bytes in capital letters.
 fn agreeing() -> Upstream {
     Upstream::start(|caller, _| {
         caller.read_head();
@@ -50,7 +50,7 @@ fn bytes_go_both_ways_once_the_upstream_has_agreed() {
     assert_eq!(header(head, "sec-websocket-key"), Some("dGhlIHNhbXBsZSBub25jZQ=="));
 }
 
-/// What a client sends after a request that was refused is its next request, and goes the way of all requests.
+/// Bytes after a rejected upgrade are the client's next request, which is processed like every request.
 #[test]
 fn without_agreement_there_is_no_tunnel() {
     let upstream = Upstream::start(|caller, _| {
@@ -93,7 +93,7 @@ fn only_websocket_is_an_upgrade() {
     }
 }
 
-/// A tunnel has no end of its own, so it ends with the time that a stopping server has.
+/// A tunnel has no end of its own, so it ends at the drain deadline of a stopping server.
 #[test]
 fn a_tunnel_goes_on_while_the_server_drains_and_does_not_hold_it_up() {
     let upstream = agreeing();
@@ -139,7 +139,7 @@ fn an_answer_on_its_way_is_finished_while_the_server_drains() {
     assert_eq!(gateway.server.wait().status.code(), Some(0));
 }
 
-/// What comes before the answer may be meant as another request by somebody in front, so nobody is given it.
+/// A proxy in front may parse early bytes as another request, so the gateway forwards them to no upstream.
 #[test]
 fn bytes_that_come_before_the_agreement_end_the_connection() {
     let upstream = agreeing();
@@ -149,4 +149,40 @@ fn bytes_that_come_before_the_agreement_end_the_connection() {
     let answer = connection.answer();
     assert_eq!(answer.status, 400, "{answer:?}");
     assert!(answer.body.contains("wait for the answer 101"), "{answer:?}");
+}
+
+/// An upgrade has no body. An upstream that ignores one would execute it as the next request of the connection.
+#[test]
+fn an_upgrade_request_with_a_body_is_rejected_and_its_body_never_executed() {
+    let upstream = Upstream::start(|caller, _| {
+        // The upstream ignores bodies, like servers that expect none.
+        while caller.read_head().is_some() {
+            caller.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        }
+    });
+    let gateway = Gateway::to("upgrade-body", upstream.address, "");
+    let smuggled = "GET /smuggled HTTP/1.1\r\nhost: t\r\n\r\n";
+    let length = format!("content-length: {}\r\n\r\n{smuggled}", smuggled.len());
+    let chunked = format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n{smuggled}\r\n0\r\n\r\n", smuggled.len());
+    let empty_chunked = "transfer-encoding: chunked\r\n\r\n0\r\n\r\n".to_owned();
+    for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "PROPFIND", "FOO"] {
+        for body in [&length, &chunked, &empty_chunked] {
+            let upgrade = UPGRADE.replacen("GET", method, 1);
+            let head = upgrade.strip_suffix("\r\n").expect("the end of the head");
+            let answer = gateway.send(&format!("{head}{body}"));
+            assert_eq!(answer.status, 400, "{method}: {answer:?}");
+            // Chunks are rejected before the request is read.
+            let has_reason = answer.body.contains("a WebSocket upgrade request has a body");
+            assert!(has_reason || method == "HEAD" || body != &length, "{method}: {answer:?}");
+        }
+    }
+    assert!(upstream.heads().is_empty(), "{:#?}", upstream.heads());
+
+    // Requests without `Upgrade`, and upgrades with a length of zero, are accepted as before.
+    let empty = UPGRADE.replace("keep-alive", "close").replace("\r\n\r\n", "\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(gateway.send(&empty).status, 200);
+    let plain = format!("GET /a HTTP/1.1\r\nhost: t\r\nconnection: close\r\n{length}");
+    assert_eq!(gateway.send(&plain).status, 200);
+    let heads = upstream.heads();
+    assert_eq!(header(&heads[1], "connection"), Some("close"), "{heads:#?}");
 }

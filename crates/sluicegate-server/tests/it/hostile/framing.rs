@@ -1,8 +1,8 @@
-//! Requests whose end two servers could see in different places, over raw sockets.
+//! Requests with an end that two servers could place differently, over raw sockets.
 //!
-//! Each case is followed by one more request on the same connection, the one that an attacker would smuggle. Whatever
-//! is ambiguous is answered 400 and the connection closes; whatever RFC 9112 frames in one way only is framed in that
-//! way. The number of decisions, which the admin listener counts, says what was really executed.
+//! One more request follows each case on the same connection: the one that an attacker would smuggle. The server
+//! rejects ambiguous requests with 400 and closes the connection. If RFC 9112 allows only one framing, the server uses
+//! it. The decision count on the admin listener shows the number of executed requests.
 
 use std::net::SocketAddr;
 
@@ -17,21 +17,22 @@ rules:
     limits: [{ algorithm: fixed_window, limit: 1000000, window: 1d }]
 ";
 
-/// What becomes of a case on the API listener.
+/// The expected result of a case on the API listener.
 #[derive(Clone, Debug, PartialEq)]
 enum Fate {
-    /// 400, and nothing after it is executed.
+    /// Status 400, and no later request is executed.
     Refused,
-    /// The same by another status.
+    /// The same with another status.
     RefusedWith(u16),
-    /// The head is good and the body is not: 400 where the body is read. Where it is not, the answer is the last.
+    /// The head is valid and the body is not: status 400 if the server reads the body. Otherwise the response is the
+    /// last one.
     BadBody,
-    /// These answers, with so many decisions.
+    /// These statuses, with this number of decisions.
     Framed(&'static [u16], u64),
 }
 use Fate::{BadBody, Framed, Refused, RefusedWith};
 
-/// What is asked of one listener.
+/// The request for one listener.
 struct Target {
     line: &'static str,
     body: &'static str,
@@ -41,12 +42,12 @@ const API: Target = Target { line: "POST /v1/check", body: r#"{"resource":"demo"
 const GATEWAY: Target = Target { line: "GET /api/ping", body: "{\"a\":\"0123456789012345678901234567890\"}" };
 
 impl Target {
-    /// A head with these field lines beside the usual ones.
+    /// A head with these field lines in addition to the usual ones.
     fn head(&self, fields: &str) -> String {
         format!("{} HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n{fields}\r\n", self.line)
     }
 
-    /// A request that nothing is wrong with.
+    /// A valid request.
     fn next(&self) -> String {
         let length = self.body.len();
         format!("{}{}", self.head(&format!("connection: close\r\ncontent-length: {length}\r\n")), self.body)
@@ -56,19 +57,19 @@ impl Target {
         format!("{:x}\r\n{}\r\n0\r\n\r\n", self.body.len(), self.body)
     }
 
-    /// With `fields` and this many bytes of body, then the smuggled one.
+    /// A request with `fields` and a body of the target, then the smuggled request.
     fn sized(&self, fields: &str) -> Vec<u8> {
         let fields = fields.replace("LENGTH", &self.body.len().to_string());
         [self.head(&fields), self.body.to_owned(), self.next()].concat().into_bytes()
     }
 
-    /// With `fields` and a chunked body, then the smuggled one.
+    /// A request with `fields` and a chunked body, then the smuggled request.
     fn in_chunks(&self, fields: &str) -> Vec<u8> {
         let fields = fields.replace("LENGTH", &self.body.len().to_string());
         [self.head(&fields), self.chunked(), self.next()].concat().into_bytes()
     }
 
-    /// With this chunked body, then the smuggled one.
+    /// A request with this chunked body, then the smuggled request.
     fn raw_chunks(&self, body: &str) -> Vec<u8> {
         let body = body.replace("SIZE", &format!("{:x}", self.body.len())).replace("DATA", self.body);
         [&self.head("transfer-encoding: chunked\r\n"), &body, &self.next()]
@@ -77,7 +78,7 @@ impl Target {
             .into_bytes()
     }
 
-    /// With this whole head instead of a good one; `LINE` and `LENGTH` are replaced.
+    /// A request with this head instead of a valid one, with `LINE` and `LENGTH` replaced, then the smuggled request.
     fn raw_head(&self, head: &str) -> Vec<u8> {
         let head = head.replace("LINE", self.line).replace("LENGTH", &self.body.len().to_string());
         [&head, self.body, &self.next()].map(|part: &str| part.to_owned()).concat().into_bytes()
@@ -121,7 +122,7 @@ fn lengths(to: &Target) -> Vec<Case> {
         .iter()
         .map(|value| (format!("length {value:?}"), to.sized(&format!("content-length: {value}\r\n")), Refused))
         .collect();
-    // A number, and still more than the parser takes.
+    // This length is a number, but exceeds the parser's limit.
     cases.last_mut().expect("not empty").2 = RefusedWith(431);
     let good = ["LENGTH", " LENGTH", "LENGTH ", "\tLENGTH\t", "000LENGTH"];
     cases.extend(good.iter().map(|value| {
@@ -291,7 +292,7 @@ fn chunks(to: &Target) -> Vec<Case> {
         "SIZE\r\nDATA\r\n0\r\n\r\n",
         "00000SIZE\r\nDATA\r\n000\r\n\r\n",
         "SIZE\r\nDATA\r\n0\r\nx-trailer: y\r\n\r\n",
-        // A trailer is never a header, whatever it is called.
+        // A trailer is never a header, under any name.
         "SIZE\r\nDATA\r\n0\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\nhost: u\r\nconnection: close\r\n\r\n",
     ];
     cases.extend(good.map(|body| (format!("chunks {body:?}"), to.raw_chunks(body), Framed(&[200, 200], 2))));
@@ -334,7 +335,7 @@ fn lines(to: &Target) -> Vec<Case> {
     let long = format!("{}LINE HTTP/1.1\r\n{rest}", "A".repeat(10_000));
     cases.push(("a method of 10 kB".to_owned(), to.raw_head(&long), Framed(&[405], 0)));
     let lower = format!("{} HTTP/1.1\r\n{rest}", to.line.to_lowercase());
-    // Methods are case-sensitive: this is one that nobody knows.
+    // Methods are case-sensitive, so this one is unknown.
     cases.push(("a method in lower case".to_owned(), to.raw_head(&lower), Framed(&[405], 0)));
     cases.push((
         "empty lines first".to_owned(),
@@ -383,7 +384,7 @@ fn hosts(to: &Target) -> Vec<Case> {
         (format!("{method} t:80"), Refused),
         (format!("CONNECT {path}"), Refused),
         ("CONNECT t:80".to_owned(), Refused),
-        // No server sees a fragment; here nobody behind us does either.
+        // Servers do not receive fragments. The gateway does not forward this one either.
         (format!("{method} {path}#x"), Framed(&[200, 200], 2)),
         (format!("{method} {path}\u{e9}"), Refused),
     ];
@@ -454,7 +455,7 @@ fn cases(to: &Target) -> Vec<Case> {
     [lengths(to), names(to), codings(to), chunks(to), lines(to), hosts(to), others(to)].concat()
 }
 
-/// Sends the bytes; the statuses of all answers until the server closes.
+/// Sends the bytes and returns the statuses of all responses until the server closes.
 fn statuses(address: SocketAddr, bytes: &[u8]) -> Vec<u16> {
     let mut connection = Connection::open(address);
     connection.send(bytes);
@@ -498,7 +499,7 @@ fn the_gateway_executes_nothing_that_is_smuggled() {
         let is_right = match fate {
             Refused => answers == [400] && count == 0,
             RefusedWith(status) => answers == [status] && count == 0,
-            // The demo application reads no body: it answers, and closes before anything after the body.
+            // The demo application reads no body. It responds and closes before any request after the body.
             BadBody => answers.len() == 1 && count <= 1,
             Framed(statuses, most) => answers.len() <= statuses.len() && count <= most.max(1),
         };
@@ -509,7 +510,7 @@ fn the_gateway_executes_nothing_that_is_smuggled() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Trickled in, so that every line is split somewhere.
+/// The bytes arrive in small pieces, so every line is split.
 #[test]
 fn a_request_in_pieces_is_framed_as_a_whole_one() {
     let config = ConfigFile::new("framing-pieces", CONFIG);
@@ -521,7 +522,7 @@ fn a_request_in_pieces_is_framed_as_a_whole_one() {
         for size in [1, 5, 30] {
             let before = decisions(admin);
             let mut connection = Connection::open(api);
-            // The connection may be closed before the end; what was sent by then has been seen.
+            // The server may close the connection early. It has parsed the bytes sent until then.
             let _ = bytes.chunks(size).try_for_each(|piece| connection.try_send(piece));
             let answers = connection.read_to_end();
             let answers: Vec<u16> =
@@ -531,7 +532,7 @@ fn a_request_in_pieces_is_framed_as_a_whole_one() {
     }
 }
 
-/// Whoever sends one waits for the answer, and sends nothing more until then.
+/// The client sends only this head, then waits for the response.
 #[test]
 fn an_ambiguous_head_alone_is_answered() {
     let config = ConfigFile::new("framing-alone", CONFIG);

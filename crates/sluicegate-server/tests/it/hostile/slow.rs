@@ -1,4 +1,4 @@
-//! A thousand clients that never finish what they begin, and one that does.
+//! A thousand clients that never finish their requests, and one that does.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use crate::server::{PATIENCE, Server};
 
 const SLOW: usize = 1_000;
 
-/// Room for the sockets of this process; the server sees to its own.
+/// Raises the file limit of this process for its sockets; the server raises its own.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("the limit may be raised");
@@ -23,7 +23,7 @@ fn open(address: SocketAddr, beginning: &[u8]) -> TcpStream {
     stream
 }
 
-/// Until the server closes, by an end or a reset.
+/// Reads until the server closes, by FIN or reset.
 fn is_closed(mut stream: TcpStream) -> bool {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
@@ -33,11 +33,11 @@ fn is_closed(mut stream: TcpStream) -> bool {
 }
 
 #[test]
-fn a_thousand_slow_clients_keep_nobody_waiting() {
+fn a_thousand_slow_clients_delay_no_other() {
     raise_open_files();
     let server = Server::start(&[]);
     let (gateway, api) = (server.address("gateway"), server.address("api"));
-    // Nothing at all, half a head, half a body, half a preface of HTTP/2.
+    // Nothing, half a head, half a body, half an HTTP/2 preface.
     let beginnings: [&[u8]; 4] = [
         b"",
         b"GET /api/ping HTTP/1.1\r\nhost: t\r\nx-slow: ",
@@ -52,10 +52,10 @@ fn a_thousand_slow_clients_keep_nobody_waiting() {
     for round in 0..200 {
         let body = format!(r#"{{"resource":"demo","identifier":"healthy-{round}"}}"#);
         assert_eq!(healthy.post("/v1/check", &body).status, 200, "round {round}");
-        // A new connection is served as well as an old one.
+        // A new connection gets a response as well as an old one.
         assert_eq!(ask(gateway, "GET", "/").status, 200, "round {round}");
         for stream in slow.iter_mut().skip(round).step_by(200) {
-            // One more byte from each; those that were cut by now cannot send it.
+            // One more byte from each. Connections that the server has closed cannot send it.
             let _ = stream.write_all(b"P");
         }
     }

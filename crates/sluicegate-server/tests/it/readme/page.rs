@@ -1,11 +1,11 @@
-//! The blocks of a page, as steps of somebody who follows it; and whether what is printed is what it shows.
+//! Parses the blocks of a page into steps, and compares printed output with the output on the page.
 
-/// One thing to do.
+/// One step of the tour.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Save a file, which the prose before it names: "Save this as `NAME`".
     Save { name: String, text: String },
-    /// Type a command; the lines after it are what it prints.
+    /// Run a command; the lines after it are its output.
     Type { command: String, shown: Vec<String> },
 }
 
@@ -14,7 +14,7 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut parts = page.split("\n```");
     let mut prose = parts.next().unwrap_or_default();
-    // Blocks and prose take turns.
+    // Blocks and prose alternate.
     while let (Some(block), next) = (parts.next(), parts.next()) {
         let (language, text) = block.split_once('\n').unwrap_or_default();
         match language {
@@ -46,7 +46,8 @@ fn commands(text: &str) -> Vec<Step> {
     found.into_iter().map(|(command, shown)| Step::Type { command, shown }).collect()
 }
 
-/// Whether all lines on the page are printed, in their order, and nothing else where the page leaves nothing out.
+/// Whether the output has all lines of the page in their order. Other lines are allowed only if the page has `…` or
+/// shows no output.
 pub(crate) fn is_shown(printed: &str, shown: &[String]) -> bool {
     let mut lines = printed.lines();
     let are_there = shown.iter().filter(|line| *line != "…").all(|line| lines.any(|printed| fits(printed, line)));
@@ -54,7 +55,7 @@ pub(crate) fn is_shown(printed: &str, shown: &[String]) -> bool {
     are_there && (is_part || printed.lines().count() == shown.len())
 }
 
-/// Whether a line is as on the page, with anything for `…`; times since 1970 are never the same.
+/// Whether a line matches the page, with any text for `…`. Unix times always differ.
 fn fits(printed: &str, shown: &str) -> bool {
     let (printed, shown) = (without_times(printed), without_times(shown));
     let parts: Vec<&str> = shown.split('…').collect();
@@ -90,7 +91,7 @@ pub(crate) fn statuses(line: &str) -> Option<Vec<u16>> {
 }
 
 #[test]
-fn what_differs_from_the_page_is_noticed() {
+fn differences_from_the_page_are_found() {
     let shown = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
     assert!(is_shown("a\nb: 1705312803000\n", &shown(&["a", "b: 1700000000000"])));
     assert!(is_shown("x\na: 1, c\nb\ny\n", &shown(&["a: …, c", "b", "…"])));

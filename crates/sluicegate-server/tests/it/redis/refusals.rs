@@ -1,4 +1,4 @@
-//! Stores that cannot be used as they are named: said at the start, in one line, without the password.
+//! Unusable stores: the server reports them at the start, in one line, without the password.
 
 use sluicegate_testkit::redis_server::{Options, RedisServer};
 
@@ -28,7 +28,7 @@ fn a_url_that_is_no_store_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_store_that_turns_us_away_is_told_in_one_line() {
+fn a_store_that_rejects_the_connection_is_reported_in_one_line() {
     let redis = RedisServer::with(
         &Options::default()
             .password("good-canary")
@@ -56,7 +56,7 @@ fn a_store_that_turns_us_away_is_told_in_one_line() {
 
 fn told_in_one_line(config: &ConfigFile, url: &str, class: &str, reason: &str) {
     let mut command = sluicegate(&["--gateway", "off", "--api", "127.0.0.1:0", "--admin", "off"]);
-    // Everything is logged, so that nothing is only held back.
+    // At the level `trace` no line is filtered out, so the count is complete.
     command.args(["--config", config.path(), "--store", url]).env("SLUICEGATE_LOG", "trace");
     let server = Server::start_command(command);
     let lines = lines_with(&server, CANNOT_BE_USED);

@@ -1,4 +1,4 @@
-//! Names, certificates and rights: what Redis sees of a server and of whom it decides about.
+//! Redis users, certificates and permissions, and hashed keys, which hide the names of clients from Redis.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::server::{ConfigFile, PATIENCE};
 
 const OPERATIONS: &str = include_str!("../../../../../docs/operations.md");
 
-/// The user that the documentation tells to create, as a line of an access control list.
+/// The user from the documentation, as a line of an access control list.
 fn documented_user() -> String {
     let (_, rest) = OPERATIONS.split_once("ACL SETUSER ").expect("a user in the documentation");
     let (user, _) = rest.split_once("```").expect("the end of its block");
@@ -31,7 +31,7 @@ fn the_documented_rights_suffice() {
     }
     poll::until_true("a heartbeat", PATIENCE, || fleet_size(&redis) == 1);
     assert_nothing_was_refused(&redis);
-    // Also when Redis is asked whether it is well again.
+    // The permissions also cover the health probe after an outage.
     redis.restart();
     poll::until_true("the store decides", PATIENCE, || answer(&server, "closed") == (200, json!(false)));
     poll::until_true("a heartbeat", PATIENCE, || fleet_size(&redis) == 1);
@@ -41,7 +41,7 @@ fn the_documented_rights_suffice() {
     assert_nothing_was_refused(&redis);
 }
 
-/// Every node is asked for its slots, probed, and used.
+/// The server requests the slots from every node, probes it and uses it.
 #[test]
 fn the_documented_rights_suffice_on_a_cluster() {
     let node = Options::default().user(&documented_user());
@@ -68,7 +68,7 @@ fn assert_nothing_was_refused(redis: &RedisServer) {
 }
 
 #[test]
-fn hashed_keys_show_nobody() {
+fn hashed_keys_show_no_identifier() {
     let redis = RedisServer::start();
     let hashed = format!("redis: {{ keys: hashed, key_secret: any }}\n{EVERY_POLICY}");
     let config = ConfigFile::new("redis-hashed", hashed);

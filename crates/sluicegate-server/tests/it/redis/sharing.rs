@@ -1,4 +1,4 @@
-//! Servers that share limits while Redis is there, and their shares while it is not.
+//! Servers share limits through Redis, and use local shares while Redis is down.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::server::{ConfigFile, PATIENCE, Server};
 
 /// The capacity of each limit of [`EVERY_POLICY`].
 const CAPACITY: usize = 11;
-/// How long a server counts that is not heard of any more.
+/// The time without a heartbeat after which a server no longer counts.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 
-/// Row 66: K instances with the whole limit each admit K times as much without their store.
+/// Row 66: K instances with the whole limit each would admit K times the limit without their store.
 #[test]
 fn two_servers_share_limits_and_their_shares_without_redis() {
     let redis = RedisServer::start();
@@ -30,10 +30,10 @@ fn two_servers_share_limits_and_their_shares_without_redis() {
     for server in &servers {
         poll::until_true("without the store", PATIENCE, || answer(server, "open") == (200, json!(true)));
     }
-    // Each has half, rounded up: together that is the limit and K - 1.
+    // Each share is half, rounded up. Together the shares are the limit plus K - 1.
     let shares: usize = together("local", "carol");
     assert_eq!(shares, CAPACITY + 1);
-    // What was admitted before counts against the share of whoever admitted it, so that is all there is.
+    // Earlier admissions count against the share of the server that made them, so nothing remains.
     let nothing: usize = together("local", "carol");
     assert_eq!(nothing, 0);
 
@@ -42,7 +42,7 @@ fn two_servers_share_limits_and_their_shares_without_redis() {
     leave(&redis, servers);
 }
 
-/// The others need not wait until they forget a server that says that it ends.
+/// A stopping server deregisters, so the others need not wait for its expiry.
 fn leave(redis: &RedisServer, servers: [Server; 2]) {
     poll::until_true("both are counted", PATIENCE, || fleet_size(redis) == 2);
     let [staying, leaving] = servers;
@@ -54,7 +54,7 @@ fn leave(redis: &RedisServer, servers: [Server; 2]) {
     assert_eq!(answer(&staying, "closed").1, json!(false));
 }
 
-/// A server hears of the others when it is heard of itself.
+/// A server reads the list of the others with its own heartbeat.
 fn until_heard_of_each_other(redis: &RedisServer) {
     poll::until_true("both are counted", PATIENCE, || fleet_size(redis) == 2);
     let heard = || -> HashMap<String, f64> { redis.command(&["ZRANGE", FLEET, "0", "-1", "WITHSCORES"]) };

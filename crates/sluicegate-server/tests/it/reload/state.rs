@@ -1,17 +1,18 @@
-//! What is known of an identity survives a change of its limits, by every algorithm and in both stores; a rule with
-//! another name starts anew.
+//! The state of an identity survives a change of its limits, for every algorithm and in both stores. A renamed rule
+//! starts with new state.
 
 use serde_json::json;
 use sluicegate_testkit::redis_server::RedisServer;
 
 use super::{Followed, rule, rules};
 
-/// An algorithm with a limit that a test can only use up.
+/// An algorithm with a limit that does not refill within a test.
 struct Case {
     algorithm: &'static str,
-    /// What is written for a limit of so many.
+    /// The configuration of a limit of this size.
     limit: fn(u32) -> String,
-    /// What is left of 10 once 3 of 5 were used: a window counts requests, and a bucket knows how long it takes to be full.
+    /// The remaining units of 10 after 3 of 5 were used. A window counts requests, and a bucket stores the time until
+    /// it is full.
     left_of_ten: u32,
 }
 
@@ -26,7 +27,7 @@ fn window(limit: u32) -> String {
     format!("limit: {limit}, window: 365d")
 }
 
-/// Full in a year, however much it holds.
+/// A bucket that refills in a year, at any capacity.
 fn bucket(capacity: u32) -> String {
     format!("capacity: {capacity}, refill: {capacity}/365d")
 }
@@ -64,7 +65,7 @@ fn survives(store: &str) {
     for Case { algorithm, .. } in &CASES {
         assert_eq!(ask("/v1/check", algorithm).status, 429, "{algorithm}");
     }
-    // Nothing was lost on the way there and back.
+    // Two changes lost nothing.
     followed.change_to(&each(5));
     for Case { algorithm, .. } in &CASES {
         assert_eq!(ask("/v1/check", algorithm).json()["remaining"], 1, "{algorithm}");
@@ -106,7 +107,7 @@ fn another_name_starts_anew_and_the_old_name_remembers() {
 }
 
 #[test]
-fn tiers_and_what_no_rule_matches_are_exchanged_as_well() {
+fn tiers_and_unmatched_are_exchanged_as_well() {
     let followed = Followed::start("rules: []\n");
     let ask = |tier: &str| {
         let body = json!({ "resource": "r", "identifier": "alice", "tier": tier }).to_string();

@@ -1,5 +1,5 @@
-//! A thousand reloads while requests come: each is answered, each is counted once under its rule's name, and no more pass
-//! than the limits allow, on each side of every change and over all of them.
+//! A thousand reloads under load: every request gets a response and counts once under its rule's name. Admissions stay
+//! within the limits before and after each change, and over the whole test.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,13 +14,12 @@ use crate::server::PATIENCE;
 
 const RELOADS: usize = 1_000;
 const CLIENTS: usize = 4;
-/// How many requests are answered between two reloads, at least.
+/// The least number of responses between two reloads.
 const BETWEEN: u64 = 10;
 
-/// One version of the file: the rule that all requests share, which is full after a second, among others of no
-/// consequence.
+/// One version of the file: the rule that all requests share, which refills in a second, among irrelevant rules.
 struct Side {
-    /// What the shared rule allows at once, and in a second.
+    /// The capacity of the shared rule, and its refill per second.
     capacity: u64,
     text: String,
 }
@@ -41,10 +40,10 @@ impl Side {
     }
 }
 
-/// A request that passed: between these instants, in microseconds since the beginning.
+/// An allowed request: the instants before and after it, in microseconds since the start.
 type Passed = (u64, u64);
 
-/// What all clients saw.
+/// The shared state of all clients.
 #[derive(Default)]
 struct Seen {
     answered: AtomicU64,
@@ -52,7 +51,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Asks until it is over, and returns what passed. Every request must be answered, one way or the other.
+    /// Sends requests until the test is over and returns the allowed ones. Every request must be allowed or denied.
     fn ask(&self, api: SocketAddr, began: Instant) -> Vec<Passed> {
         let (mut session, mut passed) = (Session::open(api), Vec::new());
         while !self.is_over.load(Ordering::Relaxed) {
@@ -73,7 +72,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).expect("a short test")
 }
 
-/// Reloads one side after the other, and says from when to when each was in force, for certain.
+/// Reloads both versions in turn, and returns the intervals in which each was certainly in force.
 fn reloads(followed: &Followed, sides: &[Side; 2], seen: &Seen, began: Instant) -> Vec<(u64, u64, usize)> {
     let mut admin = Session::open(followed.server.address("admin"));
     let mut in_force = Vec::new();
@@ -108,7 +107,7 @@ fn holds(store: &str, sides: [Side; 2]) {
         let capacity = sides[side].capacity;
         assert!(within <= bound(capacity, until - since), "{within} in {} µs of {capacity}", until - since);
     }
-    // Both sides are full after a second, so a change of sides never makes anything full sooner.
+    // Both versions refill in a second, so a change of versions never shortens a refill.
     let (all, whole) = (passed.len() as u64, micros(began.elapsed()));
     let largest = sides.iter().map(|side| side.capacity).max().expect("two sides");
     assert!(all <= bound(largest, whole), "{all} in {whole} µs of {largest}");
@@ -121,7 +120,8 @@ fn holds(store: &str, sides: [Side; 2]) {
     assert_eq!((outcome("allowed"), outcome("denied")), (all, answered - all));
 }
 
-/// What may pass in so many microseconds; one more, because the store's clock may be a little faster than ours.
+/// The largest number of admissions in this time. It includes one more, because the store's clock may run slightly
+/// faster than the test's.
 fn bound(capacity: u64, micros: u64) -> u64 {
     capacity + capacity * micros / 1_000_000 + 1
 }

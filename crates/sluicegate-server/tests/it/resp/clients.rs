@@ -1,4 +1,4 @@
-//! Real clients, as people have them: redis-cli, redis-py and the Rust client; and how those of other languages begin.
+//! Real clients: redis-cli, redis-py and the Rust client, and the first commands of clients in other languages.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use super::{Client, start};
 
 use crate::server::{ConfigFile, Server};
 
-/// Runs a program that must be there, and returns what it prints.
+/// Runs an installed program and returns its output.
 #[track_caller]
 fn run(command: &mut Command, remedy: &str) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; {remedy}"));
@@ -27,7 +27,7 @@ fn redis_cli(server: &Server, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn redis_cli_shows_what_redis_cell_documents() {
+fn redis_cli_shows_the_documented_output_of_redis_cell() {
     let server = start(&[]);
     let five = |numbers: [i64; 5]| {
         let line = |(index, number): (usize, &i64)| format!("{}) (integer) {number}\n", index + 1);
@@ -56,7 +56,7 @@ fn redis_cli_pipes_ten_thousand_commands() {
     assert!(printed.contains("errors: 0, replies: 10000"), "{printed}");
 }
 
-/// The program that `cargo xtask test` has installed, beside the binary under test.
+/// The program that `cargo xtask test` has installed. It runs beside the binary under test.
 fn python() -> PathBuf {
     let target = PathBuf::from(env!("CARGO_BIN_EXE_sluicegate"));
     let target = target.ancestors().nth(2).expect("target/debug/sluicegate");
@@ -116,7 +116,7 @@ fn throttle<T: FromRedisValue>(connection: &mut Connection, key: &[u8], quantity
 }
 
 #[test]
-fn the_rust_client_speaks_both_versions() {
+fn the_rust_client_works_with_both_versions() {
     let file = ConfigFile::new("resp-rust", "resp: { password: s3cret }\nrules: []");
     let server = start(&["--config", file.path()]);
     let address = server.address("resp");
@@ -147,8 +147,8 @@ fn the_rust_client_speaks_both_versions() {
     assert!(wrong.get_connection().is_err());
 }
 
-/// What clients were seen to send before anything else, and how many of their commands may be refused. They try what a
-/// server may not know (`MAINT_NOTIFICATIONS`), and go on without.
+/// The first commands that clients were observed to send, and the number of them that the server may reject. Clients
+/// try commands that a server may not know (`MAINT_NOTIFICATIONS`), and continue without them.
 const OPENINGS: &[(&str, &[&str], usize)] = &[
     (
         "go-redis 9.23, RESP3",

@@ -1,4 +1,5 @@
-//! The RESP listener on a shared store: many commands of a pipeline at a time, and the order that counts kept.
+//! The RESP listener on a shared store: concurrent commands of a pipeline, with replies and effects in the right
+//! order.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,13 @@ use crate::server::{ConfigFile, PATIENCE, Server};
 
 const UNAVAILABLE: &str = "-ERR Service temporarily unavailable (rate limiter backend error)\r\n";
 
-/// A server on the store at `url` that gives it so much time.
+/// A server on the store at `url` with this deadline.
 fn start_on(url: &str, test: &str, deadline: &str) -> Server {
     let config = ConfigFile::new(test, format!("resp: {{ deadline: {deadline} }}\nrules: []"));
     start(&["--config", config.path(), "--store", url])
 }
 
-/// The answer to the first so many takings of one from a bucket of `limit` that gains one in an hour.
+/// The reply to take number `taken` of one unit from a bucket of `limit` that gains one per hour.
 fn answer(limit: u64, taken: u64) -> String {
     if taken > limit {
         return format!("*5\r\n:1\r\n:{limit}\r\n:0\r\n:3600\r\n:{}\r\n", limit * 3_600);
@@ -41,14 +42,14 @@ fn a_pipeline_over_many_keys_takes_few_round_trips() {
     let mut client = Client::connect(&server);
     client.ask("CL.THROTTLE warm 0 1 3600", &answer(1, 1));
     proxy.set(Mode::Delay(DELAY));
-    // Each key has a limit of its own, so an answer in the wrong place shows.
+    // Each key has a limit of its own, so a misplaced reply is visible.
     let limit = |index: u64| index % 500 + 2;
     let commands: String = (0..COMMANDS).map(|index| throttle(&format!("key{index}"), limit(index))).collect();
     let answers: String = (0..COMMANDS).map(|index| answer(limit(index), 1)).collect();
     let sent = Instant::now();
     client.send(commands);
     client.expect(answers);
-    // One after the other they would take a thousand round trips, of twice the delay each.
+    // Sequential commands would take a thousand round trips, each of twice the delay.
     let (took, one_by_one) = (sent.elapsed(), 2 * DELAY * COMMANDS as u32);
     assert!(took < one_by_one / 4, "{took:?} of {one_by_one:?}");
 }
@@ -58,7 +59,7 @@ fn commands_on_one_key_are_decided_in_their_order() {
     let redis = RedisServer::start();
     let server = start_on(&redis.url(), "resp-order", "10s");
     let mut client = Client::connect(&server);
-    // Three keys in turn and something between, from a bucket that is empty before the end.
+    // Three keys in turn with other commands in between. The bucket is empty before the end.
     let (mut commands, mut answers) = (String::new(), String::new());
     for taken in 1..=60 {
         for key in ["a", "b", "a\"\\x00\""] {
@@ -70,7 +71,7 @@ fn commands_on_one_key_are_decided_in_their_order() {
             answers += "+PONG\r\n-ERR value is not an integer or out of range: period is '0'; use a whole number from 1 to 315360000\r\n";
         }
     }
-    // What is forgotten is forgotten after what came before, and before what comes after.
+    // A deletion takes effect after earlier commands and before later ones.
     commands += &format!("DEL a b nobody\r\n{}{}", throttle("a", 50), throttle("b", 50));
     answers += &format!(":2\r\n{0}{0}", answer(50, 1));
     client.send(commands);
@@ -94,11 +95,15 @@ fn without_the_store_commands_are_errors_in_time_and_the_connection_goes_on() {
 
     redis.pause();
     let sent = Instant::now();
-    client.send(pipeline.as_str());
-    client.expect(UNAVAILABLE.repeat(300));
-    // All wait at the same time, or are not sent any more; a busy machine is given some more.
+    client.send(format!("{pipeline}PING\r\n"));
+    let replies = client.read_until("+PONG\r\n");
+    // On a busy machine, a reply from before the pause may arrive so late that the store still counts as overloaded. Then
+    // this server's share decides the first commands.
+    let errors = replies.matches(UNAVAILABLE).count();
+    assert_eq!(errors + replies.matches("*5\r\n").count(), 300, "{replies}");
+    assert!(errors > 0, "{replies}");
+    // All commands wait concurrently, or are not sent any more. The bound leaves time for a busy machine.
     assert!(sent.elapsed() < DEADLINE * 10, "{:?}", sent.elapsed());
-    client.ask("PING", "+PONG\r\n");
     redis.resume();
     is_back(&mut client);
 
@@ -114,23 +119,24 @@ fn without_the_store_commands_are_errors_in_time_and_the_connection_goes_on() {
     let ended = server.wait();
     let last = ended.lines.iter().find(|line| line.contains("\"stopped\"")).expect("the last line");
     let last: Value = serde_json::from_str(last).expect("JSON");
-    // What was asked until the store was back may be among them.
+    // Commands during the recovery of the store may be included.
     let counted = |name: &str| last[name].as_u64().expect("a count");
-    assert!(counted("undecided") >= 600 && counted("undecided") == counted("store_failures"), "{last}");
+    let undecided = 300 + errors as u64;
+    assert!(counted("undecided") >= undecided && counted("undecided") <= counted("store_failures"), "{last}");
     let told = "\"rules\":\"resp:cl.throttle: closed\"";
     assert!(ended.lines.iter().any(|line| line.contains(told)), "{:#?}", ended.lines);
 }
 
-/// Row 42: where a bucket is two keys, they are in two slots, and a cluster refuses every decision.
+/// Row 42: if a bucket has two keys, they are in two slots, and a cluster rejects every decision.
 #[test]
-fn two_servers_on_a_cluster_admit_together_what_the_limit_says() {
+fn two_servers_on_a_cluster_admit_exactly_the_limit() {
     const KEYS: usize = 60;
     const LIMIT: u64 = 10;
     let cluster = RedisCluster::start();
     let servers =
         [start_on(&cluster.url(), "resp-cluster-0", "10s"), start_on(&cluster.url(), "resp-cluster-1", "10s")];
     let round: String = (0..KEYS).map(|key| throttle(&format!("key{key}"), LIMIT)).collect();
-    // Four clients, two of each server, ask each for the whole limit at once.
+    // Four clients, two on each server, each request the whole limit at once.
     let ask = |mut client: Client| {
         client.send(round.repeat(LIMIT as usize) + "PING\r\n");
         let answers = client.read_until("+PONG\r\n");

@@ -1,4 +1,4 @@
-//! Requests drawn at random, and who sends them.
+//! Random requests and their clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::LazyLock;
@@ -10,25 +10,25 @@ use sluicegate::path::{EncodedSlashes, Path};
 
 use crate::client::{Answer, Connection};
 
-/// What signs the tokens, and the issuer and audience in them.
+/// The secret that signs the tokens, and their issuer and audience.
 pub(super) const SECRET: &str = "a secret of the tests, 32 bytes.";
 pub(super) const ISSUER: &str = "https://id.test";
 pub(super) const AUDIENCE: &str = "api";
 
-/// Keys and who they are: identifier, tier, tenant.
+/// Keys and their identities: identifier, tier, tenant.
 pub(super) const KEYS: [(&str, Known); 4] = [
     ("alices", ("alice", None, None)),
     ("carols", ("carol", Some("pro"), Some("shop"))),
     ("vips", ("vip-7", None, None)),
-    // A tier that no rule knows is as good as none.
+    // A tier without a rule has no effect.
     ("dans", ("dan", Some("gold"), None)),
 ];
 
 /// Identifier, tier, tenant.
 pub(super) type Known = (&'static str, Option<&'static str>, Option<&'static str>);
 
-/// Many spellings of a few paths, and some that can be read in two ways.
-const PATHS: [&str; 24] = [
+/// Many spellings of a few paths, including encoded slashes and invalid paths.
+const PATHS: [&str; 27] = [
     "/api/v1/items",
     "//api/v1/items/",
     "/api/./V1/items",
@@ -50,6 +50,9 @@ const PATHS: [&str; 24] = [
     "/%2e%2e/never",
     "/",
     "/api%2fexport",
+    "/x%2F..%2Fnever",
+    "/@scope%2Fname",
+    "/about%2Fx/../y",
     "/api/..;/never",
     "/api/%zz",
     "/api/%00",
@@ -57,7 +60,7 @@ const PATHS: [&str; 24] = [
 
 const METHODS: [&str; 9] = ["GET", "GET", "GET", "HEAD", "POST", "POST", "DELETE", "OPTIONS", "PURGE"];
 
-/// Addresses that a trusted proxy tells of, two of which are one client's.
+/// Addresses in the header of a trusted proxy. Two of them belong to one client.
 const BEHIND: [&str; 5] = ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2", "198.51.100.7, 203.0.113.5"];
 
 /// One request.
@@ -69,17 +72,17 @@ pub(super) struct Ask {
     pub(super) client: Client,
 }
 
-/// The lines that say who asks, and who it is if they are good.
+/// The header lines of a credential, and its identity if it is valid.
 #[derive(Clone, Debug)]
 pub(super) struct Credential {
     lines: String,
     known: Option<Known>,
 }
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Client {
-    /// From this address, with what it claims in `X-Forwarded-For`.
+    /// From this address, with this claim in `X-Forwarded-For`.
     Direct(Ipv4Addr, Option<&'static str>),
     /// Through a trusted proxy at 127.0.0.1 that writes this into `X-Forwarded-For`.
     Behind(&'static str),
@@ -99,7 +102,7 @@ impl Ask {
         Self { method: one(&METHODS, rng), path: one(&PATHS, rng), credential, client }
     }
 
-    /// Sends it as its client would.
+    /// Sends the request from the address of its client or proxy.
     pub(super) fn send(&self, address: SocketAddr) -> Answer {
         let (source, forwarded_for) = match self.client {
             Client::Direct(source, claimed) => (source, claimed),
@@ -109,7 +112,7 @@ impl Ask {
         self.over(source, address, self.method, self.path, &forwarded_for)
     }
 
-    /// Asks about it as a proxy would that it came to.
+    /// Sends the forward-auth check that a proxy would send for this request.
     pub(super) fn ask_about(&self, address: SocketAddr) -> Answer {
         let forwarded_for = match self.client {
             Client::Direct(source, Some(claimed)) => format!("{claimed}, {source}"),
@@ -133,11 +136,11 @@ impl Ask {
         connection.answer()
     }
 
-    /// The same as the body of a check, if its sender is known by name and its path can be read.
+    /// The same request as the body of a check, if its client is known by name and its path has only one reading.
     pub(super) fn as_check(&self) -> Option<Value> {
         let (identifier, tier, tenant) = self.credential.known?;
         let path = self.path.split('?').next()?;
-        let path = Path::parse(path, EncodedSlashes::Refuse).ok()?;
+        let path = Path::parse(path, EncodedSlashes::Keep).ok().filter(|path| path.separated().is_empty())?;
         let mut body = json!({ "identifier": identifier, "resource": path.resource() });
         if let Some(tier) = tier.filter(|tier| *tier != "gold") {
             body["tier"] = tier.into();
@@ -149,7 +152,7 @@ impl Ask {
     }
 }
 
-/// Good and bad ones, and none at all.
+/// Valid and invalid credentials, and no credential.
 static CREDENTIALS: LazyLock<Vec<Credential>> = LazyLock::new(|| {
     let keys = KEYS.map(|(key, known)| Credential { lines: key_line(key), known: Some(known) });
     let tokens = [("bob", Some("free"), Some("shop")), ("alice", None, None), ("erin", Some("pro"), None)]

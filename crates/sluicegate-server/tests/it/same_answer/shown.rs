@@ -1,11 +1,11 @@
-//! What an answer tells its client about limits, in a form that can be compared.
+//! The limits in a response, in a form for comparison.
 
 use serde_json::Value;
 
 use super::asks::Ask;
 use crate::client::Answer;
 
-/// What must be the same, and the times in it, which may differ a little.
+/// The parts that must be equal, and the times among them, which may differ slightly.
 #[derive(Debug)]
 pub(super) struct Shown {
     status: u16,
@@ -16,7 +16,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// All that an answer shows.
+    /// All compared parts of a response.
     pub(super) fn of(answer: &Answer, ask: &Ask) -> Self {
         let mut shown = Self::limits_of(answer);
         if shown.status != 200 {
@@ -34,7 +34,7 @@ impl Shown {
         shown
     }
 
-    /// The status and the rate-limit fields only: what a check has in common with the others.
+    /// Only the status and the rate-limit fields, which checks have in common with the other ways.
     pub(super) fn limits_of(answer: &Answer) -> Self {
         let mut times = Vec::new();
         let is_about_limits = |name: &&str| name.contains("ratelimit") || *name == "retry-after";
@@ -49,7 +49,7 @@ impl Shown {
             format!("{name}: {value}")
         });
         let fields = fields.collect();
-        // Forward-auth has nothing to show for a request that may pass.
+        // Forward-auth allows a request with status 204.
         let status = if answer.status == 204 { 200 } else { answer.status };
         Self { status, fields, problem: None, times }
     }
@@ -66,14 +66,14 @@ fn without_number_after(mark: &str, text: &str, times: &mut Vec<u64>) -> String 
         let digits = part.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = part.split_at(digits);
         times.push(number.parse().expect("a time"));
-        // One second is not several.
+        // The unit goes, too, because it is singular for one second.
         let rest = rest.strip_prefix(" seconds").or(rest.strip_prefix(" second")).unwrap_or(rest);
         shown.extend([mark, "#", rest]);
     }
     shown
 }
 
-/// Both show the same, up to so many seconds.
+/// Asserts equality, with times up to this many seconds apart.
 #[track_caller]
 pub(super) fn assert_same(one: &Shown, other: &Shown, seconds: u64, which: &str) {
     assert_eq!(one.status, other.status, "{which}\n{one:#?}\n{other:#?}");

@@ -1,4 +1,4 @@
-//! The ways to a decision, each with a store of its own: servers of the binary, and the layer in this process.
+//! The ways to a decision, each with a store of its own: servers of the binary, and the middleware in this process.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Ways {
 
     /// One more server, without routes.
     pub(super) fn demo(&self, test: &str, rules: &str) -> Server {
-        server(test, rules)
+        server(test, &format!("demo: true\n{rules}"))
     }
 
     pub(super) fn gateway(&self, ask: &Ask) -> Answer {
@@ -66,18 +66,18 @@ impl Ways {
         ask.send(self.middleware)
     }
 
-    /// How many requests the gateway has passed on.
+    /// The number of requests that the gateway has forwarded.
     pub(super) fn upstream_requests(&self) -> usize {
         self.upstream.load(Ordering::Relaxed)
     }
 }
 
-/// Asks the API.
+/// Sends a check to the API.
 pub(super) fn check(api: SocketAddr, body: &Value) -> Answer {
     post(api, "/v1/check", body.to_string())
 }
 
-/// A server that knows the callers of the asks.
+/// A server that knows the clients of the requests.
 fn server(test: &str, sections: &str) -> Server {
     let keys: String = KEYS
         .iter()
@@ -102,7 +102,7 @@ fn server(test: &str, sections: &str) -> Server {
     Server::start_with(&[(SECRET_VARIABLE, SECRET)], &["--config", file.path()])
 }
 
-/// The same callers and rules for the layer.
+/// The same clients and rules for the middleware.
 fn layer(rules: &str) -> RateLimitLayer<MemoryStore, SystemClock> {
     let rules = RuleSet::from_yaml(rules, "rules.yaml", &Environment::new()).expect("good rules");
     let limiter = Limiter::new(rules, MemoryStore::default(), SystemClock::new());
@@ -121,7 +121,7 @@ fn layer(rules: &str) -> RateLimitLayer<MemoryStore, SystemClock> {
     RateLimitLayer::new(Gate::new(limiter, Identify::new(sources).behind(proxies)), peer)
 }
 
-/// An application that has ideas of its own about limits, and how often it was asked.
+/// An application with rate limit headers of its own, and the number of its requests.
 fn application() -> (Router, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -134,8 +134,8 @@ fn application() -> (Router, Arc<AtomicUsize>) {
     (router, count)
 }
 
-/// Serves on a port of the kernel's choice, by a thread that ends with the process of the test.
-fn serve(router: Router) -> SocketAddr {
+/// Serves on a port that the kernel assigns, in a thread that ends with the process of the test.
+pub(crate) fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("a socket");
     let address = listener.local_addr().expect("bound");

@@ -1,11 +1,11 @@
-//! The report in a real browser: it shows, it loads nothing, it runs nothing, and what strangers wrote stays text.
+//! The report in a real browser: it renders, loads nothing and runs nothing, and text from a log stays text.
 
 use serde_json::json;
 use sluicegate_testkit::browser::{Browser, Looks};
 
 use super::Folder;
 
-/// What strangers would like to be more than text.
+/// Texts that try to become markup.
 const HOSTILE: [&str; 5] = [
     "<script>document.title='owned'</script>",
     "\"><img src=http://127.0.0.1:9/x onerror=document.title='owned'>",
@@ -31,7 +31,7 @@ fn hostile_log() -> String {
 }
 
 #[test]
-fn the_report_shows_in_a_browser_and_nothing_in_it_acts() {
+fn the_report_renders_in_a_browser_and_hostile_text_stays_text() {
     let rules = "rules:\n  - { name: one, limits: [ { algorithm: fixed_window, limit: 1, window: 1h } ] }\n";
     let folder = Folder::new(rules);
     let report = folder.path("<b>&report.html");
@@ -57,13 +57,13 @@ fn the_report_shows_in_a_browser_and_nothing_in_it_acts() {
     assert_eq!(page.complaints(), Vec::<String>::new());
 }
 
-/// The address as the browser writes it.
+/// A URL in the form that the browser reports.
 fn escaped(url: &str) -> String {
     url.replace('<', "%3C").replace('>', "%3E")
 }
 
 #[test]
-fn the_report_is_light_dark_and_fits_a_narrow_screen() {
+fn the_report_has_light_and_dark_colours_and_fits_a_narrow_screen() {
     let folder = Folder::new(super::TWO_A_MINUTE);
     let report = folder.path("report.html");
     let log: String =

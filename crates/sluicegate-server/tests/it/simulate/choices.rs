@@ -1,11 +1,11 @@
-//! `--suggest` and `--compare`: what they say is what a replay with those limits says, and a suggestion is a rule.
+//! `--suggest` and `--compare`: their numbers equal those of a replay with the same limits, and a suggestion is a valid rule.
 
 use serde_json::{Value, json};
 
 use super::{Folder, TWO_A_MINUTE, line};
 use crate::server::sluicegate;
 
-/// Twenty addresses, of which each asks a little more than the one before it.
+/// Requests of twenty addresses. Each sends a few more than the one before it.
 fn log() -> String {
     let asked =
         |second: u64| (0..20).filter(move |who| second.is_multiple_of(25 - who)).map(move |who| (second, who));
@@ -18,7 +18,7 @@ fn suggestions(folder: &Folder, targets: &[&str]) -> Vec<Value> {
     report["suggestions"].as_array().expect("a list").clone()
 }
 
-/// How many requests and identities a configuration denies.
+/// The numbers of requests and identities that a configuration denies.
 fn denied_by(folder: &Folder, config: &str) -> (u64, u64) {
     let path = folder.file("tried.yaml", config);
     let log = folder.file("tried.log", log());
@@ -41,7 +41,7 @@ rules:
 ";
 
 #[test]
-fn every_size_denies_what_a_replay_with_it_denies() {
+fn every_candidate_denies_as_many_requests_as_a_replay_with_it() {
     for (config, change) in [(TWO_A_MINUTE, "limit: 2"), (BUCKET, "capacity: 4, refill: 2/min")] {
         let folder = Folder::new(config);
         let suggestions = suggestions(&folder, &[]);
@@ -64,7 +64,7 @@ fn every_size_denies_what_a_replay_with_it_denies() {
 }
 
 #[test]
-fn a_suggestion_is_a_rule_that_keeps_to_the_target() {
+fn a_suggestion_is_a_valid_rule_that_meets_the_target() {
     for config in [TWO_A_MINUTE, BUCKET] {
         let folder = Folder::new(config);
         for (targets, most) in [
@@ -93,7 +93,7 @@ fn a_suggestion_is_a_rule_that_keeps_to_the_target() {
 }
 
 #[test]
-fn targets_that_are_none_are_refused() {
+fn invalid_targets_are_rejected() {
     let folder = Folder::new(TWO_A_MINUTE);
     for arguments in
         [&["--log", "-", "--suggest", "--deny-requests", "lots"][..], &["--log", "-", "--deny-requests", "1%"]]
@@ -104,7 +104,7 @@ fn targets_that_are_none_are_refused() {
 }
 
 #[test]
-fn a_comparison_says_who_changes_sides() {
+fn a_comparison_lists_the_clients_with_a_changed_outcome() {
     let folder = Folder::new(TWO_A_MINUTE);
     let other = folder.file(
         "other.yaml",

@@ -1,4 +1,4 @@
-//! Logs that somebody wrote who wishes us ill, or that a disk ruined: everything is counted, and memory stays small.
+//! Hostile and corrupt logs: every line is counted, and memory stays bounded.
 
 use std::io::{BufWriter, Write};
 use std::process::{Command, Stdio};
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::{Folder, TWO_A_MINUTE, gzip, line};
 use crate::server::sluicegate;
 
-/// What the process may take, in bytes of address space: a little more than half of the longest line below. A program that kept the line
-/// would end here. Threads reserve much that they never use.
+/// The limit of the address space: a little more than half of the longest line below. A program that kept the line in memory
+/// would fail here. Threads reserve much address space that they never use.
 const ADDRESS_SPACE_KIB: u64 = 600 << 10;
 
-/// Runs `simulate --json` in an address space that is too small for what it is given.
+/// Runs `simulate --json` in an address space that is smaller than its input.
 fn confined(folder: &Folder, arguments: &[&str], write: impl FnOnce(&mut dyn Write)) -> Value {
     let config = folder.path("config.yaml");
     let inner = sluicegate(&["simulate", "--json", "--config", config.to_str().expect("text")]);
@@ -33,7 +33,7 @@ fn totals(report: &Value) -> [u64; 5] {
 }
 
 #[test]
-fn a_line_of_a_gigabyte_is_passed_over() {
+fn a_line_of_one_gigabyte_is_skipped_in_bounded_memory() {
     let folder = Folder::new(TWO_A_MINUTE);
     let block = vec![b'x'; 1 << 20];
     let report = confined(&folder, &["--log", "-"], |input| {
@@ -49,9 +49,9 @@ fn a_line_of_a_gigabyte_is_passed_over() {
 }
 
 #[test]
-fn a_bomb_is_unpacked_a_little_at_a_time() {
+fn a_gzip_bomb_is_decompressed_in_bounded_memory() {
     let folder = Folder::new(TWO_A_MINUTE);
-    // A thousand times smaller than what it holds, and said so often that it is more than there is room for.
+    // Each member expands by a factor of a thousand. Together they exceed the address space.
     let bomb = gzip(&vec![b'x'; 32 << 20]);
     assert!(bomb.len() < 200_000);
     let report = confined(&folder, &["--log", "-"], |input| {
@@ -64,7 +64,7 @@ fn a_bomb_is_unpacked_a_little_at_a_time() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_counted() {
+fn lines_that_are_not_text_are_counted_and_escaped() {
     let folder = Folder::new(TWO_A_MINUTE);
     let mut log = line("192.0.2.1", 0, "/").into_bytes();
     log.extend_from_slice(b"\0\0\0\0\n\n\r\n\xff\xfe\n");
@@ -85,13 +85,13 @@ fn bytes_that_are_no_text_are_counted() {
     log.extend_from_slice(&line("192.0.2.1", 1, "/").into_bytes());
     let report = folder.json(&["--log", "-"], &log);
     assert_eq!(totals(&report), [8, 6, 2, 2, 0]);
-    // Nothing of a log acts on a terminal.
+    // Control characters are escaped.
     let (_, stdout, _) = folder.run(&["--log", "-"], &log);
     assert!(!stdout.contains('\0') && stdout.contains("\\0\\0"), "{stdout}");
 }
 
 #[test]
-fn dates_of_other_ages_spoil_nothing() {
+fn implausible_dates_do_not_shift_the_time_of_other_lines() {
     let folder = Folder::new(TWO_A_MINUTE);
     let ages = ["1970", "9999", "0000", "2099"].map(|year| line("192.0.2.1", 1, "/").replace("2023", year));
     let mut log: String = (0..3).map(|second| line("192.0.2.1", second, "/")).collect();
@@ -108,18 +108,18 @@ fn dates_of_other_ages_spoil_nothing() {
     assert_eq!(
         reasons,
         [
-            "a time that is none, or is before 1970 or after 2112",
             "its time is further ahead than --window, and the next line's is not",
             "its time is further back than --window; give the logs in the order of their times",
+            "the time is invalid, before 1970 or after 2112",
         ]
     );
-    // A log of 1970 is as good as any.
+    // A log that begins in 1970 is valid.
     let old: String = (0..3).map(|second| line("192.0.2.1", second, "/").replace("2023", "1970")).collect();
     assert_eq!(totals(&folder.json(&["--log", "-"], old.as_bytes())), [3, 0, 3, 2, 1]);
 }
 
 #[test]
-fn time_that_goes_back_is_reported_within_the_window_and_refused_beyond_it() {
+fn late_lines_are_reported_within_the_window_and_rejected_beyond_it() {
     let folder = Folder::new(TWO_A_MINUTE);
     let times = [7_200, 7_201, 7_190, 3_601, 0, 7_202];
     let log: String = times.iter().map(|second| line("192.0.2.1", *second, "/")).collect();

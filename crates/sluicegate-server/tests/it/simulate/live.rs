@@ -1,4 +1,4 @@
-//! The same requests against a live server: by limits that no time of a test can refill, so that both must agree.
+//! The same requests in a replay and against a live server. The limits do not refill during a test, so both must agree.
 
 use std::time::Instant;
 
@@ -28,14 +28,18 @@ rules:
     limits: [ { algorithm: sliding_counter, limit: 1, window: 3650d } ]
 ";
 
+/// The number of requests. The list of the most denied clients samples one request of eight. With this number, it misses all
+/// of them with a probability below 10⁻²⁰.
+const REQUESTS: u64 = 520;
+
 #[test]
-fn a_live_server_says_the_same_to_the_same_requests() {
+fn a_replay_gives_the_same_outcomes_as_a_live_server() {
     let folder = Folder::new(RULES);
     let config = folder.path("config.yaml");
     let server = Server::start(&["--config", config.to_str().expect("text")]);
     let mut random = fastrand::Rng::with_seed(9);
     let (mut log, mut allowed, mut denied) = (String::new(), 0, 0);
-    for second in 0..120 {
+    for second in 0..REQUESTS {
         let address = format!("192.0.2.{}", random.u8(1..6));
         let path = random.choice(["/api/a", "/api/B?c=d", "/other", "/api/%2e%2e/x"]).expect("not empty");
         let method = random.choice(["GET", "POST", "HEAD"]).expect("not empty");
@@ -52,7 +56,7 @@ fn a_live_server_says_the_same_to_the_same_requests() {
     assert_eq!((&report["allowed"], &report["denied"]), (&json!(allowed), &json!(denied)), "{report}");
     assert!(allowed > 10 && denied > 10, "{report}");
 
-    // What the server counted is the same once more, rule by rule.
+    // The server's history has the same counts, rule by rule.
     let admin = format!("http://{}/", server.address("admin"));
     let page = folder.path("report.html");
     let arguments = ["--from-admin", &admin, "--json", "--report", page.to_str().expect("text")];
@@ -73,7 +77,7 @@ fn a_live_server_says_the_same_to_the_same_requests() {
     assert_eq!(counted["mostDenied"][0]["tenant"], "default", "{counted}");
     shows_in_a_browser(page.to_str().expect("text"));
     let (_, text, _) = from_admin("", &arguments[..2]);
-    assert!(text.starts_with(&format!("120 requests, {allowed} allowed, {denied} denied (")), "{text}");
+    assert!(text.starts_with(&format!("{REQUESTS} requests, {allowed} allowed, {denied} denied (")), "{text}");
 }
 
 /// Runs `simulate` with this admin token: exit code, standard output, standard error.
@@ -98,20 +102,20 @@ fn shows_in_a_browser(path: &str) {
 }
 
 #[test]
-fn who_asks_a_server_needs_its_token_and_its_address() {
-    let server = Server::start_with(&[("SLUICEGATE_ADMIN_TOKEN", "canary-token")], &[]);
+fn from_admin_errors_name_the_remedy() {
+    let server = Server::start_with(&[("SLUICEGATE_ADMIN_TOKEN", "canary-token-of-tests")], &[]);
     let admin = format!("http://{}", server.address("admin"));
     let (code, _, stderr) = from_admin("wrong", &["--from-admin", &admin]);
-    assert!(code == 2 && stderr.contains("put a token that may read into SLUICEGATE_ADMIN_TOKEN"), "{stderr}");
-    let (code, stdout, _) = from_admin("canary-token", &["--from-admin", &admin]);
+    assert!(code == 2 && stderr.contains("set SLUICEGATE_ADMIN_TOKEN to a token with read access"), "{stderr}");
+    let (code, stdout, _) = from_admin("canary-token-of-tests", &["--from-admin", &admin]);
     assert!(code == 0 && stdout.contains("has not run for 10 s yet"), "{stdout}");
 
     let api = format!("http://{}", server.address("api"));
-    let (code, _, stderr) = from_admin("canary-token", &["--from-admin", &api]);
+    let (code, _, stderr) = from_admin("canary-token-of-tests", &["--from-admin", &api]);
     assert!(code == 2 && stderr.contains("the server answered 404"), "{stderr}");
     drop(server);
-    let (code, _, stderr) = from_admin("canary-token", &["--from-admin", &admin]);
-    assert!(code == 2 && stderr.contains("`--from-admin URL` names another place"), "{stderr}");
+    let (code, _, stderr) = from_admin("canary-token-of-tests", &["--from-admin", &admin]);
+    assert!(code == 2 && stderr.contains("set another URL with `--from-admin URL`"), "{stderr}");
     for arguments in [&["--from-admin", "x", "--log", "-"][..], &["--from-admin", "x", "--suggest"], &[]] {
         assert_eq!(from_admin("", arguments).0, 2, "{arguments:?}");
     }

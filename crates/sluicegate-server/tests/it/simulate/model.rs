@@ -1,5 +1,5 @@
-//! The numbers of `simulate` beside those of the exact model: every algorithm, credits, costs, several limits of a rule,
-//! several rules, those that only watch, and lines that are late.
+//! The numbers of `simulate` compared with the exact model: every algorithm, credits, costs, several limits per rule, several
+//! rules, shadow rules, and late lines.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -10,19 +10,19 @@ use sluicegate_testkit::model::{Bucket, Counter, Fixed, Limit, Log, Model, Outco
 use super::Folder;
 
 const SECOND: u64 = 1_000_000;
-/// When logs begin: 22:13:20 on 14 November 2023.
+/// The start of logs: 22:13:20 on 14 November 2023.
 const START: u64 = 1_700_000_000 * SECOND;
 
-/// A rule as the model knows it.
+/// A rule for the model.
 struct ModelRule {
     name: &'static str,
     is_global: bool,
     is_shadow: bool,
-    /// The beginning of the paths that it is for.
+    /// The prefix of the paths that it matches.
     path: &'static str,
     cost: u64,
     limits: Vec<Limit>,
-    /// The limits as a configuration has them.
+    /// The limits as written in a configuration.
     yaml: &'static str,
 }
 
@@ -110,52 +110,52 @@ fn yaml(rules: &[ModelRule]) -> String {
     format!("rules:\n{}", rules.iter().map(rule).collect::<String>())
 }
 
-/// Who asks for what, when.
+/// A generated request.
 #[derive(Clone, Copy)]
-struct Asked {
+struct SentRequest {
     at: u64,
     address: Ipv4Addr,
     path: &'static str,
 }
 
-/// What came of it: allowed and denied, in all and by every rule.
+/// Allowed and denied requests, in total and by rule.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     all: (u64, u64),
     rules: Vec<(u64, u64)>,
-    people: HashMap<String, u64>,
+    denied_clients: HashMap<String, u64>,
 }
 
 fn count(counts: &mut (u64, u64), is_allowed: bool) {
     if is_allowed { counts.0 += 1 } else { counts.1 += 1 }
 }
 
-/// All requests by the model: whatever decides must have room for anything to be charged, and a rule that watches is
-/// charged if it has room, too.
-fn expected(rules: &[ModelRule], asked: &[Asked]) -> Counts {
+/// The model's counts for all requests. A request is charged only if every enforced limit allows it. A shadow rule is charged
+/// under the same condition, if its own limits allow it, too.
+fn expected(rules: &[ModelRule], requests: &[SentRequest]) -> Counts {
     let mut models: HashMap<(usize, Option<Ipv4Addr>), Vec<Model>> = HashMap::new();
     let mut counts = Counts { rules: vec![(0, 0); rules.len()], ..Counts::default() };
     let mut now = 0;
-    for asked in asked {
-        now = now.max(asked.at);
-        let mut say = Vec::new();
-        for (place, rule) in rules.iter().enumerate().filter(|(_, rule)| asked.path.starts_with(rule.path)) {
-            let key = (place, (!rule.is_global).then_some(asked.address));
+    for request in requests {
+        now = now.max(request.at);
+        let mut verdicts = Vec::new();
+        for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| request.path.starts_with(rule.path)) {
+            let key = (index, (!rule.is_global).then_some(request.address));
             let models =
                 models.entry(key).or_insert_with(|| rule.limits.iter().cloned().map(Model::new).collect());
-            let has_room =
+            let is_rule_allowed =
                 models.iter().all(|model| model.clone().check(rule.cost, now).outcome == Outcome::Allowed);
-            count(&mut counts.rules[place], has_room);
-            say.push((key, rule, has_room));
+            count(&mut counts.rules[index], is_rule_allowed);
+            verdicts.push((key, rule, is_rule_allowed));
         }
-        let is_allowed = say.iter().all(|(_, rule, has_room)| rule.is_shadow || *has_room);
+        let is_allowed = verdicts.iter().all(|(_, rule, is_rule_allowed)| rule.is_shadow || *is_rule_allowed);
         count(&mut counts.all, is_allowed);
         if !is_allowed {
-            *counts.people.entry(asked.address.to_string()).or_default() += 1;
+            *counts.denied_clients.entry(request.address.to_string()).or_default() += 1;
         }
-        for (key, rule, has_room) in say {
-            if is_allowed && has_room {
-                models.get_mut(&key).expect("made above").iter_mut().for_each(|model| {
+        for (key, rule, is_rule_allowed) in verdicts {
+            if is_allowed && is_rule_allowed {
+                models.get_mut(&key).expect("inserted above").iter_mut().for_each(|model| {
                     model.check(rule.cost, now);
                 });
             }
@@ -164,20 +164,20 @@ fn expected(rules: &[ModelRule], asked: &[Asked]) -> Counts {
     counts
 }
 
-fn generated(seed: u64, count: usize, grain: u64, is_late: bool) -> Vec<Asked> {
+fn generated(seed: u64, count: usize, grain: u64, is_late: bool) -> Vec<SentRequest> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut at = START;
     (0..count)
         .map(|_| {
             at += match random.u8(..) {
-                // Bursts, and pauses between them.
+                // Bursts with pauses between them.
                 0..=150 => 0,
                 151..=252 => random.u64(0..SECOND),
                 253..=254 => random.u64(0..90 * SECOND),
                 255 => random.u64(0..900 * SECOND),
             };
             let late = if is_late && random.u8(..) < 40 { random.u64(0..20 * SECOND) } else { 0 };
-            Asked {
+            SentRequest {
                 at: (at.saturating_sub(late)).max(START) / grain * grain,
                 address: Ipv4Addr::new(192, 0, 2, random.u8(0..4)),
                 path: random.choice(["/a/x", "/b/x", "/c/x", "/d/x", "/e"]).expect("not empty"),
@@ -186,15 +186,15 @@ fn generated(seed: u64, count: usize, grain: u64, is_late: bool) -> Vec<Asked> {
         .collect()
 }
 
-fn combined(asked: &Asked) -> String {
-    let time = jiff::Timestamp::from_microsecond(asked.at as i64).expect("a time");
+fn combined(request: &SentRequest) -> String {
+    let time = jiff::Timestamp::from_microsecond(request.at as i64).expect("a time");
     let time = time.strftime("%d/%b/%Y:%H:%M:%S +0000");
-    format!("{} - - [{time}] \"GET {}?q HTTP/1.1\" 200 1 \"-\" \"-\"\n", asked.address, asked.path)
+    format!("{} - - [{time}] \"GET {}?q HTTP/1.1\" 200 1 \"-\" \"-\"\n", request.address, request.path)
 }
 
-fn json_line(asked: &Asked) -> String {
-    let (seconds, micros) = (asked.at / SECOND, asked.at % SECOND);
-    format!("{{\"ts\":{seconds}.{micros:06},\"ip\":\"{}\",\"path\":\"{}\"}}\n", asked.address, asked.path)
+fn json_line(request: &SentRequest) -> String {
+    let (seconds, micros) = (request.at / SECOND, request.at % SECOND);
+    format!("{{\"ts\":{seconds}.{micros:06},\"ip\":\"{}\",\"path\":\"{}\"}}\n", request.address, request.path)
 }
 
 fn counts_of(report: &Value) -> Counts {
@@ -204,19 +204,19 @@ fn counts_of(report: &Value) -> Counts {
     Counts {
         all: (number(&report["allowed"]), number(&report["denied"])),
         rules: report["rules"].as_array().expect("a list").iter().map(rule).collect(),
-        people: report["hardestHit"].as_array().expect("a list").iter().map(hit).collect(),
+        denied_clients: report["hardestHit"].as_array().expect("a list").iter().map(hit).collect(),
     }
 }
 
 #[test]
-fn every_algorithm_counts_as_the_model_does() {
+fn every_algorithm_gives_the_counts_of_the_model() {
     let rules = rules();
     let folder = Folder::new(&yaml(&rules));
     for (seed, is_late) in [(1, false), (2, true), (3, true)] {
-        let asked = generated(seed, 3_000, SECOND, is_late);
-        let log: String = asked.iter().map(combined).collect();
+        let requests = generated(seed, 3_000, SECOND, is_late);
+        let log: String = requests.iter().map(combined).collect();
         let report = folder.json(&["--log", "-"], log.as_bytes());
-        let expected = expected(&rules, &asked);
+        let expected = expected(&rules, &requests);
         assert_eq!(counts_of(&report), expected, "seed {seed}");
         assert_eq!((report["malformed"].as_u64(), report["late"]["lines"].as_u64() > Some(0)), (Some(0), is_late));
         assert!(expected.rules.iter().all(|(allowed, denied)| *allowed > 10 && *denied > 10), "{expected:?}");
@@ -224,25 +224,25 @@ fn every_algorithm_counts_as_the_model_does() {
 }
 
 #[test]
-fn times_between_seconds_count_as_they_are() {
+fn fractions_of_seconds_are_exact() {
     let rules = rules();
     let folder = Folder::new(&yaml(&rules));
     for seed in [4, 5] {
-        let asked = generated(seed, 3_000, 1, true);
-        let log: String = asked.iter().map(json_line).collect();
+        let requests = generated(seed, 3_000, 1, true);
+        let log: String = requests.iter().map(json_line).collect();
         let report = folder.json(&["--log", "-", "--format", "json"], log.as_bytes());
-        assert_eq!(counts_of(&report), expected(&rules, &asked), "seed {seed}");
+        assert_eq!(counts_of(&report), expected(&rules, &requests), "seed {seed}");
     }
 }
 
 #[test]
-fn a_rule_alone_counts_as_the_model_does() {
+fn a_single_rule_gives_the_counts_of_the_model() {
     for rule in rules() {
         let rules = [ModelRule { is_shadow: false, ..rule }];
         let folder = Folder::new(&yaml(&rules));
-        let asked = generated(6, 2_000, 1, false);
-        let log: String = asked.iter().map(json_line).collect();
+        let requests = generated(6, 2_000, 1, false);
+        let log: String = requests.iter().map(json_line).collect();
         let report = folder.json(&["--log", "-", "--format", "json"], log.as_bytes());
-        assert_eq!(counts_of(&report), expected(&rules, &asked), "{}", rules[0].name);
+        assert_eq!(counts_of(&report), expected(&rules, &requests), "{}", rules[0].name);
     }
 }

@@ -33,22 +33,31 @@ impl Signer {
         Self { key, jwk, kid }
     }
 
-    /// A token that is good for long.
+    /// A token with a long validity.
     pub(super) fn token(&self, subject: &str) -> String {
         self.token_until(subject, FAR_SECONDS)
     }
 
-    /// A token that is good until then.
+    /// A token valid until then.
     pub(super) fn token_until(&self, subject: &str, expires_at_seconds: u64) -> String {
+        self.token_of(NAME, subject, expires_at_seconds)
+    }
+
+    /// A token of another issuer.
+    pub(super) fn token_from(&self, issuer: &str, subject: &str) -> String {
+        self.token_of(issuer, subject, FAR_SECONDS)
+    }
+
+    fn token_of(&self, issuer: &str, subject: &str, expires_at_seconds: u64) -> String {
         let header = Header { kid: Some(self.kid.to_owned()), ..Header::new(Algorithm::ES256) };
-        let claims = json!({ "iss": NAME, "aud": "api", "sub": subject, "exp": expires_at_seconds });
+        let claims = json!({ "iss": issuer, "aud": "api", "sub": subject, "exp": expires_at_seconds });
         encode(&header, &claims, &self.key).expect("a token")
     }
 }
 
 #[derive(Default)]
 struct State {
-    /// The key set; without one it fails.
+    /// The key set. Without one, requests get status 500.
     published: Option<String>,
     requests: usize,
     is_over: bool,
@@ -63,7 +72,7 @@ pub(super) struct Issuer {
 }
 
 impl Issuer {
-    /// One that answers every request with 500.
+    /// An issuer that responds to every request with 500.
     pub(super) fn failing() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -81,7 +90,7 @@ impl Issuer {
         Self { url: format!("http://{address}/keys"), address, state, thread: Some(thread) }
     }
 
-    /// One that publishes these keys.
+    /// An issuer that publishes these keys.
     pub(super) fn publishing(signers: &[&Signer]) -> Self {
         let issuer = Self::failing();
         issuer.publish(signers);
@@ -94,7 +103,7 @@ impl Issuer {
         self.state.lock().expect("not poisoned").published = Some(json!({ "keys": keys }).to_string());
     }
 
-    /// How many requests came.
+    /// The number of requests so far.
     pub(super) fn requests(&self) -> usize {
         self.state.lock().expect("not poisoned").requests
     }
@@ -103,7 +112,7 @@ impl Issuer {
 impl Drop for Issuer {
     fn drop(&mut self) {
         self.state.lock().expect("not poisoned").is_over = true;
-        // The thread waits for a connection; this is the last one.
+        // Wakes the thread, which waits for a connection.
         let _ = TcpStream::connect(self.address);
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -121,6 +130,6 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) {
     };
     let length = body.len();
     let text = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
-    // A server that was stopped meanwhile does not read it.
+    // The client, if stopped in the meantime, does not read the response.
     let _ = stream.write_all(text.as_bytes());
 }

@@ -1,29 +1,29 @@
-//! The addresses that a forwarding field names, from the last to the first.
+//! The addresses in a forwarding field, from the last to the first.
 //!
-//! A hop is what one proxy says about its own peer. Both fields are lists to which every proxy appends, on the same
-//! line or on a new one, so only the right end is known to be written by a proxy. That is why they are taken apart
-//! from the right: a quote that the client left open cannot swallow what a proxy wrote after it.
+//! A hop is the address that one proxy recorded for its own peer. Both fields are lists to which every proxy appends,
+//! on the same line or on a new one, so only the right end is known to come from a proxy. Parsing therefore starts at
+//! the right: a quote that the client left open cannot hide a proxy's element after it.
 //!
-//! These are total functions of bytes: anything is a list of hops, and what makes no sense is [`Hop::Unreadable`].
-//! They look no further left than they are asked to. Who is trusted is not their concern.
+//! These are total functions of bytes: any input is a list of hops, and invalid elements are [`Hop::Unreadable`].
+//! They read only as far left as the caller requests. Trust is the caller's concern.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::normalised;
 
-/// What one proxy said about its peer.
+/// The address that one proxy recorded for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop {
-    /// Where the peer was, as [`normalised`] has it; a port is dropped.
+    /// The address of the peer, as [`normalised`] returns it. A port is dropped.
     Address(IpAddr),
-    /// No address: hidden (`unknown`, `_name`), missing or malformed.
+    /// Not an address: hidden (`unknown`, `_name`), missing or malformed.
     Unreadable,
 }
 
 /// The hops of one line, from the right.
 #[derive(Clone, Debug)]
 pub struct Hops<'a> {
-    /// What is left of the line; `None` when its first element was taken.
+    /// The rest of the line; `None` once its first element was taken.
     rest: Option<&'a [u8]>,
     form: Form,
 }
@@ -48,7 +48,7 @@ pub fn x_forwarded_for(line: &[u8]) -> Hops<'_> {
     Hops { rest: Some(line), form: Form::XForwardedFor }
 }
 
-/// The hops of a line of `Forwarded`: the `for` of each element, as RFC 7239 has it.
+/// The hops of a line of `Forwarded`: the `for` of each element, as in RFC 7239.
 ///
 /// ```
 /// use sluicegate::identify::address::hops::{Hop, forwarded};
@@ -86,13 +86,13 @@ impl Iterator for Hops<'_> {
     }
 }
 
-/// The text of an element without the blanks around it.
+/// The text of an element without surrounding blanks.
 fn text(element: &[u8]) -> Option<&str> {
     str::from_utf8(element).ok().map(|text| text.trim_matches([' ', '\t']))
 }
 
-/// Where the last element begins. Seen from the right, a quote opens a string that ends at the next quote before
-/// which there is an even number of backslashes.
+/// The start of the last element. Read from the right, a quote opens a string that ends at the next quote with an
+/// even number of backslashes before it.
 fn last_unquoted_comma(line: &[u8]) -> Option<usize> {
     let mut is_quoted = false;
     for (at, &byte) in line.iter().enumerate().rev() {
@@ -132,7 +132,7 @@ fn address_of_element(element: &str) -> Option<IpAddr> {
 
 /// Splits `name=value` off the front: name, value without its quotes, and what follows.
 ///
-/// A quoted string is taken as it stands: an address needs no backslash, and one that has some is none.
+/// A quoted string is not unescaped: a valid address needs no backslash.
 fn pair(text: &str) -> Option<(&str, &str, &str)> {
     let (name, rest) = text.split_once('=')?;
     if name.is_empty() || !name.bytes().all(is_token) {
@@ -148,7 +148,7 @@ fn pair(text: &str) -> Option<(&str, &str, &str)> {
     Some((name, &quoted[..end], &quoted[end + 1..]))
 }
 
-/// What RFC 9110 lets a name consist of.
+/// The bytes of a token as in RFC 9110.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

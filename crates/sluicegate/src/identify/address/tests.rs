@@ -1,4 +1,4 @@
-//! Whose address a request is counted by, and that a client cannot choose it.
+//! The address by which a request is counted, and that a client cannot choose it.
 
 use http::HeaderValue;
 use proptest::prelude::*;
@@ -32,9 +32,9 @@ fn client_by(header: TrustedHeader, peer: &str, lines: &[(&'static str, &str)]) 
     client_address(address(peer), &fields(lines), &proxies().header(header)).to_string()
 }
 
-/// Row 60: behind a balancer everybody has its address, or the one that he makes up.
+/// Row 60: behind a balancer every client has its address, or a forged one.
 #[test]
-fn a_peer_that_is_not_trusted_is_the_client_whatever_it_says() {
+fn fields_of_an_untrusted_peer_are_ignored() {
     for line in [("x-forwarded-for", "1.2.3.4"), ("forwarded", "for=1.2.3.4"), ("x-real-ip", "1.2.3.4")] {
         assert_eq!(client("203.0.113.9", &[line]), "203.0.113.9");
     }
@@ -53,7 +53,7 @@ fn the_first_stranger_from_the_right_is_the_client() {
         ("garbage, unknown, 198.51.100.7", "198.51.100.7"),
         ("10.9.9.9, 198.51.100.7", "198.51.100.7"),
         ("::ffff:198.51.100.7, ::ffff:10.9.9.9", "198.51.100.7"),
-        // A trusted machine that asks on its own behalf, also through others.
+        // A trusted machine that sends requests of its own, also through other proxies.
         ("10.9.9.9", "10.9.9.9"),
         ("10.8.8.8, 10.9.9.9", "10.8.8.8"),
     ] {
@@ -62,7 +62,7 @@ fn the_first_stranger_from_the_right_is_the_client() {
 }
 
 #[test]
-fn what_cannot_be_read_on_the_way_makes_the_peer_the_client() {
+fn an_unreadable_chain_makes_the_peer_the_client() {
     for value in [
         "",
         ",",
@@ -99,7 +99,7 @@ fn no_more_than_so_many_proxies_are_passed() {
     assert_eq!(client(PROXY, &[("x-forwarded-for", &chain(HOPS_MAX + 1))]), PROXY);
     let all_trusted = vec![OTHER_PROXY; HOPS_MAX].join(",");
     assert_eq!(client(PROXY, &[("x-forwarded-for", &all_trusted)]), OTHER_PROXY);
-    // A client cannot use the bound up: what it sends stands left of its own address.
+    // A client cannot exhaust the bound: its own elements are to the left of its address.
     let spoofed = format!("{}, 198.51.100.7", vec!["10.0.0.2"; 1_000].join(", "));
     assert_eq!(client(PROXY, &[("x-forwarded-for", &spoofed)]), "198.51.100.7");
 }
@@ -116,7 +116,7 @@ fn two_fields_must_agree_unless_one_is_named() {
     assert_eq!(client(PROXY, &[written, agrees]), "198.51.100.7");
     assert_eq!(client(PROXY, &[written]), "198.51.100.7");
     assert_eq!(client(PROXY, &[agrees]), "198.51.100.7");
-    // A proxy that writes `Forwarded` and passes on what the client sent as the other.
+    // A proxy that writes `Forwarded` and passes the client's other field on.
     let both = [("x-forwarded-for", "1.2.3.4"), agrees];
     assert_eq!(client(PROXY, &both), PROXY);
     assert_eq!(client_by(TrustedHeader::Forwarded, PROXY, &both), "198.51.100.7");
@@ -154,9 +154,10 @@ fn hostile_value() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Proxies append what they saw; all that a client sends stands before it, on lines of its own or on the same.
+    /// Proxies append the peer's address. The client's own elements come first, on lines of their own or on the same
+    /// line.
     #[test]
-    fn what_a_client_sends_never_matters(
+    fn fields_of_the_client_never_change_its_address(
         client in stranger(),
         mut spoofed in prop::collection::vec(hostile_value(), 0..4),
         passed in prop::collection::vec(any::<[u8; 3]>(), 0..HOPS_MAX),
@@ -182,7 +183,8 @@ proptest! {
         }
     }
 
-    /// Whatever the other field holds, the client is itself or shares the quota of the proxy: nobody else's.
+    /// Whatever the other field contains, the client counts as itself or shares the quota of the proxy, never another
+    /// client's.
     #[test]
     fn the_other_field_moves_a_client_to_its_proxy_at_most(client in stranger(), spoof in hostile_value()) {
         let seen = client.to_string();
@@ -204,7 +206,7 @@ proptest! {
     }
 
     #[test]
-    fn a_network_is_what_its_addresses_share(address: Ipv6Addr, other: u128, prefix in 1..=128_u8) {
+    fn addresses_of_a_network_share_its_prefix(address: Ipv6Addr, other: u128, prefix in 1..=128_u8) {
         let other = Ipv6Addr::from_bits(address.to_bits() ^ other.checked_shr(u32::from(prefix)).unwrap_or(0));
         let is_ipv6 = |address: Ipv6Addr| normalised(address.into()).is_ipv6();
         prop_assume!(is_ipv6(address) && is_ipv6(other));

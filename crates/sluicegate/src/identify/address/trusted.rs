@@ -1,4 +1,4 @@
-//! Which peers are trusted to say who their client is, and in which field they say it.
+//! The peers whose forwarding fields are trusted, and the field that they write.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,17 +7,17 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::normalised;
 
-/// The most networks in one list: several times what the largest content networks publish.
+/// The most networks in one list: several times the number that the largest content networks publish.
 pub const NETWORKS_MAX: usize = 1_024;
 
 /// Bytes of a value that its error repeats.
 const ECHO_BYTES_MAX: usize = 64;
 
-/// The field in which trusted proxies say who their client is.
+/// The forwarding field of trusted proxies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrustedHeader {
-    /// `X-Forwarded-For` or `Forwarded`, whichever is there; where both are, they must agree.
+    /// `X-Forwarded-For` or `Forwarded`, whichever is present. If both are present, they must agree.
     #[default]
     Either,
     /// `X-Forwarded-For` only.
@@ -26,10 +26,10 @@ pub enum TrustedHeader {
     Forwarded,
 }
 
-/// The networks of trusted proxies. The default trusts nobody.
+/// The networks of trusted proxies. The default is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
-    /// Ascending, and none touches another.
+    /// Ascending; no two touch each other.
     networks: Vec<IpNet>,
     header: TrustedHeader,
 }
@@ -38,7 +38,7 @@ impl TrustedProxies {
     /// The proxies in these networks: `10.0.0.0/8`, `2001:db8::/32`, or single addresses.
     ///
     /// # Errors
-    /// If one of them is no network, or there are more than [`NETWORKS_MAX`].
+    /// If one of them is not a network, or there are more than [`NETWORKS_MAX`].
     ///
     /// ```
     /// use sluicegate::identify::address::TrustedProxies;
@@ -65,35 +65,35 @@ impl TrustedProxies {
         Ok(Self { networks: IpNet::aggregate(&networks), header: TrustedHeader::default() })
     }
 
-    /// The same proxies, which say it in this field.
+    /// The same proxies, with this forwarding field.
     #[must_use]
     pub fn header(self, header: TrustedHeader) -> Self {
         Self { header, ..self }
     }
 
-    /// The field in which they say it.
+    /// The forwarding field of the proxies.
     #[must_use]
     pub const fn trusted_header(&self) -> TrustedHeader {
         self.header
     }
 
-    /// Whether nobody is trusted.
+    /// True if no peer is trusted.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.networks.is_empty()
     }
 
-    /// Whether this is the address of a trusted proxy.
+    /// True if this is the address of a trusted proxy.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = normalised(address);
-        // The only network that can hold it is the last that begins at or before it.
+        // Only the last network that begins at or before the address can contain it.
         let after = self.networks.partition_point(|network| network.network() <= address);
         after.checked_sub(1).and_then(|last| self.networks.get(last)).is_some_and(|last| last.contains(&address))
     }
 }
 
-/// A list of networks that cannot be one.
+/// An invalid list of networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidNetwork {
@@ -106,7 +106,7 @@ pub enum InvalidNetwork {
     TooLong {
         /// The value, or its beginning.
         value: String,
-        /// How many bits its prefix may have.
+        /// The most bits of its prefix.
         max: u8,
     },
     /// There are more than [`NETWORKS_MAX`].
@@ -145,7 +145,7 @@ fn network(value: &str) -> Result<IpNet, InvalidNetwork> {
     value.parse::<IpNet>().map(normalised_network).map_err(|_| invalid(value))
 }
 
-/// A part of the IPv4 addresses is the same part however it is written.
+/// A part of the IPv4 addresses is the same part in either notation.
 fn normalised_network(network: IpNet) -> IpNet {
     const MAPPED_BITS: u8 = 96;
     let first = normalised(network.network());
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_trusted_unless_named() {
+    fn no_peer_is_trusted_by_default() {
         assert!(TrustedProxies::default().is_empty());
         for address in ["127.0.0.1", "::1", "10.0.0.1", "0.0.0.0", "::"] {
             assert!(!contains(&TrustedProxies::default(), address), "{address}");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_named_with_the_remedy() {
+    fn invalid_networks_are_rejected_with_the_remedy() {
         for value in ["", "localhost", "10.0.0", "10.0.0.0/", "10.0.0.0/a", "10.0.0.0/8/8", " 10.0.0.0/8", "*"] {
             let error = TrustedProxies::parse(["192.0.2.1", value]).expect_err(value).to_string();
             assert_eq!(

@@ -1,8 +1,8 @@
-//! Tokens that were verified before, so that the same token costs a hash the next time and not a signature.
+//! The cache of verified tokens: the same token costs a hash the next time instead of a signature check.
 //!
-//! A token is remembered by its SHA-256: nobody can make another token with the same one, and what is remembered is of
-//! no use to whoever reads it. An entry counts only until its token expires and only while the key that signed it is
-//! among its issuer's keys. The set is bounded; the oldest entry makes room, and losing one costs a verification.
+//! The key of an entry is the SHA-256 of the token: no other token with the same hash can be made, and a leaked cache
+//! contains no tokens. An entry is valid only until its token expires, and only while the signing key is among its
+//! issuer's keys. The cache is bounded and evicts the oldest entry; a miss costs one verification.
 
 use super::claims::Claims;
 use super::keys::Key;
@@ -13,14 +13,13 @@ use sluicegate_core::Timestamp;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many tokens are remembered at most: about 20 MB of them where names are short, 110 MB where every one is as long
-/// as it may be.
+/// The most cached tokens: about 20 MB with short names, 110 MB if every name has the maximum length.
 pub const VERIFIED_MAX: usize = 65_536;
 
-/// Enough that two threads seldom want the same one.
+/// Enough shards that two threads seldom need the same one.
 const SHARDS: usize = 64;
 
-/// What stands for a token.
+/// The hash that identifies a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint([u8; 32]);
 
@@ -32,43 +31,43 @@ impl Fingerprint {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CacheEntry {
     claims: Arc<Claims>,
     key: Arc<Key>,
 }
 
 #[derive(Debug, Default)]
-struct Shard {
-    entries: HashMap<Fingerprint, Entry, foldhash::fast::RandomState>,
+struct CacheShard {
+    entries: HashMap<Fingerprint, CacheEntry, foldhash::fast::RandomState>,
     /// The same fingerprints, oldest first.
     ages: VecDeque<Fingerprint>,
 }
 
-/// Tokens that were verified before.
+/// The cache.
 #[derive(Debug)]
 pub(super) struct Verified {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<CacheShard>]>,
     entries_per_shard_max: usize,
 }
 
 impl Verified {
-    /// Remembers at most about `entries_max` tokens.
+    /// A cache of at most about `entries_max` tokens.
     pub(super) fn new(entries_max: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self { shards, entries_per_shard_max: entries_max.div_ceil(SHARDS) }
     }
 
-    /// The claims of a token that was verified and still is good.
+    /// The claims of a verified token that is still valid.
     pub(super) fn get(&self, fingerprint: &Fingerprint, now: Timestamp) -> Option<Arc<Claims>> {
         let shard = self.shard(fingerprint).lock();
-        let Entry { claims, key } = shard.entries.get(fingerprint)?;
+        let CacheEntry { claims, key } = shard.entries.get(fingerprint)?;
         (now < claims.expires_at && key.is_usable(now)).then(|| Arc::clone(claims))
     }
 
-    /// Remembers a token that `key` has signed.
+    /// Caches a token that `key` has signed.
     pub(super) fn insert(&self, fingerprint: Fingerprint, claims: Arc<Claims>, key: Arc<Key>) {
         let mut shard = self.shard(&fingerprint).lock();
-        if shard.entries.insert(fingerprint, Entry { claims, key }).is_some() {
+        if shard.entries.insert(fingerprint, CacheEntry { claims, key }).is_some() {
             return;
         }
         shard.ages.push_back(fingerprint);
@@ -79,14 +78,14 @@ impl Verified {
         }
     }
 
-    fn shard(&self, fingerprint: &Fingerprint) -> &Mutex<Shard> {
+    fn shard(&self, fingerprint: &Fingerprint) -> &Mutex<CacheShard> {
         &self.shards[usize::from(fingerprint.0[0]) % self.shards.len()]
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::kept::Kept;
+    use super::super::claims_cache::CachedClaims;
     use super::*;
 
     fn claims() -> Arc<Claims> {
@@ -96,7 +95,7 @@ mod tests {
             tenant: None,
             issuer: "i".into(),
             expires_at: Timestamp::from_micros(100),
-            kept: Kept::nothing(),
+            kept: CachedClaims::nothing(),
         })
     }
 
@@ -118,7 +117,7 @@ mod tests {
         let (verified, key) = (Verified::new(256), Key::for_tests());
         let fingerprints: Vec<_> = (0..5_000).map(|number| Fingerprint::of(&number.to_string())).collect();
         for fingerprint in &fingerprints {
-            // Twice: an entry that is replaced takes no second place.
+            // Only a new entry takes a place in the queue, not one that is replaced.
             verified.insert(*fingerprint, claims(), Arc::clone(&key));
             verified.insert(*fingerprint, claims(), Arc::clone(&key));
             assert!(verified.get(fingerprint, Timestamp::now(1)).is_some());

@@ -1,34 +1,35 @@
-//! What a token says of its bearer, and whether it says so to us and now.
+//! The claims of a token, and the checks of its audience and its dates.
 //!
-//! Every claim that is used is required to have its type: a date that is a string is not a date that is absent. Times are
-//! compared in microseconds against an instant that is an argument; the leeway widens each end.
+//! Every claim in use must have its type: a date that is a string is not an absent date. Times are compared in
+//! microseconds with an instant that is an argument; the leeway widens both ends.
 
+use super::claims_cache::CachedClaims;
 use super::error::{TokenError, TokenErrorKind};
-use super::kept::Kept;
 use super::members::{Member, Members};
 use crate::identity::{IDENTIFIER_BYTES_MAX, NAME_BYTES_MAX, Values};
 use sluicegate_core::{Micros, Timestamp};
 use std::sync::Arc;
 
-/// The last second that can be written with a year of four digits. What lies beyond is not a date but a mistake.
+/// The last second of the year 9999. A later date is an error.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
-/// What a verified token says of its bearer.
+/// The claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Claims {
-    /// Who the bearer is to the issuer. Two issuers may use the same identifier for different bearers.
+    /// The subject as the issuer knows it, behind the issuer's namespace if it has one. Subjects of different issuers
+    /// are never the same unless their issuers share a namespace.
     pub identifier: Box<str>,
-    /// The bearer's tier, if the issuer's settings name a claim for it and the token has it.
+    /// The tier, if the issuer's settings name a claim for it and the token has it.
     pub tier: Option<Box<str>>,
-    /// The bearer's tenant, likewise.
+    /// The tenant, likewise.
     pub tenant: Option<Box<str>>,
-    /// Who issued the token.
+    /// The issuer of the token.
     pub issuer: Arc<str>,
     /// The first instant at which the token is no longer accepted, with the leeway.
     pub expires_at: Timestamp,
-    /// The claims that rules ask for.
-    pub(super) kept: Kept,
+    /// The claims that rules need.
+    pub(super) kept: CachedClaims,
 }
 
 impl Values for Claims {
@@ -37,10 +38,12 @@ impl Values for Claims {
     }
 }
 
-/// What is expected of the tokens of one issuer.
+/// The required claims of one issuer's tokens.
 #[derive(Debug)]
-pub(super) struct Expected {
+pub(super) struct ClaimRequirements {
     pub(super) issuer: Arc<str>,
+    /// The prefix of every identifier: empty, or the namespace and its separator.
+    pub(super) prefix: String,
     pub(super) audience: Vec<String>,
     pub(super) claim: String,
     pub(super) tier_claim: Option<String>,
@@ -48,9 +51,14 @@ pub(super) struct Expected {
     pub(super) leeway: Micros,
 }
 
-impl Expected {
-    /// The claims of a token of this issuer, if they are meant for us and good at `now`.
-    pub(super) fn claims(&self, members: &Members<'_>, now: Timestamp, kept: Kept) -> Result<Claims, TokenError> {
+impl ClaimRequirements {
+    /// The claims of a token of this issuer, if its audience matches and it is valid at `now`.
+    pub(super) fn claims(
+        &self,
+        members: &Members<'_>,
+        now: Timestamp,
+        kept: CachedClaims,
+    ) -> Result<Claims, TokenError> {
         self.check_audience(members)?;
         let expires_at = required_instant(members, "exp")?.plus(self.leeway);
         if now >= expires_at {
@@ -61,13 +69,17 @@ impl Expected {
                 return Err(TokenError::new(TokenErrorKind::NotYetValid, format!("the token {problem}")));
             }
         }
-        let identifier = text(members, &self.claim, IDENTIFIER_BYTES_MAX)?;
+        // The namespace is short, so a subject always fits.
+        let identifier = text(members, &self.claim, IDENTIFIER_BYTES_MAX - self.prefix.len())?;
+        let identifier = identifier.ok_or_else(|| TokenError::claim(&self.claim, "is absent"))?;
+        let identifier =
+            if self.prefix.is_empty() { identifier } else { format!("{}{identifier}", self.prefix).into() };
         let optional = |name: &Option<String>| match name {
             Some(name) => text(members, name, NAME_BYTES_MAX),
             None => Ok(None),
         };
         Ok(Claims {
-            identifier: identifier.ok_or_else(|| TokenError::claim(&self.claim, "is absent"))?,
+            identifier,
             tier: optional(&self.tier_claim)?,
             tenant: optional(&self.tenant_claim)?,
             issuer: Arc::clone(&self.issuer),
@@ -87,7 +99,7 @@ impl Expected {
         if is_for_us {
             Ok(())
         } else {
-            Err(TokenError::new(TokenErrorKind::Audience, "the token was issued for somebody else"))
+            Err(TokenError::new(TokenErrorKind::Audience, "the token was issued for another audience"))
         }
     }
 }

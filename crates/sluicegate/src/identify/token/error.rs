@@ -1,41 +1,41 @@
-//! What can be wrong with a token, with keys and with the settings of an issuer.
+//! Errors of tokens, of keys and of an issuer's settings.
 //!
-//! A [`TokenError`] is for the log: it names the check that failed and never holds anything of the token. What the
-//! client may hear is [`TokenError::for_client`], which does not help to find out what would have passed.
+//! A [`TokenError`] is for the log: it names the failed check and never contains any part of the token.
+//! [`TokenError::for_client`] is for the client and does not help to find out which token would pass.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Why a token was not accepted.
+/// Why a token is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenError {
     kind: TokenErrorKind,
     message: Cow<'static, str>,
 }
 
-/// The check that failed.
+/// The failed check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TokenErrorKind {
-    /// It does not have the shape of a signed token, or its header asks for what is not done here.
+    /// The token does not have the form of a signed token, or its header needs an unsupported feature.
     Malformed,
-    /// Its issuer is not one of ours.
+    /// The issuer is not configured.
     Issuer,
-    /// It was issued for somebody else.
+    /// The audience is another one.
     Audience,
-    /// It has expired.
+    /// The token has expired.
     Expired,
-    /// It is not valid yet, or was issued in the future.
+    /// The token is not valid yet, or was issued in the future.
     NotYetValid,
-    /// A claim is absent, of the wrong type or cannot be used.
+    /// A claim is absent, of the wrong type or unusable.
     Claim,
     /// The key is not for the algorithm that the token names.
     Algorithm,
-    /// It names a key that its issuer does not have, or none where many would fit.
+    /// The token names a key that its issuer does not have, or names none where many would fit.
     UnknownKey,
-    /// The signature is not the issuer's.
+    /// The signature is invalid.
     Signature,
-    /// The keys of its issuer were never loaded, or are too old: nothing can be said about the token.
+    /// The keys of its issuer were never loaded, or are too old, so the token cannot be verified.
     KeysUnavailable,
 }
 
@@ -52,19 +52,19 @@ impl TokenError {
         Self::new(TokenErrorKind::Claim, format!("the claim `{name}` {problem}"))
     }
 
-    /// The check that failed.
+    /// The failed check.
     #[must_use]
     pub const fn kind(&self) -> TokenErrorKind {
         self.kind
     }
 
-    /// True if the token may well be good and only could not be verified now: an answer of 503 and not 401.
+    /// True if the token may be valid and only could not be verified now: the response is then 503 and not 401.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
         matches!(self.kind, TokenErrorKind::KeysUnavailable)
     }
 
-    /// The text for whoever sent the token. It tells an honest client what to do and a dishonest one nothing.
+    /// The text for the client. It helps an honest client and tells an attacker nothing.
     #[must_use]
     pub const fn for_client(&self) -> &'static str {
         match self.kind {
@@ -83,12 +83,12 @@ impl fmt::Display for TokenError {
 
 impl std::error::Error for TokenError {}
 
-/// Why keys cannot be used, or could not be fetched.
+/// Why keys cannot be used or fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeysError(Cow<'static, str>);
 
 impl KeysError {
-    /// An error with this message. It is shown in logs: let it hold no secret, and escape what somebody else wrote.
+    /// An error with this message. Logs show it: it must contain no secret, and foreign text must be escaped.
     #[must_use]
     pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
         Self(message.into())
@@ -103,14 +103,14 @@ impl fmt::Display for KeysError {
 
 impl std::error::Error for KeysError {}
 
-/// What is wrong with the settings of an issuer.
+/// An invalid setting of an issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerError {
-    /// Which of the issuers, counted from 0.
+    /// The index of the issuer, counted from 0.
     pub index: usize,
     /// The setting, named as in [`IssuerOptions`](super::IssuerOptions).
     pub field: &'static str,
-    /// What is wrong with it, and the remedy.
+    /// The error and the remedy.
     pub problem: String,
 }
 

@@ -1,8 +1,8 @@
-//! JSON Web Key Sets: from their text to keys.
+//! Parses JSON Web Key Sets.
 //!
-//! A set that is not understood at all is refused. Single keys that are for something else, or that cannot be used, are
-//! passed over and reported: issuers publish keys for encryption, new curves and old sizes beside those that matter. A
-//! shared secret in a set refuses the whole set, because a set is made to be published.
+//! A set that does not parse is rejected as a whole. Single keys for another purpose, or that cannot be used, are
+//! skipped and reported: issuers publish keys for encryption, new curves and old sizes beside the relevant ones. A
+//! shared secret rejects the whole set, because sets are published.
 
 use super::error::KeysError;
 use super::keys::{Key, KeySet, algorithms_of};
@@ -12,18 +12,18 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The longest key set, in bytes. Large ones of today have 20 kB.
+/// The longest key set, in bytes. Large sets of today have 20 kB.
 pub const JWKS_BYTES_MAX: usize = 262_144;
 
-/// The most keys in a set. Issuers have two or three, and a few for each of their customers.
+/// The most keys in a set. Issuers have two or three, and some have a few for each of their customers.
 pub const JWKS_KEYS_MAX: usize = 64;
 
-/// A key set, and what in it was not used.
+/// The keys of a set, and the keys that were skipped.
 #[derive(Debug)]
 pub(super) struct Jwks {
-    /// The keys that can be used: at least one.
+    /// The usable keys: at least one.
     pub(super) set: KeySet,
-    /// Why each of the others cannot.
+    /// Why each of the others was skipped.
     pub(super) skipped: Vec<String>,
 }
 
@@ -48,8 +48,8 @@ pub(super) fn read(json: &str) -> Result<Jwks, KeysError> {
     for (index, json) in document.keys.iter().enumerate() {
         match read_key(json.get()) {
             Ok(key) => keys.push(key),
-            Err(Unusable::Skipped(reason)) => skipped.push(format!("key {}: {reason}", index + 1)),
-            Err(Unusable::Secret) => {
+            Err(UnusableKey::Skipped(reason)) => skipped.push(format!("key {}: {reason}", index + 1)),
+            Err(UnusableKey::Secret) => {
                 return Err(KeysError::new(
                     "the key set holds a shared secret (`\"kty\":\"oct\"`): a secret does not belong in a set, and \
                      never beside public keys",
@@ -64,16 +64,16 @@ pub(super) fn read(json: &str) -> Result<Jwks, KeysError> {
     Ok(Jwks { set: KeySet::new(keys), skipped })
 }
 
-enum Unusable {
+enum UnusableKey {
     Skipped(String),
     Secret,
 }
 
-fn skip(reason: impl Into<String>) -> Unusable {
-    Unusable::Skipped(reason.into())
+fn skip(reason: impl Into<String>) -> UnusableKey {
+    UnusableKey::Skipped(reason.into())
 }
 
-fn read_key(json: &str) -> Result<Key, Unusable> {
+fn read_key(json: &str) -> Result<Key, UnusableKey> {
     let jwk: Jwk = serde_json::from_str(json).map_err(|_| skip("it is not understood"))?;
     check_type(&jwk)?;
     check_use(&jwk)?;
@@ -93,8 +93,8 @@ fn read_key(json: &str) -> Result<Key, Unusable> {
     Ok(Key::new(kid, key, &algorithms))
 }
 
-/// The library reads the numbers of a key without looking at its curve.
-fn check_type(jwk: &Jwk) -> Result<(), Unusable> {
+/// The library reads the numbers of a key without checking its curve.
+fn check_type(jwk: &Jwk) -> Result<(), UnusableKey> {
     let is_known = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => true,
         AlgorithmParameters::EllipticCurve(key) => match key.curve {
@@ -103,18 +103,18 @@ fn check_type(jwk: &Jwk) -> Result<(), Unusable> {
             _ => false,
         },
         AlgorithmParameters::OctetKeyPair(key) => key.curve == EllipticCurve::Ed25519 && has_length(&key.x, 32),
-        AlgorithmParameters::OctetKey(_) => return Err(Unusable::Secret),
+        AlgorithmParameters::OctetKey(_) => return Err(UnusableKey::Secret),
         _ => false,
     };
     if is_known { Ok(()) } else { Err(skip("its type or its curve is not used here")) }
 }
 
-/// Whether base64url without padding of this length stands for `bytes` bytes.
+/// True if unpadded base64url of this length decodes to `bytes` bytes.
 fn has_length(text: &str, bytes: usize) -> bool {
     text.len() == (bytes * 4).div_ceil(3)
 }
 
-fn check_use(jwk: &Jwk) -> Result<(), Unusable> {
+fn check_use(jwk: &Jwk) -> Result<(), UnusableKey> {
     if jwk.common.public_key_use.as_ref().is_some_and(|purpose| *purpose != PublicKeyUse::Signature) {
         return Err(skip("its `use` is not `sig`"));
     }

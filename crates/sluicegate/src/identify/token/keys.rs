@@ -1,7 +1,7 @@
-//! The keys of an issuer. Which algorithms a key is good for is said here, by the key, and never by a token.
+//! The keys of an issuer. The key, never the token, determines the algorithms that it is good for.
 //!
-//! A set holds either one shared secret or public keys, never both, so that no public key can be taken for a secret.
-//! What a key set cannot do is to say that a token was revoked.
+//! A set contains either one shared secret or public keys, never both, so that a public key cannot be used as a
+//! secret. A key set cannot express that a token was revoked.
 
 use super::error::{KeysError, TokenError, TokenErrorKind};
 use super::jwks;
@@ -20,14 +20,14 @@ pub const SECRET_BYTES_MIN: usize = 32;
 /// The shortest RSA key, in bits. Shorter ones can be broken.
 pub const RSA_BITS_MIN: usize = 2_048;
 
-/// The longest RSA key, in bits. Longer ones are slow enough to be a nuisance, and the library has no use for them.
+/// The longest RSA key, in bits. Longer ones are slow, and the library does not support them.
 pub const RSA_BITS_MAX: usize = 8_192;
 
-/// How many keys are tried on one token. Only tokens that name no key, or keys that share a name, need more than one;
-/// each costs a whole verification, and who sends the token pays nothing.
+/// The most keys that are tried on one token. Only tokens that name no key, or keys that share a name, need more than
+/// one. Each costs a whole verification, which the client gets for free.
 const TRIED_MAX: usize = 4;
 
-/// Where the keys of an issuer come from.
+/// The origin of an issuer's keys.
 ///
 /// ```
 /// use sluicegate::identify::token::Keys;
@@ -64,7 +64,7 @@ impl Keys {
     /// Ed25519 for EdDSA.
     ///
     /// # Errors
-    /// If it is something else: a private key or a certificate, an RSA key that is too short, another curve.
+    /// If it is anything else: a private key or a certificate, an RSA key that is too short, another curve.
     pub fn public_key(pem: &[u8]) -> Result<Self, KeysError> {
         let (key, algorithms) = public_key(pem)?;
         Ok(Self::fixed(vec![Key::new(None, key, algorithms)]))
@@ -73,15 +73,15 @@ impl Keys {
     /// A JSON Web Key Set with public keys.
     ///
     /// # Errors
-    /// If it is no such set, holds a secret, or holds no key that can be used.
+    /// If it does not parse as a set, contains a secret, or contains no usable key.
     pub fn jwks(json: &str) -> Result<Self, KeysError> {
         Ok(Self(Origin::Fixed(jwks::read(json)?.set)))
     }
 
-    /// A JSON Web Key Set that `source` fetches: about every `refresh`, and when a token names a key that is not in it.
-    /// If it cannot be fetched, the last one is good for `keep`.
+    /// A JSON Web Key Set that `source` fetches: about every `refresh`, and when a token names an unknown key. If
+    /// fetches fail, the last set is valid for `keep`.
     ///
-    /// Somebody has to run [`Tokens::keep_keys_fresh`](super::Tokens::keep_keys_fresh).
+    /// A task must run [`Tokens::keep_keys_fresh`](super::Tokens::keep_keys_fresh).
     #[must_use]
     pub fn remote(source: Arc<dyn KeySource>, refresh: Duration, keep: Duration) -> Self {
         Self(Origin::Remote(Arc::new(Remote::new(source, refresh, keep))))
@@ -91,7 +91,7 @@ impl Keys {
         Self(Origin::Fixed(KeySet::new(keys)))
     }
 
-    /// The key that has signed this.
+    /// The key that signed a token.
     pub(super) async fn signer(
         &self,
         header: &Header<'_>,
@@ -104,7 +104,7 @@ impl Keys {
                 let set = remote.set(now).await?;
                 match set.candidates(header) {
                     Err(NoCandidate::Unknown) => {
-                        let set = remote.renewed(now).await?;
+                        let set = remote.renewed(now, |set| set.candidates(header).is_ok()).await?;
                         set.candidates(header).map_err(TokenError::from)?.signer(header, signed)
                     }
                     candidates => candidates.map_err(TokenError::from)?.signer(header, signed),
@@ -132,7 +132,7 @@ fn public_key(pem: &[u8]) -> Result<(DecodingKey, &'static [Algorithm]), KeysErr
     Ok((key, algorithms))
 }
 
-/// The algorithms that a public key is good for, if it is good for any.
+/// The algorithms of a public key, if there is any.
 pub(super) fn algorithms_of(key: &DecodingKey) -> Result<&'static [Algorithm], KeysError> {
     match (key.family(), key.kind()) {
         (AlgorithmFamily::Rsa, DecodingKeyKind::RsaModulusExponent { n, .. }) => rsa_algorithms(n),
@@ -172,28 +172,28 @@ fn rsa_algorithms(modulus: &[u8]) -> Result<&'static [Algorithm], KeysError> {
     Err(KeysError::new(format!("the RSA key has {bits} bits: use {RSA_BITS_MIN} to {RSA_BITS_MAX}")))
 }
 
-/// One key, and what it may be used for.
+/// One key and its algorithms.
 #[derive(Debug)]
 pub(super) struct Key {
     kid: Option<Box<str>>,
     key: DecodingKey,
     algorithms: Box<[Algorithm]>,
-    /// The first instant, in microseconds, at which the key and all that it has signed is no longer believed.
+    /// The first instant, in microseconds, at which the key and all tokens that it has signed are no longer valid.
     usable_until: AtomicU64,
 }
 
 impl Key {
-    /// A key that is usable until somebody says otherwise.
+    /// A key that is valid until it is retired.
     pub(super) fn new(kid: Option<Box<str>>, key: DecodingKey, algorithms: &[Algorithm]) -> Self {
         Self { kid, key, algorithms: algorithms.into(), usable_until: AtomicU64::new(u64::MAX) }
     }
 
-    /// Whether the key is believed at `now`.
+    /// True if the key is valid at `now`.
     pub(super) fn is_usable(&self, now: Timestamp) -> bool {
         now.as_micros() < self.usable_until.load(Ordering::Acquire)
     }
 
-    /// From now on the key is not believed, nor is what it has signed.
+    /// Retires the key and all tokens that it has signed.
     pub(super) fn retire(&self) {
         self.usable_until.store(0, Ordering::Release);
     }
@@ -211,7 +211,8 @@ impl Key {
     }
 
     fn has_signed(&self, algorithm: Algorithm, signed: &Signed<'_>) -> bool {
-        // The provider is named, so that nothing depends on which one, if any, the process has installed.
+        // The provider is explicit, so that the result does not depend on the provider that the process has
+        // installed.
         let verifier = (aws_lc::DEFAULT_PROVIDER.verifier_factory)(&algorithm, &self.key);
         verifier.is_ok_and(|verifier| verifier.verify(signed.message, &signed.signature).is_ok())
     }
@@ -228,7 +229,7 @@ pub(super) struct KeySet {
     keys: Vec<Arc<Key>>,
 }
 
-/// Keys that may have signed a token, by its header.
+/// The keys that may have signed a token, by its header.
 pub(super) struct Candidates<'a>(Vec<&'a Arc<Key>>);
 
 /// Why there is no such key.
@@ -236,9 +237,9 @@ pub(super) struct Candidates<'a>(Vec<&'a Arc<Key>>);
 pub(super) enum NoCandidate {
     /// No key has that name.
     Unknown,
-    /// The keys of that name are not for that algorithm.
+    /// The keys of that name have other algorithms.
     Algorithm,
-    /// More keys fit than are tried: the token names none of many, or several have the name.
+    /// More keys fit than are tried: the token names none of many, or several share the name.
     TooMany,
 }
 
@@ -252,8 +253,8 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// Takes over from `old`: keys that are in both stay what they are, and those that are only in `old` retire.
-    /// Returns whether anything is different.
+    /// Takes over from `old`: keys in both sets stay valid, and those only in `old` retire. Returns whether the sets
+    /// differ.
     pub(super) fn take_over(&mut self, old: &Self) -> bool {
         let mut is_different = self.keys.len() != old.keys.len();
         for key in &mut self.keys {
@@ -267,19 +268,19 @@ impl KeySet {
         is_different
     }
 
-    /// From now on all keys are usable until `until`.
+    /// Makes all keys valid until `until`.
     pub(super) fn extend(&self, until: Timestamp) {
         for key in &self.keys {
             key.usable_until.store(until.as_micros(), Ordering::Release);
         }
     }
 
-    /// Whether the set is believed at `now`.
+    /// True if the set is valid at `now`.
     pub(super) fn is_usable(&self, now: Timestamp) -> bool {
         self.keys.iter().all(|key| key.is_usable(now))
     }
 
-    /// The keys to try for a token with this header: those of the name it gives, or else those without a name.
+    /// The keys to try for a token with this header: those of the name in the header, or else those without a name.
     pub(super) fn candidates(&self, header: &Header<'_>) -> Result<Candidates<'_>, NoCandidate> {
         let mut keys: Vec<_> = match header.kid.as_deref() {
             Some(kid) => {
@@ -301,7 +302,7 @@ impl KeySet {
 }
 
 impl Candidates<'_> {
-    /// The one that has signed this.
+    /// The key that signed this.
     fn signer(self, header: &Header<'_>, signed: &Signed<'_>) -> Result<Arc<Key>, TokenError> {
         let signer = self.0.into_iter().find(|key| key.has_signed(header.algorithm, signed));
         signer

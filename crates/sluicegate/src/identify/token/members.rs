@@ -1,19 +1,19 @@
 //! The members of a JSON object, read strictly: the same name twice is an error, and every value keeps its type.
 //!
-//! Names are compared after their escapes are resolved, so `"\u0065xp"` is `"exp"`. Only the top level is kept, because
-//! nothing deeper is ever asked for; deeper values only have to be JSON.
+//! Names are compared after their escapes are resolved, so `"\u0065xp"` is `"exp"`. Only the top level is kept,
+//! because no deeper value is needed; deeper values only have to be JSON.
 
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
-/// The value of one member, as far as its type matters here.
+/// The value of one member, with the types that matter here.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Member<'a> {
     /// A string.
     Text(Cow<'a, str>),
-    /// A list of nothing but strings.
+    /// A list of strings only.
     Texts(Vec<Cow<'a, str>>),
     /// A whole number that is not negative, written without a fraction or an exponent.
     Whole(u64),
@@ -28,9 +28,9 @@ pub(super) enum Member<'a> {
 pub(super) struct Members<'a>(HashMap<Cow<'a, str>, Member<'a>>);
 
 impl<'a> Members<'a> {
-    /// Reads one object with nothing before or after it; otherwise says what is wrong with it.
+    /// Reads one object with nothing before or after it. The error describes the first violation.
     pub(super) fn read(json: &'a [u8]) -> Result<Self, &'static str> {
-        // The reader skips what it need not look at, and would let bytes pass there that are no text.
+        // The reader skips values that are not needed and would accept invalid UTF-8 in them.
         let text = std::str::from_utf8(json).map_err(|_| "is not UTF-8")?;
         let object: Object<'a> = serde_json::from_str(text).map_err(|_| "is not a JSON object")?;
         if object.has_duplicate { Err("names a member twice") } else { Ok(Self(object.members)) }
@@ -130,7 +130,7 @@ impl<'de> Visitor<'de> for MemberVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        // As members, and not as anything: so that depth has its bound here too.
+        // As members rather than arbitrary values, so that the bound of the depth applies here too.
         while map.next_entry::<IgnoredAny, Member<'de>>()?.is_some() {}
         Ok(Member::Other)
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_with_single_names_is_refused() {
+    fn only_objects_with_unique_names_are_accepted() {
         for (json, problem) in [
             (&b"{\"a\":1,\"a\":1}"[..], "names a member twice"),
             (b"{\"a\":1,\"\\u0061\":1}", "names a member twice"),

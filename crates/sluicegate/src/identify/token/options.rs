@@ -1,22 +1,23 @@
-//! The settings of an issuer, and what they may be.
+//! The settings of an issuer, and their bounds.
 
 use super::Issuer;
-use super::claims::Expected;
+use super::claims::ClaimRequirements;
 use super::error::IssuerError;
 use super::keys::{Keys, Origin};
+use crate::identity::NAME_BYTES_MAX;
 use sluicegate_core::Micros;
 use std::time::Duration;
 
-/// The most issuers. Each token's `iss` is compared with all of them.
+/// The most issuers. The `iss` of each token is compared with all of them.
 pub const ISSUERS_MAX: usize = 64;
 
-/// The longest leeway for clocks that do not agree. More would prolong every token noticeably.
+/// The longest leeway for clocks that differ. A longer one would prolong every token noticeably.
 pub const LEEWAY_MAX: Duration = Duration::from_secs(60);
 
-/// The shortest time between two regular fetches of a key set: who publishes one is not to be flooded.
+/// The shortest time between two regular fetches of a key set, so that its publisher is not flooded.
 pub const REFRESH_MIN: Duration = Duration::from_secs(10);
 
-/// The longest time for which a key set is believed without being renewed: what an issuer takes back must end somewhere.
+/// The longest time for which a key set is valid without being renewed: keys that an issuer withdraws must expire.
 pub const KEEP_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// The settings of one issuer.
@@ -26,22 +27,30 @@ pub const KEEP_MAX: Duration = Duration::from_secs(7 * 86_400);
 pub struct IssuerOptions {
     /// The `iss` of its tokens, exactly.
     pub issuer: String,
-    /// Whom tokens may be issued for: `aud` must name one of them.
+    /// The accepted audiences: `aud` must name one of them.
     pub audience: Vec<String>,
     /// Its keys.
     pub keys: Keys,
-    /// The claim that says who the bearer is; `sub` at first.
+    /// The claim with the subject; `sub` by default.
     pub claim: String,
-    /// The claim that says which tier the bearer has, if any does.
+    /// The claim with the tier, if there is one.
     pub tier_claim: Option<String>,
-    /// The claim that says which tenant the bearer belongs to, if any does.
+    /// The claim with the tenant, if there is one.
     pub tenant_claim: Option<String>,
-    /// How far the issuer's clock may be from ours: [`LEEWAY_MAX`] at most, and nothing at first.
+    /// The allowed difference between the issuer's clock and ours: [`LEEWAY_MAX`] at most, and zero by default.
     pub leeway: Duration,
+    /// The prefix of this issuer's identifiers, which separates its subjects from those of other issuers: see
+    /// [`NAMESPACE_END`]. Unset by default: a single issuer then has none, and with several issuers each has its
+    /// name.
+    pub namespace: Option<String>,
 }
 
+/// The separator between an issuer's namespace and the subject: `https://id.example|alice`. No namespace contains it,
+/// so a subject of one namespace cannot have an identifier of another, whatever its token contains.
+pub const NAMESPACE_END: char = '|';
+
 impl IssuerOptions {
-    /// Settings for an issuer whose tokens name their bearer in `sub`.
+    /// Settings for an issuer whose tokens have their subject in `sub`.
     pub fn new<A: Into<String>>(
         issuer: impl Into<String>,
         audience: impl IntoIterator<Item = A>,
@@ -55,14 +64,25 @@ impl IssuerOptions {
             tier_claim: None,
             tenant_claim: None,
             leeway: Duration::ZERO,
+            namespace: None,
         }
     }
 
-    pub(super) fn into_issuer(self) -> Issuer {
-        let Self { issuer, audience, keys, claim, tier_claim, tenant_claim, leeway } = self;
-        // It has been checked to be short.
+    /// The namespace of this issuer, given the number of issuers.
+    fn namespace(&self, issuer_count: usize) -> Option<&str> {
+        let usual = (issuer_count > 1).then_some(&self.issuer);
+        self.namespace.as_ref().or(usual).map(String::as_str)
+    }
+
+    /// The prefix for one of this many issuers.
+    pub(super) fn into_issuer(self, issuer_count: usize) -> Issuer {
+        let prefix = self.namespace(issuer_count).map(|namespace| format!("{namespace}{NAMESPACE_END}"));
+        let prefix = prefix.unwrap_or_default();
+        let Self { issuer, audience, keys, claim, tier_claim, tenant_claim, leeway, namespace: _ } = self;
+        // The checks have bounded its length.
         let leeway = Micros::from_micros(u64::try_from(leeway.as_micros()).unwrap_or(u64::MAX));
-        let expected = Expected { issuer: issuer.into(), audience, claim, tier_claim, tenant_claim, leeway };
+        let issuer = issuer.into();
+        let expected = ClaimRequirements { issuer, prefix, audience, claim, tier_claim, tenant_claim, leeway };
         Issuer { expected, keys }
     }
 }
@@ -79,9 +99,33 @@ pub(super) fn check(issuers: &[IssuerOptions]) -> Result<(), IssuerError> {
             let problem = "is the name of an issuer before it: a token could not tell which is meant".to_owned();
             return Err(IssuerError { index, field: "issuer", problem });
         }
-        check_one(options).map_err(|(field, problem)| IssuerError { index, field, problem })?;
+        let checked = check_one(options).and_then(|()| {
+            let namespace = options.namespace(issuers.len());
+            let problem = namespace.and_then(namespace_problem);
+            let Some(problem) = problem else { return Ok(()) };
+            match options.namespace {
+                Some(_) => Err(("namespace", problem)),
+                // The name of the issuer is its `iss`.
+                None => Err(("issuer", format!("{problem}, or give the issuer a `namespace`"))),
+            }
+        });
+        checked.map_err(|(field, problem)| IssuerError { index, field, problem })?;
     }
     Ok(())
+}
+
+/// The error of an invalid namespace, and the remedy.
+#[must_use]
+pub fn namespace_problem(text: &str) -> Option<String> {
+    if text.is_empty() {
+        Some("is empty: give it at least one character".to_owned())
+    } else if text.len() > NAME_BYTES_MAX {
+        Some(format!("has {} bytes as a namespace: use at most {NAME_BYTES_MAX}", text.len()))
+    } else if text.contains(NAMESPACE_END) || text.contains(char::is_control) {
+        Some(format!("holds a `{NAMESPACE_END}` or a control character as a namespace: leave it out"))
+    } else {
+        None
+    }
 }
 
 fn check_one(options: &IssuerOptions) -> Result<(), (&'static str, String)> {
@@ -93,7 +137,7 @@ fn check_one(options: &IssuerOptions) -> Result<(), (&'static str, String)> {
         return Err((field, "is empty: give it at least one character".to_owned()));
     }
     if options.audience.is_empty() {
-        let problem = "names nobody: say whom tokens are issued for, or those for others would do";
+        let problem = "is empty: name the audience of the tokens, or tokens for others would be accepted";
         return Err(("audience", problem.to_owned()));
     }
     if options.leeway > LEEWAY_MAX {

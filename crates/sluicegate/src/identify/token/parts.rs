@@ -1,8 +1,8 @@
-//! The shape of a token: three parts in base64url between two dots, the first of which is a header that says which key
-//! and which algorithm it claims to be signed with.
+//! The form of a token: three parts in base64url between two dots. The first is a header that names the claimed key
+//! and algorithm.
 //!
-//! Nothing here is believed. Whatever a header asks for beyond that is either ignored, because it would only say where
-//! to find keys (`jku`, `x5u`, `jwk`, `x5c`), or refused, because ignoring it would change what the token means.
+//! Nothing here is trusted. Other members of a header are ignored if they only locate keys (`jku`, `x5u`, `jwk`,
+//! `x5c`), and rejected if ignoring them would change the meaning of the token.
 
 use super::error::{TokenError, TokenErrorKind};
 use super::members::{Member, Members};
@@ -11,24 +11,24 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use std::borrow::Cow;
 
-/// The longest token, in bytes. Servers rarely take more than this in one header line.
+/// The longest token, in bytes. Servers rarely accept more than this in one header line.
 pub const TOKEN_BYTES_MAX: usize = 8_192;
 
-/// The longest name of a key, in bytes: room for a fingerprint in hex with a prefix.
+/// The longest name of a key, in bytes: room for a fingerprint in hexadecimal with a prefix.
 pub const KID_BYTES_MAX: usize = 128;
 
 /// The three parts of a token.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
-    /// JSON.
+    /// The header, as JSON.
     pub(super) header: Vec<u8>,
-    /// JSON.
+    /// The payload, as JSON.
     pub(super) payload: Vec<u8>,
-    /// What is signed, and with what result.
+    /// The signed bytes and the signature.
     pub(super) signed: Signed<'a>,
 }
 
-/// What is signed, and with what result.
+/// The signed bytes and the signature.
 #[derive(Debug)]
 pub(super) struct Signed<'a> {
     /// Header and payload as they were sent.
@@ -37,31 +37,31 @@ pub(super) struct Signed<'a> {
     pub(super) signature: Vec<u8>,
 }
 
-/// What a header says.
+/// The relevant members of a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Header<'a> {
-    /// How the token claims to be signed.
+    /// The claimed algorithm.
     pub(super) algorithm: Algorithm,
-    /// The name of the key it claims to be signed with.
+    /// The name of the claimed key.
     pub(super) kid: Option<Cow<'a, str>>,
 }
 
 impl<'a> Parts<'a> {
-    /// Takes a token apart.
+    /// Splits a token into its parts.
     pub(super) fn of(token: &'a str) -> Result<Self, TokenError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::malformed(format!("the token has more than {TOKEN_BYTES_MAX} bytes")));
         }
         let wrong_count = || TokenError::malformed("the token does not have three parts");
         let (message, signature) = token.rsplit_once('.').ok_or_else(wrong_count)?;
-        // With more parts, the payload holds a dot, which is not base64url.
+        // With more parts, the payload would contain a dot, which is not base64url.
         let (header, payload) = message.split_once('.').ok_or_else(wrong_count)?;
         let signed = Signed { message: message.as_bytes(), signature: decoded("signature", signature)? };
         Ok(Self { header: decoded("header", header)?, payload: decoded("payload", payload)?, signed })
     }
 }
 
-/// Exactly one text stands for each sequence of bytes: no padding, no other alphabet, no bits left over.
+/// Exactly one text decodes to each sequence of bytes: no padding, no other alphabet, no leftover bits.
 fn decoded(part: &str, text: &str) -> Result<Vec<u8>, TokenError> {
     if text.is_empty() {
         return Err(TokenError::malformed(format!("the {part} is empty")));
@@ -92,7 +92,7 @@ fn unknown_algorithm() -> TokenError {
     TokenError::new(TokenErrorKind::Algorithm, "the header's `alg` is not an algorithm that is used here")
 }
 
-/// Members that would change how the rest is to be read.
+/// Members that would change the meaning of the rest.
 fn refuse_extensions(members: &Members<'_>) -> Result<(), TokenError> {
     for name in ["crit", "enc", "zip"] {
         if members.get(name).is_some() {
@@ -101,7 +101,7 @@ fn refuse_extensions(members: &Members<'_>) -> Result<(), TokenError> {
     }
     match members.get("b64") {
         None | Some(Member::Truth(true)) => Ok(()),
-        Some(_) => Err(TokenError::malformed("the header's `b64` asks for a payload that is not encoded")),
+        Some(_) => Err(TokenError::malformed("the header's `b64` requests a payload that is not encoded")),
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_header_says_algorithm_and_key_and_nothing_else_matters() {
+    fn only_the_algorithm_and_the_key_of_a_header_count() {
         let json =
             br#"{"alg":"ES256","kid":"a","typ":7,"jku":"https://evil.example","x5c":["AA"],"jwk":{},"b64":true}"#;
         let header = Header::read(json).unwrap();

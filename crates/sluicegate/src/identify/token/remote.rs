@@ -1,9 +1,10 @@
-//! Keys that somebody else publishes: fetched by one task, used by everybody, and believed for a limited time.
+//! Keys of a remote publisher: one task fetches them, all requests use them, and they are valid for a limited time.
 //!
-//! Only the task that runs [`Remote::keep_fresh`] fetches, so there is never more than one fetch on its way, and no
-//! caller who goes away can stop one. It fetches at the start, then about every `refresh`, sooner after a failure, and
-//! when a caller asks because a token names an unknown key. That wish is granted once per [`UNKNOWN_PAUSE`]: names of
-//! keys cost an attacker nothing. A set that cannot be renewed is believed until `keep` has passed since it was fetched.
+//! Only the task that runs [`Remote::keep_fresh`] fetches, so at most one fetch is in flight, and a request that is
+//! cancelled cannot cancel it. The task fetches at the start, then about every `refresh`, sooner after a failure, and
+//! when a token names an unknown key. The last happens at most once per [`UNKNOWN_PAUSE`], so an attacker cannot
+//! cause fetches by inventing names. If a set cannot be renewed, it stays valid until `keep` has passed since its
+//! fetch.
 
 use super::error::{KeysError, TokenError, TokenErrorKind};
 use super::jwks;
@@ -19,77 +20,77 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long a fetch may take.
+/// The time limit of a fetch.
 pub const FETCH_MAX: Duration = Duration::from_secs(5);
 
-/// The least time between two fetches that unknown keys cause.
+/// The minimum time between two fetches that unknown keys cause.
 pub const UNKNOWN_PAUSE: Micros = Micros::from_secs(30);
 
-/// How long a caller waits for a fetch: a little more than one may take, so that he hears of its end.
+/// How long a request waits for a fetch: a little more than a fetch may take, so that the request gets its result.
 const WAIT_MAX: Duration = Duration::from_secs(6);
 
-/// After a failure it is tried again this soon, and then each time twice as late, up to [`RETRY_MAX`].
+/// The first back-off after a failure. It doubles each time, up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// A fetch on its way; its result is the text of a JSON Web Key Set.
-pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<String, KeysError>> + Send + 'a>>;
+/// A fetch in flight; its result is the text of a JSON Web Key Set.
+pub type FetchFuture<'a> = Pin<Box<dyn Future<Output = Result<String, KeysError>> + Send + 'a>>;
 
-/// Somebody who fetches a key set.
+/// A source of key sets.
 pub trait KeySource: Send + Sync {
-    /// Fetches the set once. It is given up after [`FETCH_MAX`]. Whoever implements this sees to it that no more than
-    /// [`JWKS_BYTES_MAX`](super::JWKS_BYTES_MAX) bytes are read.
-    fn fetch(&self) -> Fetching<'_>;
+    /// Fetches the set once. The fetch is cancelled after [`FETCH_MAX`]. Implementations must read no more than
+    /// [`JWKS_BYTES_MAX`](super::JWKS_BYTES_MAX) bytes.
+    fn fetch(&self) -> FetchFuture<'_>;
 
-    /// Hears how each fetch went.
-    fn observe(&self, outcome: &Fetched) {
+    /// Receives the outcome of each fetch.
+    fn observe(&self, outcome: &FetchOutcome) {
         let _ = outcome;
     }
 }
 
-/// How a fetch went.
+/// The outcome of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fetched {
-    /// There is a set.
+pub enum FetchOutcome {
+    /// The set was fetched.
     Renewed {
-        /// How many of its keys can be used.
+        /// The number of usable keys.
         keys: usize,
-        /// Why each of the others cannot.
+        /// Why each of the others was skipped.
         skipped: Vec<String>,
-        /// Whether the keys are others than before.
+        /// True if the keys differ from those before.
         is_changed: bool,
     },
-    /// There is none, and the last one goes on.
+    /// The fetch failed, and the last set stays in use.
     Failed {
-        /// Why.
+        /// The error.
         error: KeysError,
-        /// How long ago the last good set was fetched, if there ever was one.
+        /// The age of the last good set, if there ever was one.
         age: Option<Micros>,
     },
 }
 
-/// The keys of one issuer, and what is going on with them.
+/// The keys of one issuer, and the state of their renewal.
 pub(super) struct Remote {
     source: Arc<dyn KeySource>,
     pub(super) refresh: Duration,
     pub(super) keep: Duration,
-    loaded: RwLock<Option<Loaded>>,
-    phase: watch::Sender<Phase>,
+    loaded: RwLock<Option<LoadedKeys>>,
+    phase: watch::Sender<RefreshState>,
 }
 
-struct Loaded {
+struct LoadedKeys {
     set: Arc<KeySet>,
     at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Phase {
-    /// Somebody is there who fetches.
+struct RefreshState {
+    /// True while a task fetches.
     is_kept: bool,
-    /// A fetch is wanted or on its way.
+    /// A fetch is requested or in flight.
     is_wanted: bool,
-    /// When an unknown key may cause a fetch again.
+    /// The time from which an unknown key may cause a fetch again.
     unknown_again_at: Timestamp,
 }
 
@@ -105,24 +106,39 @@ impl fmt::Debug for Remote {
 
 impl Remote {
     pub(super) fn new(source: Arc<dyn KeySource>, refresh: Duration, keep: Duration) -> Self {
-        let phase = watch::Sender::new(Phase::default());
+        let phase = watch::Sender::new(RefreshState::default());
         Self { source, refresh, keep, loaded: RwLock::new(None), phase }
     }
 
-    /// The set that is believed at `now`. If there is none and one is being fetched, waits for it.
+    /// The set that is valid at `now`. If there is none and a fetch is in flight, waits for it.
     pub(super) async fn set(&self, now: Timestamp) -> Result<Arc<KeySet>, TokenError> {
         if let Some(set) = self.usable(now) {
             return Ok(set);
         }
         self.end_of_fetch().await;
         self.usable(now).ok_or_else(|| {
-            let message = "the issuer's keys could not be fetched, or are too old; the log says why";
+            let message = "the issuer's keys could not be fetched, or are too old; see the log";
             TokenError::new(TokenErrorKind::KeysUnavailable, message)
         })
     }
 
-    /// The set after a fetch that is made because a key is unknown, if it is time for one or one is on its way.
-    pub(super) async fn renewed(&self, now: Timestamp) -> Result<Arc<KeySet>, TokenError> {
+    /// The set after a fetch for an unknown key, if [`UNKNOWN_PAUSE`] allows one.
+    ///
+    /// A fetch in flight ends first. It may have begun before the issuer published the key, so a key that `has_key` still
+    /// does not find may cause another fetch.
+    pub(super) async fn renewed(
+        &self,
+        now: Timestamp,
+        has_key: impl Fn(&KeySet) -> bool,
+    ) -> Result<Arc<KeySet>, TokenError> {
+        let is_in_flight = self.phase.borrow().is_wanted;
+        if is_in_flight {
+            self.end_of_fetch().await;
+            let set = self.set(now).await?;
+            if has_key(&set) {
+                return Ok(set);
+            }
+        }
         self.phase.send_if_modified(|phase| {
             let is_granted = phase.is_kept && !phase.is_wanted && now >= phase.unknown_again_at;
             if is_granted {
@@ -135,19 +151,19 @@ impl Remote {
         self.set(now).await
     }
 
-    /// Fetches for ever. Nobody else does.
+    /// Fetches for ever. Only one task may run this.
     pub(super) async fn keep_fresh(&self, clock: &dyn Clock) {
-        let _kept = Kept::begin(&self.phase);
+        let _kept = RefreshGuard::begin(&self.phase);
         let mut wishes = self.phase.subscribe();
         let mut failures = 0;
         loop {
             self.phase.send_modify(|phase| phase.is_wanted = true);
             let fetched = self.fetch(clock).await;
-            failures = if matches!(fetched, Fetched::Renewed { .. }) { 0 } else { failures + 1 };
+            failures = if matches!(fetched, FetchOutcome::Renewed { .. }) { 0 } else { failures + 1 };
             self.source.observe(&fetched);
             self.phase.send_modify(|phase| phase.is_wanted = false);
             let pause = self.pause(failures);
-            // Either way it is time to fetch: the pause is over, or somebody wishes it.
+            // A fetch is due: the pause is over, or a request needs an unknown key.
             let _ = timeout(pause, wishes.wait_for(|phase| phase.is_wanted)).await;
         }
     }
@@ -163,7 +179,7 @@ impl Remote {
         let _ = timeout(WAIT_MAX, phases.wait_for(|phase| !phase.is_wanted)).await;
     }
 
-    async fn fetch(&self, clock: &dyn Clock) -> Fetched {
+    async fn fetch(&self, clock: &dyn Clock) -> FetchOutcome {
         let fetched = match timeout(FETCH_MAX, self.source.fetch()).await {
             Ok(fetched) => fetched,
             Err(_elapsed) => Err(KeysError::new(format!("no answer within {} s", FETCH_MAX.as_secs()))),
@@ -173,19 +189,19 @@ impl Remote {
             Ok(jwks) => self.install(jwks, now),
             Err(error) => {
                 let age = self.loaded.read().as_ref().map(|loaded| now.since(loaded.at));
-                Fetched::Failed { error, age }
+                FetchOutcome::Failed { error, age }
             }
         }
     }
 
-    fn install(&self, jwks: jwks::Jwks, now: Timestamp) -> Fetched {
+    fn install(&self, jwks: jwks::Jwks, now: Timestamp) -> FetchOutcome {
         let jwks::Jwks { mut set, skipped } = jwks;
         let mut loaded = self.loaded.write();
         let is_changed = loaded.as_ref().is_none_or(|old| set.take_over(&old.set));
         set.extend(now.plus(micros(self.keep)));
         let keys = set.len();
-        *loaded = Some(Loaded { set: Arc::new(set), at: now });
-        Fetched::Renewed { keys, skipped, is_changed }
+        *loaded = Some(LoadedKeys { set: Arc::new(set), at: now });
+        FetchOutcome::Renewed { keys, skipped, is_changed }
     }
 
     fn pause(&self, failures: u32) -> Duration {
@@ -196,17 +212,17 @@ impl Remote {
     }
 }
 
-/// Says while it lives that somebody fetches. Without, nobody would be waited for.
-struct Kept<'a>(&'a watch::Sender<Phase>);
+/// Marks the fetch task as running while it lives. Without it, requests do not wait for a fetch.
+struct RefreshGuard<'a>(&'a watch::Sender<RefreshState>);
 
-impl<'a> Kept<'a> {
-    fn begin(phase: &'a watch::Sender<Phase>) -> Self {
+impl<'a> RefreshGuard<'a> {
+    fn begin(phase: &'a watch::Sender<RefreshState>) -> Self {
         phase.send_modify(|phase| phase.is_kept = true);
         Self(phase)
     }
 }
 
-impl Drop for Kept<'_> {
+impl Drop for RefreshGuard<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|phase| (phase.is_kept, phase.is_wanted) = (false, false));
     }

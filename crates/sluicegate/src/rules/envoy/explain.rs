@@ -1,63 +1,63 @@
-//! Why a descriptor is limited as it is: which way its entries took through the tree, or where that ended and why.
+//! Explanations for descriptors: the path of their entries through the tree, or where it ends and why.
 
 use super::tree::Node;
 use super::{EnvoyRules, Found};
 use crate::identity::Entry;
 use std::fmt;
 
-/// What an entry was matched by.
+/// How an entry was matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// A descriptor with its very value.
+    /// By a descriptor with the exact value.
     Value,
-    /// A descriptor with a `*` in its value.
+    /// By a descriptor with a `*` in its value.
     Pattern,
-    /// A descriptor without a value.
+    /// By a descriptor without a value.
     Key,
 }
 
-/// The descriptor that an entry was matched by.
+/// The descriptor that matched an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// By what.
+    /// How it matched.
     pub how: How,
-    /// Where it is written: `file:line:column`.
+    /// Its place: `file:line:column`.
     pub place: String,
-    /// The pattern by which all that match it share one counter.
+    /// The pattern, if all values that match it share one counter.
     pub shared_by: Option<String>,
 }
 
-/// The way that a descriptor took.
+/// The path of a descriptor through the tree.
 #[derive(Clone, Debug)]
 pub struct Explanation<'r> {
-    /// One step for each entry that was matched, from the first.
+    /// One step for each matched entry, from the first.
     pub steps: Vec<Step>,
-    /// Where it led.
+    /// The end of the path.
     pub end: End<'r>,
 }
 
-/// Where a descriptor's way ended.
+/// The end of a descriptor's path.
 #[derive(Clone, Debug)]
 pub enum End<'r> {
     /// At a limit.
     Limit(Found<'r>),
-    /// There is no such domain, but these.
+    /// The domain does not exist; these do.
     NoDomain(Vec<String>),
-    /// The next entry has a key that no descriptor there has; these there are.
+    /// No descriptor has the next entry's key; these keys exist.
     NoKey(Vec<String>),
-    /// There are descriptors with the next entry's key, but none with its value, a pattern for it, or without a value.
+    /// Descriptors with the next entry's key exist, but none with its value, a matching pattern, or without a value.
     NoValue,
-    /// At a descriptor that has nothing below it, with entries left.
+    /// Entries are left, but the descriptor has no children.
     TooLong,
-    /// At a descriptor without a limit; maybe there are descriptors below it.
+    /// The descriptor has no limit; it may have children.
     NoLimit {
-        /// Whether there are.
+        /// Whether it has children.
         has_more: bool,
     },
 }
 
 impl EnvoyRules {
-    /// Which way [`find`](Self::find) takes for this descriptor.
+    /// The path that [`find`](Self::find) takes for this descriptor.
     #[must_use]
     pub fn explain(&self, domain: &str, entries: &[Entry<'_>]) -> Explanation<'_> {
         let mut steps = Vec::new();
@@ -91,7 +91,7 @@ fn ended<'r>(node: &Node, entry: &Entry<'_>, is_below: bool) -> End<'r> {
     End::NoKey(node.keys().into_iter().map(str::to_owned).collect())
 }
 
-/// Why there is no limit, in words; the limit if there is one.
+/// The reason why there is no limit, as text; the limit if there is one.
 impl fmt::Display for End<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let listed = |names: &[String]| match names {

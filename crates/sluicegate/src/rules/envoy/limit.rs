@@ -1,30 +1,30 @@
-//! `rate_limit` as it stands in a file: so many requests in a unit of time, or no limit at all; and what is ours, another
-//! algorithm than the fixed window, a burst, and a window of any length.
+//! The key `rate_limit` of a file: requests per unit of time, or no limit. Extensions: other
+//! algorithms than the fixed window, a burst, and a window of any length.
 
 use super::text;
 use crate::rules::Limits;
 use crate::rules::file::section::Section;
-use crate::rules::file::{Reader, Wrong, value};
+use crate::rules::file::{Reader, ValueError, value};
 use sluicegate_core::algorithm::Algorithm as _;
 use sluicegate_core::{
     Align, FixedWindow, Micros, Quota, QuotaError, Rate, SlidingCounter, SlidingWindow, TokenBucket,
 };
 
-/// The keys of a limit; the last three are not known to `envoyproxy/ratelimit`.
+/// The keys of a limit; the last three are extensions.
 pub const LIMIT_KEYS: &[&str] =
     &["requests_per_unit", "unit", "unlimited", "name", "replaces", "algorithm", "burst", "window"];
 /// The keys of an element of `replaces`.
 pub const REPLACES_KEYS: &[&str] = &["name"];
-/// The most limits that one may replace. A request has no more limits than descriptors.
+/// The most limits that one limit may replace. A request has no more limits than descriptors.
 pub const REPLACES_MAX: usize = 100;
 /// The longest name of a limit, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 
-/// A unit of time. The numbers are those of the protocol.
+/// A unit of time, with the numbers of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unit {
-    /// None of the others: the limit has a window of its own.
+    /// None of the others: the limit has a window of another length.
     Other = 0,
     /// A second.
     Second = 1,
@@ -54,13 +54,13 @@ const UNITS: &[(&str, Unit, u64)] = &[
 ];
 
 impl Unit {
-    /// How long it is; a window of its own says so itself.
+    /// Its length; `None` for a window of another length.
     #[must_use]
     pub fn length(self) -> Option<Micros> {
         UNITS.iter().find(|(_, unit, _)| *unit == self).map(|(_, _, seconds)| Micros::from_secs(*seconds))
     }
 
-    /// The number that the protocol has for it.
+    /// Its number in the protocol.
     #[must_use]
     pub const fn number(self) -> i32 {
         self as i32
@@ -73,7 +73,7 @@ impl Unit {
     }
 }
 
-/// How the window of a limit is counted.
+/// The algorithm of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     FixedWindow,
@@ -89,7 +89,7 @@ const METHODS: &[(&str, Method)] = &[
     (TokenBucket::NAME, Method::TokenBucket),
 ];
 
-/// A limit that was read.
+/// A parsed limit.
 #[derive(Debug)]
 pub(super) struct ReadLimit {
     pub(super) limits: Limits,
@@ -120,34 +120,36 @@ pub(super) fn read(reader: &Reader<'_>, rule: &str) -> Option<ReadLimit> {
     let (requests, (unit, window)) = (u32::try_from(requests?).ok()?, window?);
     let quota = built(&section, method?, requests, window, burst?)?;
     let (name, replaces) = (name?, replaces?);
-    // A name that no header field can carry is told in the protocol only.
+    // A name that no header field can carry appears only in the protocol.
     let label = name.as_deref().and_then(|name| value::label(name).ok());
     let limits = Limits::all(rule, [(label, quota)]);
     Some(ReadLimit { limits, shown: Some((requests, unit)), name, replaces })
 }
 
-/// No limit has no unit; that it says how many requests pass is no harm there.
+/// An unlimited entry has no unit; `requests_per_unit` beside it is ignored.
 fn check_unlimited(section: &Section<'_>) -> Option<()> {
     section.get("requests_per_unit").and_then(|requests| requests.integer(0..=u32::MAX.into()));
     let mut is_good = true;
     for key in ["unit", "algorithm", "burst", "window"] {
         if let Some(value) = section.get(key) {
-            value.report(Wrong::new("a limit that is unlimited", format!("remove `{key}`, or `unlimited`")));
+            value.report(ValueError::new("a limit that is unlimited", format!("remove `{key}`, or `unlimited`")));
             is_good = false;
         }
     }
     is_good.then_some(())
 }
 
-/// The unit and its length, or the window and the unit that it happens to be.
+/// The unit with its length, or the window with the unit of the same length.
 fn read_window(section: &Section<'_>) -> Option<(Unit, Micros)> {
     match (section.get("unit"), section.get("window")) {
         (None, Some(window)) => {
             let length = window.duration()?;
             Some((Unit::of_length(length), length))
         }
-        (Some(_), Some(window)) => window
-            .refuse(Wrong::new("a window beside a unit", "keep one of the two: window: 15min, or unit: minute")),
+        (Some(_), Some(window)) => window.refuse(ValueError::new(
+            "a window beside a unit",
+            "keep one of the two: window: 15min, or unit: minute",
+        )),
         (unit, None) => {
             let words: Vec<&str> = UNITS.iter().map(|(word, ..)| *word).collect();
             let remedy = format!("say which: {}; or write window: 15min, with any duration", words.join(", "));
@@ -164,17 +166,17 @@ fn read_unit(reader: &Reader<'_>, remedy: &str) -> Option<(Unit, Micros)> {
     let word = text::required(reader, remedy)?;
     match UNITS.iter().find(|(known, ..)| known.eq_ignore_ascii_case(word)) {
         Some((_, unit, seconds)) => Some((*unit, Micros::from_secs(*seconds))),
-        None => reader.refuse(Wrong::new("unknown unit", remedy)),
+        None => reader.refuse(ValueError::new("unknown unit", remedy)),
     }
 }
 
-/// How many may pass at once; only a bucket can hold them.
+/// The burst; only a bucket has one.
 fn read_burst(section: &Section<'_>, method: Option<Method>) -> Option<Option<u64>> {
     let Some(burst) = section.get("burst") else { return Some(None) };
     let units = burst.integer(1..=u32::MAX.into())?;
     if method.is_some_and(|method| method != Method::TokenBucket) {
         let remedy = format!("write algorithm: {}, or remove `burst`", TokenBucket::NAME);
-        return burst.refuse(Wrong::new("a burst without a bucket to hold it", remedy));
+        return burst.refuse(ValueError::new("a burst without a bucket to hold it", remedy));
     }
     Some(Some(units))
 }
@@ -200,18 +202,18 @@ fn bucket(capacity: u64, amount: u64, period: Micros) -> Result<Quota, QuotaErro
     Ok(TokenBucket::new(capacity, Rate::new(amount, period)?)?.into())
 }
 
-/// The numbers are good each for itself and do not go together.
+/// The error for numbers that are valid each but not together.
 fn refuse<T>(section: &Section<'_>, error: &QuotaError) -> Option<T> {
     let key = match error.field() {
         "window" | "period" if section.get("window").is_some() => "window",
         "capacity" if section.get("burst").is_some() => "burst",
         _ => "requests_per_unit",
     };
-    let wrong = Wrong::new("out of range", error.remedy());
+    let wrong = ValueError::new("out of range", error.remedy());
     section.get(key).unwrap_or(section.reader()).refuse(wrong)
 }
 
-/// The limit's own name; an empty one is none.
+/// The limit's own name; an empty one counts as absent.
 fn read_name(reader: &Reader<'_>) -> Option<Option<Box<str>>> {
     if reader.node().is_null() {
         return Some(None);
@@ -219,7 +221,7 @@ fn read_name(reader: &Reader<'_>) -> Option<Option<Box<str>>> {
     let name = text::written(reader)?;
     if name.len() > NAME_BYTES_MAX {
         let message = format!("a name of {} bytes", name.len());
-        return reader.refuse(Wrong::new(message, format!("use at most {NAME_BYTES_MAX} bytes")));
+        return reader.refuse(ValueError::new(message, format!("use at most {NAME_BYTES_MAX} bytes")));
     }
     Some(Some(name).filter(|name| !name.is_empty()).map(Into::into))
 }
@@ -231,7 +233,7 @@ fn read_replaces(reader: &Reader<'_>, own: Option<&Option<Box<str>>>) -> Option<
     let items = reader.list("write a list, for example [{ name: per-minute }]")?;
     if items.len() > REPLACES_MAX {
         let remedy = format!("use at most {REPLACES_MAX}");
-        return reader.refuse(Wrong::new(format!("{} limits to replace", items.len()), remedy));
+        return reader.refuse(ValueError::new(format!("{} limits to replace", items.len()), remedy));
     }
     let names: Vec<Option<Box<str>>> = items.iter().map(|item| read_replaced(item, own)).collect();
     names.into_iter().collect()
@@ -243,7 +245,7 @@ fn read_replaced(reader: &Reader<'_>, own: Option<&Option<Box<str>>>) -> Option<
     let name = section.required("name", remedy)?;
     let text = text::required(name, remedy)?;
     if own.is_some_and(|own| own.as_deref() == Some(text)) {
-        return name.refuse(Wrong::new("replaces itself", "name another limit, or remove it"));
+        return name.refuse(ValueError::new("replaces itself", "name another limit, or remove it"));
     }
     Some(text.into())
 }

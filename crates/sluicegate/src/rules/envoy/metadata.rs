@@ -1,10 +1,10 @@
-//! What a limit hands to Envoy when a request passes: any mapping, as JSON could write it.
+//! The metadata that a limit returns to Envoy for an allowed request: any JSON mapping.
 //!
-//! Nothing here decides anything, so numbers may be what JSON's are.
+//! It takes no part in decisions, so numbers may be floats.
 
 use super::text;
 use crate::rules::file::tree::{Kind, Meaning, Scalar};
-use crate::rules::file::{Pair, Reader, Wrong};
+use crate::rules::file::{Pair, Reader, ValueError};
 
 /// Keys and their values, in the order of the file.
 pub type Metadata = Box<[(Box<str>, Value)]>;
@@ -26,9 +26,9 @@ pub enum Value {
     Mapping(Metadata),
 }
 
-/// Reads a mapping of anything.
+/// Reads an arbitrary mapping.
 pub(super) fn read(reader: &Reader<'_>) -> Option<Metadata> {
-    // Every pair is read, with all its problems, before one that is not there counts.
+    // All pairs are read, so that all their errors are reported, before a missing one counts.
     let pairs: Vec<Option<_>> = reader.pairs()?.iter().map(read_pair).collect();
     pairs.into_iter().collect()
 }
@@ -56,8 +56,10 @@ fn read_scalar(reader: &Reader<'_>, scalar: &Scalar) -> Option<Value> {
         Meaning::Text => Some(Value::Text(scalar.text.clone())),
         Meaning::Number => match scalar.text.parse::<f64>() {
             Ok(number) if number.is_finite() => Some(Value::Number(number)),
-            _ => reader
-                .refuse(Wrong::new("not a number that JSON has", "write it in plain digits, or put it in quotes")),
+            _ => reader.refuse(ValueError::new(
+                "not a number that JSON has",
+                "write it in plain digits, or put it in quotes",
+            )),
         },
     }
 }

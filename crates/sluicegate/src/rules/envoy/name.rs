@@ -1,26 +1,26 @@
-//! What the rule of a limit is called: its domain and the way to its node, in the few characters that names may have.
+//! The name of a limit's rule: its domain and the path to its node, in the characters that rule names may have.
 //!
-//! A name is part of the state's key and stands in metrics, so it depends on nothing but that way: adding a descriptor
+//! A name is part of the state's key and a metric label, so it depends only on that path: adding a descriptor
 //! renames no other. `edge.path--login.remote_address` is the limit of `remote_address` below `path` with the value `login`
-//! in the domain `edge`. A way that cannot be written so, because of its length or of a character such as `/` or `*`, is
-//! written as well as it goes and ends in `..` and a digest of all of it, so no two ways have one name.
+//! in the domain `edge`. A path that does not fit, because of its length or of a character such as `/` or `*`, is
+//! written approximately and ends in `..` and a digest of the whole path, so different paths have different names.
 
 use super::tree::Written;
 use crate::rules::RULE_NAME_BYTES_MAX;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// What comes between two levels.
+/// The separator of two levels.
 const LEVEL: &str = ".";
-/// What comes between a key and its value.
+/// The separator of a key and its value.
 const VALUE: &str = "--";
-/// What comes before a digest. No name without one has it, because no level is empty.
+/// The separator before a digest. No name without a digest contains it, because no level is empty.
 const DIGEST: &str = "..";
-/// The digest's length in bytes, which is half of that in letters: 64 bits tell the most rules there may be apart, and if not,
-/// the set is refused.
+/// The digest's length in letters, four bits each: 64 bits distinguish the maximum number of rules, and in case of a
+/// collision the set is an error.
 const DIGEST_BYTES: usize = 8;
 
-/// The name of the rule of the limit at the end of `way`.
+/// The name of the rule whose limit is at the end of `way`.
 pub(super) fn of(domain: &str, way: &[Written]) -> String {
     let mut name = String::from(domain);
     for Written { key, value, .. } in way {
@@ -42,7 +42,7 @@ fn parts_of(written: &Written) -> impl Iterator<Item = &str> {
     [Some(&*written.key), written.value.as_deref()].into_iter().flatten()
 }
 
-/// True if the part can be told from its neighbours: it has no `.`, and every `-` has something else on both sides.
+/// True if the part is unambiguous between separators: it has no `.`, and every `-` has another character on both sides.
 fn is_plain(part: &str) -> bool {
     let is_word =
         |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -62,7 +62,7 @@ fn with_digest(readable: &str, domain: &str, way: &[Written]) -> String {
     name
 }
 
-/// Of every part with its length before it, so that no two ways are digested alike.
+/// Hashes every part with its length before it, so that different paths have different inputs.
 fn digest(domain: &str, way: &[Written]) -> [u8; 32] {
     let mut digest = Sha256::new();
     let mut add = |part: Option<&str>| {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     proptest! {
-        /// Different ways have different names, whatever they are made of, and every name is one.
+        /// Different paths have different names, whatever they contain, and every name is valid.
         #[test]
         fn no_two_ways_have_one_name(
             ways in proptest::collection::vec(

@@ -1,7 +1,7 @@
-//! The configuration files of `envoyproxy/ratelimit`: one domain each, with descriptors within descriptors.
+//! The configuration files of `envoyproxy/ratelimit`: one domain each, with nested descriptors.
 //!
-//! Everything that is wrong with any of the files is told at once, each with its place, its value and the remedy. Keys that
-//! are not known there, and are none of our own, are errors.
+//! All errors of all files are reported at once, each with its place, its value and the remedy. Unknown keys
+//! are errors.
 
 use super::limit::{self, ReadLimit};
 use super::metadata::{self, Metadata};
@@ -9,7 +9,7 @@ use super::tree::{Added, NodeId, Origin, Tree, Written};
 use super::{Limit, name, rule_by_place, text};
 use crate::identity::{ENTRY_BYTES_MAX, NAME_BYTES_MAX};
 use crate::rules::file::section::Section;
-use crate::rules::file::{Document, Environment, Problems, Reader, Wrong};
+use crate::rules::file::{Document, Environment, Problems, Reader, ValueError};
 use crate::rules::{Mode, RULES_MAX, Rule};
 use std::fmt;
 
@@ -29,14 +29,14 @@ pub const DESCRIPTOR_KEYS: &[&str] = &[
     "metadata",
 ];
 
-/// How files are read.
+/// Options for reading files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EnvoyOptions {
-    /// Whether several files may speak of one domain.
+    /// Whether several files may configure one domain.
     pub merge_domains: bool,
-    /// Whether no limit denies, whatever it says itself.
+    /// Whether all limits are in shadow mode.
     pub is_shadow: bool,
-    /// Whether all limits are quotas, whatever they say themselves.
+    /// Whether all limits are in `quota_mode`.
     pub is_quota: bool,
 }
 
@@ -48,12 +48,12 @@ pub struct EnvoyConfig {
     pub(super) rules: Vec<Rule>,
 }
 
-/// Everything that is wrong with some files; at least one thing.
+/// The errors of some files; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(Vec<Problems>);
 
 impl Mistakes {
-    /// What is wrong with each of the files, in the order in which they were read.
+    /// The errors of each file, in the order in which the files were read.
     #[must_use]
     pub fn files(&self) -> &[Problems] {
         &self.0
@@ -73,18 +73,18 @@ impl fmt::Display for Mistakes {
 impl std::error::Error for Mistakes {}
 
 impl EnvoyConfig {
-    /// Reads files, each of which has a name, by which problems call it, and a text. Their order is that of patterns which
+    /// Reads files, each with a name for error messages and a text. Their order is that of patterns which
     /// different files have for one domain.
     ///
     /// # Errors
-    /// If anything is wrong with any of them; says everything that is.
+    /// If any of them is invalid; contains all errors.
     pub fn read<N: AsRef<str>, T: AsRef<[u8]>>(
         files: impl IntoIterator<Item = (N, T)>,
         options: &EnvoyOptions,
     ) -> Result<Self, Mistakes> {
         let mut reading = Reading { config: Self::default(), options: *options, file: 0, is_full: false };
         let mut mistakes = Vec::new();
-        // Nothing in these files is a variable.
+        // These files have no variables.
         let environment = Environment::new();
         for (name, text) in files {
             let document = Document::parse(text, name.as_ref(), &environment);
@@ -101,31 +101,31 @@ impl EnvoyConfig {
         &self.rules
     }
 
-    /// The name of every rule, and in words that mean nothing to anybody all that it is made of: for telling two versions of
-    /// a configuration apart within one process.
+    /// The name of every rule with an opaque text of all its settings, to compare two versions of
+    /// a configuration within one process.
     pub fn described(&self) -> impl Iterator<Item = (&str, String)> {
         let both = self.rules.iter().zip(&self.limits);
         both.map(|(rule, limit)| (rule.space.name(), format!("{rule:?} {limit:?}")))
     }
 
-    /// The domains, in the order of the alphabet.
+    /// The domains in alphabetical order.
     #[must_use]
     pub fn domains(&self) -> Vec<&str> {
         self.tree.domains()
     }
 }
 
-/// What was read so far.
+/// The intermediate result.
 struct Reading {
     config: EnvoyConfig,
     options: EnvoyOptions,
-    /// The file's place among all.
+    /// The index of the current file.
     file: usize,
-    /// Whether it was said that there are too many limits.
+    /// Whether the error for too many limits was reported.
     is_full: bool,
 }
 
-/// The way to a descriptor.
+/// The path to a descriptor.
 struct Way<'d> {
     domain: &'d str,
     steps: Vec<Written>,
@@ -137,7 +137,7 @@ impl Reading {
         let domain = top
             .required("domain", "name the domain that Envoy's filter asks about, for example domain: edge")
             .and_then(|domain| self.domain(domain));
-        // Without a domain there is nothing to add to, but what is wrong with the descriptors is wrong anyway.
+        // Without a domain there is no tree to add to, but the errors of the descriptors are still reported.
         let is_known = domain.is_some();
         let (node, name) = domain.unwrap_or_else(|| (self.nowhere(root), ""));
         let mut way = Way { domain: name, steps: Vec::new() };
@@ -145,7 +145,7 @@ impl Reading {
         descriptors.filter(|()| is_known)
     }
 
-    /// A node that nobody finds, for what is below a mistake.
+    /// An unreachable node, for the descriptors below an error.
     fn nowhere(&mut self, root: &Reader<'_>) -> NodeId {
         self.config.tree.add_loose(self.origin(root))
     }
@@ -163,7 +163,7 @@ impl Reading {
             Added::Known(_, first) => {
                 let message = format!("a second file for this domain, first at {}", self.config.tree.shown(first));
                 let remedy = "keep one file per domain, or set MERGE_DOMAIN_CONFIG=true to take them together";
-                reader.refuse(Wrong::new(message, remedy))
+                reader.refuse(ValueError::new(message, remedy))
             }
         }
     }
@@ -186,7 +186,7 @@ impl Reading {
         let metadata = section.optional("metadata", None, read_metadata);
         let written = read_key(&section);
         let is_known = written.is_some();
-        // What is wrong further down is wrong whatever the key is.
+        // Errors further down are reported whatever the key is.
         way.steps.push(written.unwrap_or_else(|| Written { key: "".into(), value: None, is_shared: false }));
         let node = self.node(reader, parent, way, is_known);
         let limit = section.optional("rate_limit", None, |limit| read_limit(limit, way));
@@ -203,7 +203,7 @@ impl Reading {
         below
     }
 
-    /// The node of the way's last step, which must be a new one.
+    /// The node of the path's last step, which must be new.
     fn node(&mut self, reader: &Reader<'_>, parent: NodeId, way: &Way<'_>, is_known: bool) -> Option<NodeId> {
         let written = way.steps.last().filter(|_| is_known)?;
         match self.config.tree.add(parent, written, self.origin(reader)) {
@@ -211,7 +211,7 @@ impl Reading {
             Added::Known(_, first) => {
                 let first = self.config.tree.shown(first);
                 let message = format!("a second descriptor with this key and value, first at {first}");
-                reader.refuse(Wrong::new(message, "keep one of the two, with all that is below both"))
+                reader.refuse(ValueError::new(message, "keep one of the two, with all that is below both"))
             }
         }
     }
@@ -228,7 +228,10 @@ impl Reading {
         let place = u16::try_from(self.config.rules.len()).ok().filter(|place| usize::from(*place) < RULES_MAX);
         let Some(place) = place else {
             if !std::mem::replace(&mut self.is_full, true) {
-                reader.report(Wrong::new("one limit too many", format!("use at most {RULES_MAX} in all files")));
+                reader.report(ValueError::new(
+                    "one limit too many",
+                    format!("use at most {RULES_MAX} in all files"),
+                ));
             }
             return None;
         };
@@ -242,7 +245,7 @@ impl Reading {
     }
 }
 
-/// What a descriptor says of how its limit is taken.
+/// The modes of a descriptor's limit.
 #[derive(Clone, Copy, Debug)]
 struct Modes {
     mode: Mode,
@@ -253,7 +256,7 @@ impl Modes {
     fn read(section: &Section<'_>, options: &EnvoyOptions) -> Option<Self> {
         let flag = |key| section.optional(key, false, text::flag);
         let (is_shadow, is_quota) = (flag("shadow_mode"), flag("quota_mode"));
-        // Metrics are by rule, and no label holds what a request says: these change nothing, and are read for their form.
+        // Metrics are per rule, and labels never hold values of requests: these keys have no effect and are only validated.
         let metrics = [flag("detailed_metric"), flag("value_to_metric")];
         metrics.into_iter().collect::<Option<Vec<bool>>>()?;
         let mode = if is_shadow? || options.is_shadow { Mode::Shadow } else { Mode::Enforce };
@@ -286,13 +289,13 @@ fn read_key(section: &Section<'_>) -> Option<Written> {
     let written = Written { key: key?.into(), value: value?, is_shared: is_shared? };
     if written.is_shared && !written.is_pattern() {
         let remedy = "put a * in `value`, so that several values match, or remove `share_threshold`";
-        let wrong = Wrong::new("shares a counter among all that match a pattern, and there is none", remedy);
+        let wrong = ValueError::new("shares a counter among all that match a pattern, and there is none", remedy);
         return section.get("share_threshold").unwrap_or(section.reader()).refuse(wrong);
     }
     Some(written)
 }
 
-/// The value that entries must have; an empty one is none.
+/// The value that entries must have; an empty one counts as absent.
 fn read_value(reader: &Reader<'_>) -> Option<Option<Box<str>>> {
     if reader.node().is_null() {
         return Some(None);

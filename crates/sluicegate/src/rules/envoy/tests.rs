@@ -1,4 +1,4 @@
-//! The whole way from files to limits: what is read, what is refused and in which words, and what a descriptor finds.
+//! From files to limits: valid files, errors and their texts, and the limits of descriptors.
 
 mod matching;
 mod reference;
@@ -24,17 +24,17 @@ fn problems(files: &[(&str, &str)], options: EnvoyOptions) -> String {
     }
 }
 
-/// Entries as `key=value`, with commas between them.
+/// Entries as `key=value`, separated by commas.
 fn entries(text: &str) -> Vec<Entry<'_>> {
     assert!(text.is_empty() || text.split(',').all(|pair| pair.contains('=')), "{text}");
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
     pairs.map(|(key, value)| Entry::new(key, value)).collect()
 }
 
-/// `problems.txt` holds pairs of a text and all that is wrong with it, word for word: `%%`, the text, `=>`,
-/// one line per problem.
+/// `problems.txt` contains pairs of a text and its errors, word for word: `%%`, the text, `=>`,
+/// one line per error.
 #[test]
-fn every_problem_is_told_with_its_place_and_remedy() {
+fn every_error_has_its_place_and_a_remedy() {
     let cases: Vec<(&str, &str)> = include_str!("tests/problems.txt")
         .split("%%\n")
         .skip(1)
@@ -71,7 +71,7 @@ fn a_domain_of_two_files_is_refused_unless_they_are_to_be_merged() {
 }
 
 #[test]
-fn mistakes_of_all_files_are_told_at_once() {
+fn errors_of_all_files_are_reported_together() {
     let files = [("a.yaml", "domain: a\ndescriptor: []\n"), ("b.yaml", A), ("c.yaml", "descriptors: [{}]\n")];
     let found = problems(&files, EnvoyOptions::default());
     let places: Vec<&str> = found.lines().filter_map(|line| line.split(": ").next()).collect();
@@ -87,9 +87,9 @@ fn every_limit_is_a_rule_after_those_that_were_there() {
     assert_eq!((names, rules.unmatched()), (vec!["native", "edge.a"], Unmatched::Deny));
     let rule = &rules.rules()[rules.envoy().unwrap().find("edge", &entries("a=1")).unwrap().rule];
     assert_eq!(rule.space.name(), "edge.a");
-    // Envoy decides what happens when nobody does.
+    // Envoy decides while the store is down.
     assert_eq!(rule.on_store_failure, OnStoreFailure::Closed);
-    // Nobody else meets it.
+    // No other request matches it.
     let request = crate::Request::new("edge", "1").tenant("edge");
     let now = sluicegate_core::Timestamp::now(0);
     assert_eq!(rules.charges(&request, now).unwrap().charges.len(), 0);
@@ -158,7 +158,7 @@ fn a_match_takes_nothing_from_the_allocator_but_the_identifier() {
     }
 }
 
-/// The deepest file that can be read is well within what a request can ask for.
+/// The deepest valid file is well within the bounds of a request.
 #[test]
 fn descriptors_nest_as_deep_as_the_file_may() {
     let nested = |depth: usize| {

@@ -1,18 +1,18 @@
-//! The nodes of all domains, and how an entry finds its way from one to the next.
+//! The nodes of all domains, and the matching of entries.
 
 use super::explain::How;
 use crate::identity::Entry;
+use crate::pattern::Pattern;
 use crate::rules::file::Place;
-use crate::rules::pattern::Pattern;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as Slot;
 
 type Map<T> = HashMap<Box<str>, T, foldhash::fast::RandomState>;
 
-/// A node's place in its tree.
+/// A node's index in its tree.
 pub(super) type NodeId = u32;
 
-/// All nodes. Each knows its children by their places, so that reading a file can add to any of them.
+/// All nodes. Each refers to its children by index, so that reading a file can add to any of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
@@ -24,17 +24,17 @@ pub(super) struct Tree {
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     children: Map<Siblings>,
-    /// The place of its limit among all limits.
+    /// The index of its limit among all limits.
     limit: Option<u16>,
-    /// The pattern by which all that match it share one counter.
+    /// The pattern, if all values that match it share one counter.
     shared_by: Option<Box<str>>,
     origin: Origin,
 }
 
-/// The children that have one key.
+/// The children with one key.
 #[derive(Clone, Debug, Default)]
 struct Siblings {
-    /// By the values they are written with, those with a `*` among them: a request may have that very value.
+    /// By their literal values, patterns included: a request may have that very value.
     values: Map<NodeId>,
     /// Those with a `*`, in the order of the files.
     patterns: Vec<(Pattern, NodeId)>,
@@ -42,17 +42,17 @@ struct Siblings {
     any: Option<NodeId>,
 }
 
-/// Where a node is written.
+/// The source of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
-    /// The file's place among those that were read.
+    /// The index of the file.
     pub(super) file: usize,
-    /// Where in the file.
+    /// The place in the file.
     pub(super) place: Place,
 }
 
 impl Tree {
-    /// Takes note of a file that is read now.
+    /// Registers the file that is read next.
     pub(super) fn add_file(&mut self, name: &str) -> usize {
         self.files.push(name.into());
         self.files.len() - 1
@@ -64,12 +64,12 @@ impl Tree {
         format!("{file}:{}", origin.place)
     }
 
-    /// The domain that is called so.
+    /// The domain of this name.
     pub(super) fn domain(&self, name: &str) -> Option<&Node> {
         self.node(*self.domains.get(name)?)
     }
 
-    /// The domains, in the order of the alphabet.
+    /// The domains in alphabetical order.
     pub(super) fn domains(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.domains.keys().map(|name| &**name).collect();
         names.sort_unstable();
@@ -80,7 +80,7 @@ impl Tree {
         self.nodes.get(id as usize)
     }
 
-    /// Adds a domain, or finds the one of that name.
+    /// Adds a domain, or finds the existing one.
     pub(super) fn add_domain(&mut self, name: &str, origin: Origin) -> Added {
         let id = self.nodes.len() as NodeId;
         match self.domains.entry(name.into()) {
@@ -96,13 +96,13 @@ impl Tree {
         }
     }
 
-    /// Adds a node that nothing leads to.
+    /// Adds an unreachable node.
     pub(super) fn add_loose(&mut self, origin: Origin) -> NodeId {
         self.nodes.push(Node::new(origin, None));
         (self.nodes.len() - 1) as NodeId
     }
 
-    /// Adds a descriptor under `parent`, or finds the one with that key and value.
+    /// Adds a descriptor under `parent`, or finds the existing one with that key and value.
     pub(super) fn add(&mut self, parent: NodeId, written: &Written, origin: Origin) -> Added {
         let id = self.nodes.len() as NodeId;
         let siblings = self.nodes[parent as usize].children.entry(written.key.clone()).or_default();
@@ -130,18 +130,18 @@ impl Tree {
         Added::New(id)
     }
 
-    /// Gives a node its limit.
+    /// Sets the limit of a node.
     pub(super) fn set_limit(&mut self, node: NodeId, limit: u16) {
         self.nodes[node as usize].limit = Some(limit);
     }
 }
 
-/// What became of a node that was to be added.
+/// The result of adding a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Added {
-    /// It is there now.
+    /// It was added.
     New(NodeId),
-    /// It was there already, and is written there.
+    /// It existed already, at this place.
     Known(NodeId, Origin),
 }
 
@@ -165,7 +165,7 @@ impl Node {
         Self { children: Map::default(), limit: None, shared_by, origin }
     }
 
-    /// The child that `entry` matches, and by what.
+    /// The child that matches `entry`, and how.
     #[inline]
     pub(super) fn child<'t>(&self, entry: &Entry<'_>, tree: &'t Tree) -> Option<(&'t Node, How)> {
         let siblings = self.children.get(entry.key)?;
@@ -178,34 +178,34 @@ impl Node {
         Some((tree.node(id)?, how))
     }
 
-    /// The place of its limit among all limits.
+    /// The index of its limit among all limits.
     pub(super) fn limit(&self) -> Option<usize> {
         self.limit.map(usize::from)
     }
 
-    /// The pattern by which all that match it share one counter.
+    /// The pattern, if all values that match it share one counter.
     pub(super) fn shared_by(&self) -> Option<&str> {
         self.shared_by.as_deref()
     }
 
-    /// Where it is written.
+    /// Its place in the file.
     pub(super) fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// True if a descriptor may go on below it.
+    /// True if it has children.
     pub(super) fn has_children(&self) -> bool {
         !self.children.is_empty()
     }
 
-    /// The keys of its children, in the order of the alphabet.
+    /// The keys of its children in alphabetical order.
     pub(super) fn keys(&self) -> Vec<&str> {
         let mut keys: Vec<&str> = self.children.keys().map(|key| &**key).collect();
         keys.sort_unstable();
         keys
     }
 
-    /// True if some child has this key.
+    /// True if a child has this key.
     pub(super) fn has_key(&self, key: &str) -> bool {
         self.children.contains_key(key)
     }

@@ -1,19 +1,19 @@
-//! `${NAME}` in text: replaced by the variable of that name. `$${` stands for a plain `${`.
+//! Replaces `${NAME}` in text by the environment variable. `$${` is a literal `${`.
 //!
-//! Replacement happens once: what a variable holds is taken as it is.
+//! Replacement is not recursive: the value of a variable stays as it is.
 
-use super::problem::{Wrong, shown};
+use super::problem::{ValueError, shown};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Variables by name. Nothing in this crate reads the environment of the process; whoever reads it hands it
-/// over, or as much of it as files may see.
+/// Variables by name. This crate does not read the environment of the process; the program passes the variables that
+/// files may use.
 pub type Environment = BTreeMap<String, String>;
 
 const ESCAPE: &str = "write $${ for a plain ${";
 
-/// `text` with its variables replaced, or everything that is wrong with them.
-pub(super) fn expand<'t>(text: &'t str, environment: &Environment) -> Result<Cow<'t, str>, Vec<Wrong>> {
+/// `text` with its variables replaced, or all problems with them.
+pub(super) fn expand<'t>(text: &'t str, environment: &Environment) -> Result<Cow<'t, str>, Vec<ValueError>> {
     if !text.contains("${") {
         return Ok(Cow::Borrowed(text));
     }
@@ -44,21 +44,24 @@ pub(super) fn expand<'t>(text: &'t str, environment: &Environment) -> Result<Cow
     if wrongs.is_empty() { Ok(Cow::Owned(expanded)) } else { Err(wrongs) }
 }
 
-/// Reads `NAME}`: the value of the variable and what follows.
-fn variable<'t, 'e>(text: &'t str, environment: &'e Environment) -> Result<(&'e str, &'t str), (Wrong, &'t str)> {
+/// Reads `NAME}`: the value of the variable and the rest of the text.
+fn variable<'t, 'e>(
+    text: &'t str,
+    environment: &'e Environment,
+) -> Result<(&'e str, &'t str), (ValueError, &'t str)> {
     let Some((name, after)) = text.split_once('}') else {
-        return Err((Wrong::new("${ without }", format!("write ${{NAME}}, or {ESCAPE}")), ""));
+        return Err((ValueError::new("${ without }", format!("write ${{NAME}}, or {ESCAPE}")), ""));
     };
     if !is_name(name) {
         let message = format!("{} is no name of a variable", shown(name, true));
         let remedy = format!("use letters, digits and _, not starting with a digit; or {ESCAPE}");
-        return Err((Wrong::new(message, remedy), after));
+        return Err((ValueError::new(message, remedy), after));
     }
     match environment.get(name) {
         Some(value) => Ok((value, after)),
         None => {
             let remedy = format!("set it in the environment, or {ESCAPE}");
-            Err((Wrong::new(format!("the variable {} is not set", shown(name, false)), remedy), after))
+            Err((ValueError::new(format!("the variable {} is not set", shown(name, false)), remedy), after))
         }
     }
 }
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_with_a_text_is_told() {
+    fn every_problem_with_a_text_is_reported() {
         let cases: [(&str, &[&str]); 5] = [
             ("${A", &["${ without }"]),
             ("${}", &["\"\" is no name of a variable"]),

@@ -1,20 +1,19 @@
-//! What is wrong with a file: each [`Problem`] says where, what and how to put it right, and [`Problems`] is
-//! all of them as one error.
+//! Problems of a file: each [`Problem`] has a place, a message and a remedy. [`Problems`] is all of them as one error.
 //!
-//! A value is shown as it stands in the file, escaped and cut; not as what a variable in it stood for, which
+//! A problem shows the value as it is in the file, escaped and truncated. It never shows the value of a variable, which
 //! may be a secret.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// The most problems that are kept; more are only counted. Nobody reads on after the first hundred, and a
-/// hostile file must not become a report many times its size.
+/// The most problems that are kept; further ones are only counted. A report of a hostile file must not become many times
+/// its size.
 pub const PROBLEMS_MAX: usize = 10_000;
 
 /// The most characters of a value that are shown.
 pub const VALUE_CHARS_MAX: usize = 64;
 
-/// A place in a text, both counted from one.
+/// A place in a text; line and column count from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The line.
@@ -24,7 +23,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The first character.
+    /// The place of the first character.
     pub(super) const START: Self = Self { line: 1, column: 1 };
 
     /// The place right after `text`.
@@ -48,19 +47,19 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong.
+/// One problem of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// Where the key or value stands.
+    /// The place of the key or value.
     pub place: Place,
-    /// What it is, such as `rules[2].limits[0].refill`; empty for the file as a whole.
+    /// The path of the key or value, such as `rules[2].limits[0].refill`; empty for the file as a whole.
     pub path: String,
-    /// What is wrong.
+    /// The problem, without the value.
     pub message: String,
-    /// The value as it stands in the file, escaped and cut, where there is one.
+    /// The value as it is in the file, escaped and truncated, if there is one.
     pub value: Option<String>,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -78,7 +77,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a file, in the order of the file. Shown as one line per problem:
+/// All problems of a file, in the order of the file. `Display` writes one line per problem:
 /// `file:line:column: path: message (value …): remedy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
@@ -88,7 +87,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// The file, as the caller called it.
+    /// The name of the file, as the caller passed it.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
@@ -124,7 +123,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Adds a problem, which is only put into words if there is room for it.
+    /// Adds a problem. The closure formats its text only if the report has room.
     pub(super) fn add(&self, problem: impl FnOnce() -> Problem) {
         let mut list = self.list.borrow_mut();
         if list.len() < PROBLEMS_MAX {
@@ -134,9 +133,9 @@ impl Report {
         }
     }
 
-    /// Adds a problem with the text as such, which has no path.
-    pub(super) fn add_at(&self, place: Place, wrong: Wrong, value: Option<String>) {
-        let Wrong { message, remedy } = wrong;
+    /// Adds a problem of the text as a whole, which has no path.
+    pub(super) fn add_at(&self, place: Place, wrong: ValueError, value: Option<String>) {
+        let ValueError { message, remedy } = wrong;
         self.add(|| Problem { place, path: String::new(), message, value, remedy });
     }
 
@@ -151,29 +150,28 @@ impl Report {
     }
 }
 
-/// Why a value cannot be taken, and what to write instead; its reader knows the place.
+/// An invalid value: the problem and the remedy. The reader adds the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
-    /// What is wrong.
+pub struct ValueError {
+    /// The problem, without the value.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
-impl Wrong {
-    /// `message` says what is wrong, `remedy` what to do.
+impl ValueError {
+    /// An error with a message and a remedy.
     pub fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { message: message.into(), remedy: remedy.into() }
     }
 
-    /// What is said where a reader has found something wrong and not said what.
+    /// The error for a reader that failed without a report, which is a bug.
     pub(super) fn unexplained() -> Self {
         Self::new("cannot be read", "report this as a bug, with the file")
     }
 }
 
-/// `text` in one line of at most [`VALUE_CHARS_MAX`] characters of it: bare if it may stand so, else in
-/// quotes and escaped.
+/// `text` on one line, truncated to [`VALUE_CHARS_MAX`] characters, in quotes and escaped if necessary.
 #[must_use]
 pub fn shown(text: &str, quoted: bool) -> String {
     let cut = match text.char_indices().nth(VALUE_CHARS_MAX) {
@@ -226,7 +224,7 @@ mod tests {
         let report = Report::default();
         for line in 0..PROBLEMS_MAX + 2 {
             let place = Place { line: line + 1, column: 1 };
-            report.add_at(place, Wrong::new("bad", "mend it"), None);
+            report.add_at(place, ValueError::new("bad", "mend it"), None);
         }
         let text = report.into_problems("f".to_owned()).to_string();
         assert!(text.starts_with("f:1:1: bad: mend it\nf:2:1: bad: mend it\n"));

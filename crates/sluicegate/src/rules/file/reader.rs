@@ -1,10 +1,11 @@
-//! Typed readers over the tree of a file. A reader that cannot make sense of a value reports the problem with
-//! its place and its path, gives `None`, and everybody else goes on: one pass finds all there is to find.
+//! Typed readers over the tree of a file. A reader that rejects a value reports the problem with its place and its path
+//! and returns `None`. The other readers continue, so one pass finds all problems.
 //!
 //! [`Document`] holds the tree and the problems, and a [`Reader`] is one value of it.
 
 use super::expand::{Environment, expand};
-use super::problem::{Place, Problem, Problems, Report, Wrong, shown};
+use super::field::Mapping;
+use super::problem::{Place, Problem, Problems, Report, ValueError, shown};
 use super::section::{Pair, Section};
 use super::suggest::with_closest;
 use super::tree::{self, Entry, Kind, Meaning, Node, Scalar};
@@ -13,7 +14,7 @@ use super::{all, value};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-/// The two words for yes and no.
+/// The words of a Boolean.
 pub const BOOLEANS: &[(&str, bool)] = &[("true", true), ("false", false)];
 
 /// A file that is being read.
@@ -42,29 +43,39 @@ pub struct Document<'e> {
 }
 
 impl<'e> Document<'e> {
-    /// Reads `text`, which is called `file` in problems; variables come from `environment`.
+    /// Reads `text`; problems show `file` as its name, and variables come from `environment`.
     pub fn parse(text: impl AsRef<[u8]>, file: &str, environment: &'e Environment) -> Self {
         let report = Report::default();
         let root = tree::parse(text.as_ref(), &report);
         Self { file: file.to_owned(), environment, root, report }
     }
 
-    /// The whole document; `None` if the text as such cannot be read.
+    /// A document of one value in the syntax of a file. A plain scalar skips the parser.
+    pub(super) fn of_value(text: &str, environment: &'e Environment) -> Self {
+        if text.starts_with(['[', '{', '"', '\'']) {
+            return Self::parse(text, "", environment);
+        }
+        let kind = Kind::Scalar(Scalar { text: text.into(), quoted: false });
+        let root = Some(Node { place: Place::START, kind });
+        Self { file: String::new(), environment, root, report: Report::default() }
+    }
+
+    /// The whole document; `None` if the text is not readable YAML.
     #[must_use]
     pub fn root(&self) -> Option<Reader<'_>> {
         Some(Reader { document: self, node: self.root.as_ref()?, path: String::new() })
     }
 
-    /// What was made of the document, if there was no problem with it.
+    /// The value, if the document has no problems.
     ///
     /// # Errors
-    /// If there was a problem.
+    /// All problems of the document.
     pub fn finish<T>(self, value: Option<T>) -> Result<T, Problems> {
         match value {
             Some(value) if self.report.is_empty() => Ok(value),
             _ => {
                 if self.report.is_empty() {
-                    self.report.add_at(Place::START, Wrong::unexplained(), None);
+                    self.report.add_at(Place::START, ValueError::unexplained(), None);
                 }
                 Err(self.report.into_problems(self.file))
             }
@@ -87,32 +98,32 @@ impl<'d> Reader<'d> {
         self.node
     }
 
-    /// Where the value stands.
+    /// The place of the value.
     #[must_use]
     pub fn place(&self) -> Place {
         self.node.place
     }
 
-    /// This value under the path of its key `key`, which is not there.
+    /// This mapping with the path of its absent key `key`.
     pub(super) fn without(&self, key: &str) -> Self {
         Self { path: joined(&self.path, key), ..self.clone() }
     }
 
-    /// True if a problem with the document was reported so far, be it here or elsewhere.
+    /// True if any problem of the document was reported so far.
     pub(super) fn has_problems(&self) -> bool {
         !self.document.report.is_empty()
     }
 
-    /// Something else will stand in for this value, of which nothing came. Whoever found that has said why; if not, the
-    /// document is refused all the same, for nobody may be let in by what merely fills a gap.
-    pub(super) fn give_up(&self) {
+    /// Makes sure that the document has a problem, because a stand-in replaces this value. The reader that failed has
+    /// normally reported one. The document must not become valid through a stand-in.
+    pub(super) fn ensure_reported(&self) {
         if !self.has_problems() {
-            self.report(Wrong::unexplained());
+            self.report(ValueError::unexplained());
         }
     }
 
     /// Reports a problem with this value.
-    pub fn report(&self, wrong: Wrong) {
+    pub fn report(&self, wrong: ValueError) {
         let value = match &self.node.kind {
             Kind::Scalar(scalar) => Some(shown(&scalar.text, scalar.quoted)),
             Kind::List(_) | Kind::Mapping(_) | Kind::Broken => None,
@@ -120,26 +131,26 @@ impl<'d> Reader<'d> {
         self.report_as(wrong, value);
     }
 
-    /// Reports a problem with this value and shows `value` in its stead, or nothing.
-    pub fn report_as(&self, wrong: Wrong, value: Option<String>) {
+    /// Reports a problem with this value, but shows `value` instead of it, or nothing.
+    pub fn report_as(&self, wrong: ValueError, value: Option<String>) {
         self.report_lazily(value, || wrong);
     }
 
-    /// Reports a problem that is only put into words if there is room for it.
-    pub(super) fn report_lazily(&self, value: Option<String>, wrong: impl FnOnce() -> Wrong) {
+    /// Reports a problem. The closure formats its text only if the report has room.
+    pub(super) fn report_lazily(&self, value: Option<String>, wrong: impl FnOnce() -> ValueError) {
         self.document.report.add(|| {
-            let Wrong { message, remedy } = wrong();
+            let ValueError { message, remedy } = wrong();
             Problem { place: self.place(), path: self.path.clone(), message, value, remedy }
         });
     }
 
-    /// Reports a problem with this value, of which nothing comes then.
-    pub fn refuse<T>(&self, wrong: Wrong) -> Option<T> {
+    /// Reports a problem with this value and returns `None`.
+    pub fn refuse<T>(&self, wrong: ValueError) -> Option<T> {
         self.report(wrong);
         None
     }
 
-    /// Reports that this value is not what is `wanted`.
+    /// Reports that this value is not of the `wanted` type.
     fn mismatch<T>(&self, wanted: &str, remedy: &str) -> Option<T> {
         let found = match &self.node.kind {
             Kind::Broken => return None,
@@ -148,10 +159,10 @@ impl<'d> Reader<'d> {
             Kind::Scalar(_) => "",
         };
         if self.node.is_null() {
-            self.report_as(Wrong::new("no value", remedy), None);
+            self.report_as(ValueError::new("no value", remedy), None);
             return None;
         }
-        self.refuse(Wrong::new(format!("not {wanted}{found}"), remedy))
+        self.refuse(ValueError::new(format!("not {wanted}{found}"), remedy))
     }
 
     fn scalar(&self) -> Option<&'d Scalar> {
@@ -172,7 +183,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// A text; a number, `true` or `null` is none unless it stands in quotes.
+    /// A text. A number, `true` or `null` is a text only in quotes.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         match self.scalar() {
@@ -185,11 +196,14 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// A text that no message shows.
+    /// A secret text: messages never contain it.
     #[must_use]
     pub fn secret(&self) -> Option<String> {
         let Some(scalar) = self.scalar().filter(|scalar| scalar.meaning() == Meaning::Text) else {
-            self.report_as(Wrong::new("not a text", "write a text, in quotes if it looks like a number"), None);
+            self.report_as(
+                ValueError::new("not a text", "write a text, in quotes if it looks like a number"),
+                None,
+            );
             return None;
         };
         match expand(&scalar.text, self.document.environment) {
@@ -201,9 +215,9 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// What `parse` makes of the text.
-    pub fn text_as<T>(&self, mut parse: impl FnMut(&str) -> Result<T, Wrong>) -> Option<T> {
-        // Quotes only help what is right within them.
+    /// The result of `parse` for the text.
+    pub fn text_as<T>(&self, mut parse: impl FnMut(&str) -> Result<T, ValueError>) -> Option<T> {
+        // Advise quotes only if the text would be valid within them.
         if let Some(scalar) = self.scalar().filter(|scalar| scalar.meaning() != Meaning::Text)
             && let Err(wrong) = parse(&scalar.text)
         {
@@ -212,35 +226,35 @@ impl<'d> Reader<'d> {
         self.checked(parse(&self.text()?))
     }
 
-    fn checked<T>(&self, outcome: Result<T, Wrong>) -> Option<T> {
+    fn checked<T>(&self, outcome: Result<T, ValueError>) -> Option<T> {
         outcome.map_or_else(|wrong| self.refuse(wrong), Some)
     }
 
-    /// What `parse` makes of the scalar, be it text or not: it may look like a number by mistake.
-    fn scalar_as<T>(&self, wanted: &str, parse: impl FnOnce(&str) -> Result<T, Wrong>) -> Option<T> {
+    /// The result of `parse` for the scalar, even if it looks like a number.
+    fn scalar_as<T>(&self, wanted: &str, parse: impl FnOnce(&str) -> Result<T, ValueError>) -> Option<T> {
         match self.scalar() {
             Some(scalar) => self.checked(parse(&self.expanded(scalar)?)),
             None => {
-                // What is wrong with an empty text is wrong with none.
+                // The remedy for an empty text is the remedy for no value.
                 let remedy = parse("").err().map_or_else(|| format!("write {wanted}"), |wrong| wrong.remedy);
                 self.mismatch(wanted, &remedy)
             }
         }
     }
 
-    /// A length of time.
+    /// A duration.
     #[must_use]
     pub fn duration(&self) -> Option<sluicegate_core::Micros> {
         self.scalar_as("a duration", value::duration)
     }
 
-    /// A length of time, or windows of a calendar.
+    /// A duration, or a window of a calendar.
     #[must_use]
     pub fn window(&self) -> Option<Window> {
         self.scalar_as("a window", window::window)
     }
 
-    /// How long a store may take.
+    /// A deadline for store calls.
     #[must_use]
     pub fn deadline(&self) -> Option<std::time::Duration> {
         self.scalar_as("a duration", value::deadline)
@@ -252,7 +266,7 @@ impl<'d> Reader<'d> {
         self.scalar_as("a rate", value::rate)
     }
 
-    /// A whole number within `range`; text is none.
+    /// A whole number within `range`; text is an error.
     #[must_use]
     pub fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let remedy = format!("use a whole number from {} to {}", range.start(), range.end());
@@ -276,7 +290,7 @@ impl<'d> Reader<'d> {
             let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice);
             chosen.ok_or_else(|| {
                 let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
-                Wrong::new("unknown value", with_closest(text, &words, &format!("use {}", any_of(&words))))
+                ValueError::new("unknown value", with_closest(text, &words, &format!("use {}", any_of(&words))))
             })
         })
     }
@@ -287,13 +301,13 @@ impl<'d> Reader<'d> {
         self.choice(BOOLEANS)
     }
 
-    /// A list of several words, each at most once; `remedy` says what to write if it is none.
+    /// A list of words, each at most once; `remedy` is for a value that is no list.
     pub fn choices<T: Copy + PartialEq>(&self, choices: &[(&str, T)], remedy: &str) -> Option<Vec<T>> {
         let mut first: Vec<(T, Place)> = Vec::new();
         all(self.list(remedy)?.iter().map(|item| {
             let choice = item.choice(choices)?;
             if let Some((_, place)) = first.iter().find(|(other, _)| *other == choice) {
-                return item.refuse(Wrong::new(format!("named twice, first at {place}"), "name it once"));
+                return item.refuse(ValueError::new(format!("named twice, first at {place}"), "name it once"));
             }
             first.push((choice, item.place()));
             Some(choice)
@@ -318,7 +332,7 @@ impl<'d> Reader<'d> {
         matches!(self.node.kind, Kind::Mapping(_))
     }
 
-    /// The values of a list; `remedy` says what to write if it is none.
+    /// The values of a list; `remedy` is for a value that is no list.
     #[must_use]
     pub fn list(&self, remedy: &str) -> Option<Vec<Self>> {
         let Kind::List(items) = &self.node.kind else { return self.mismatch("a list", remedy) };
@@ -326,7 +340,7 @@ impl<'d> Reader<'d> {
         Some(items.iter().enumerate().map(item).collect())
     }
 
-    /// The keys and values of a mapping in which any key may stand.
+    /// The keys and values of a mapping with free keys.
     #[must_use]
     pub fn pairs(&self) -> Option<Vec<Pair<'d>>> {
         let Kind::Mapping(entries) = &self.node.kind else {
@@ -345,7 +359,7 @@ impl<'d> Reader<'d> {
                 }
                 Some(place) => {
                     let message = format!("duplicate key, first at {place}");
-                    key.report_as(Wrong::new(message, "keep one of the two"), None);
+                    key.report_as(ValueError::new(message, "keep one of the two"), None);
                 }
             }
         }
@@ -363,7 +377,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// The mapping, whose keys are `known`; any other is reported.
+    /// The mapping with these keys; any other key is reported.
     #[must_use]
     pub fn section(&self, known: &[&str]) -> Option<Section<'d>> {
         let section = self.open_section()?;
@@ -371,14 +385,20 @@ impl<'d> Reader<'d> {
         Some(section)
     }
 
-    /// The mapping, whose keys are not known yet: [`Section::only`] is still to be asked.
+    /// The mapping with these fields; any other key is reported.
+    #[must_use]
+    pub fn mapping(&self, mapping: &Mapping) -> Option<Section<'d>> {
+        self.section(&mapping.keys())
+    }
+
+    /// The mapping with any keys; the caller checks them with [`Section::only`].
     #[must_use]
     pub fn open_section(&self) -> Option<Section<'d>> {
         Some(Section::new(self.clone(), self.pairs()?))
     }
 }
 
-/// `path.key`, with a key that could be misread in quotes.
+/// `path.key`, with quotes around a key that is not plain.
 fn joined(path: &str, key: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     match (path, !key.is_empty() && key.len() <= 64 && key.bytes().all(is_plain)) {

@@ -1,7 +1,8 @@
-//! Mappings. Whoever opens a [`Section`] names all keys it may have, so that a slip of the finger is an error
-//! and never a setting that is silently not there.
+//! Mappings. The caller that opens a [`Section`] lists all of its keys, so a misspelled key is an error and never a
+//! setting that is silently ignored.
 
-use super::problem::Wrong;
+use super::field::{Absent, Field, Kind};
+use super::problem::ValueError;
 use super::reader::Reader;
 use super::suggest::with_closest;
 
@@ -24,12 +25,12 @@ impl Pair<'_> {
                 "<<" => format!("write the keys out, merge keys are not supported; {keys}"),
                 name => with_closest(name, known, &keys),
             };
-            Wrong::new("unknown key", remedy)
+            ValueError::new("unknown key", remedy)
         });
     }
 }
 
-/// A mapping whose keys are known.
+/// A mapping with known keys.
 #[derive(Clone, Debug)]
 pub struct Section<'d> {
     of: Reader<'d>,
@@ -53,28 +54,59 @@ impl<'d> Section<'d> {
         unknown.for_each(|pair| pair.report_unknown(known));
     }
 
-    /// The value of `key`, if it is there.
+    /// The value of `key`, if it is present.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Reader<'d>> {
         self.entries.iter().find(|pair| pair.name == key).map(|pair| &pair.value)
     }
 
-    /// The value of `key`; if it is not there, that is a problem with this `remedy`.
+    /// The value of `field`, or its default if the key is absent. `None` means that a problem was reported.
+    ///
+    /// A field without a default that is not required is read with [`Section::read_optional`].
+    pub fn read<K: Kind>(&self, field: &Field<K>) -> Option<K::Value> {
+        match field.absent {
+            Absent::Required(remedy) => field.kind.read(self.required(field.key, remedy)?),
+            Absent::Default(_) | Absent::Nothing(_) => match self.read_optional(field)? {
+                Some(value) => Some(value),
+                None => field.default().or_else(|| {
+                    self.of.ensure_reported();
+                    None
+                }),
+            },
+        }
+    }
+
+    /// The reader of the value of `field`, for values that need more than their own text to be read. A required key
+    /// that is absent is reported.
+    #[must_use]
+    pub fn find<K>(&self, field: &Field<K>) -> Option<&Reader<'d>> {
+        match field.absent {
+            Absent::Required(remedy) => self.required(field.key, remedy),
+            Absent::Default(_) | Absent::Nothing(_) => self.get(field.key),
+        }
+    }
+
+    /// The value of `field`, or nothing if the key is absent. `None` means that a problem was reported.
+    pub fn read_optional<K: Kind>(&self, field: &Field<K>) -> Option<Option<K::Value>> {
+        self.optional(field.key, None, |reader| field.kind.read(reader).map(Some))
+    }
+
+    /// The value of `key`. An absent key is a problem with this `remedy`.
     #[must_use]
     pub fn required(&self, key: &str, remedy: &str) -> Option<&Reader<'d>> {
         let found = self.get(key);
         if found.is_none() {
-            self.of.without(key).report_as(Wrong::new("missing key", remedy), None);
+            self.of.without(key).report_as(ValueError::new("missing key", remedy), None);
         }
         found
     }
 
-    /// What `read` makes of the value of `key`, or `default` if it is not there.
+    /// The result of `read` for the value of `key`, or `default` if the key is absent.
     pub fn optional<T>(&self, key: &str, default: T, read: impl FnOnce(&Reader<'d>) -> Option<T>) -> Option<T> {
         let Some(reader) = self.get(key) else { return Some(default) };
         let value = read(reader);
         if value.is_none() {
-            reader.give_up();
+            reader.ensure_reported();
         }
         value
     }

@@ -1,6 +1,6 @@
-//! The word that was probably meant.
+//! "Did you mean": finds the known word that is closest to a misspelled one.
 
-/// `remedy`, after the word that was probably meant.
+/// `remedy`, with the closest known word in front, if there is one.
 pub(super) fn with_closest(word: &str, known: &[&str], remedy: &str) -> String {
     match closest(word, known) {
         Some(meant) => format!("did you mean {meant}? {remedy}"),
@@ -8,7 +8,7 @@ pub(super) fn with_closest(word: &str, known: &[&str], remedy: &str) -> String {
     }
 }
 
-/// Of `known`, the word that is closest to `word`, if it is close enough to be a slip of the finger.
+/// Of `known`, the word closest to `word`, if it is close enough for a typing error.
 fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let lower = |each: char| each.to_ascii_lowercase();
     let word: Vec<char> = word.chars().take(WORD_CHARS_MAX).map(lower).collect();
@@ -16,7 +16,7 @@ fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let mut closest = None;
     for &candidate in known {
         let slips = 1.max(candidate.len() / 3);
-        // Only what is closer than all before it is of interest.
+        // Only a word that is closer than all before it matters.
         let most = match closest {
             None => slips,
             Some((0, _)) => break,
@@ -31,11 +31,11 @@ fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     closest.map(|(_, candidate)| candidate)
 }
 
-/// Longer words are no slips, and comparing takes time with the square of the length.
+/// Longer words are not typing errors, and comparison takes quadratic time.
 const WORD_CHARS_MAX: usize = 32;
 
-/// Two words that are compared letter by letter. There are hundreds of time zones, and a file may have thousands of words
-/// that are none of them: so memory is kept for the next comparison, and one that comes to nothing is given up early.
+/// The rows of an edit distance computation. There are hundreds of time zones, and a file may have thousands of unknown
+/// ones. So the rows are reused for the next comparison, and a hopeless comparison stops early.
 #[derive(Debug, Default)]
 struct Rows {
     before_last: Vec<usize>,
@@ -44,7 +44,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// How many letters must be put in, left out, replaced or swapped with their neighbour, unless it is more than `most`.
+    /// The number of insertions, deletions, replacements and swaps of neighbours, unless it exceeds `most`.
     fn distance(&mut self, one: &[char], other: &[char], most: usize) -> Option<usize> {
         if one.len().abs_diff(other.len()) > most {
             return None;
@@ -65,7 +65,7 @@ impl Rows {
                 }
                 current.push(best);
             }
-            // What follows grows from this row, or by one from that before it.
+            // Later rows grow from this row, or by one from the row before it.
             let least = |row: &[usize]| row.iter().min().copied().unwrap_or(0);
             if least(current) > most && least(last) >= most {
                 return None;
@@ -83,7 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn slips_are_recognised_and_other_words_are_not() {
+    fn typing_errors_are_recognised_and_other_words_are_not() {
         let known = ["capacity", "refill", "per", "mode", "limits", "limit"];
         let cases = [
             ("capasity", Some("capacity")),
@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_comparison_that_is_given_up_early_would_have_found_too_much(
+        fn a_comparison_that_stops_early_exceeds_the_bound(
             words in prop::collection::vec("[abc]{0,9}", 2..6),
             most in 0..10_usize,
         ) {

@@ -1,10 +1,10 @@
-//! The YAML parser: how it is set up, and what its errors mean for somebody who edits a file.
+//! The options of the YAML parser, and error messages for its errors.
 
-use super::problem::Wrong;
+use super::problem::ValueError;
 use super::tree::DEPTH_MAX;
 use granit_parser::{ErrorKind, Options, ScanError};
 
-/// Tight bounds, no directives, and no stop at an alias that stands for nothing.
+/// Tight bounds, no directives, and no abort at an undefined alias.
 pub(super) fn options() -> Options {
     granit_parser::options! {
         disallow_directives: true,
@@ -15,8 +15,8 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// Text that is no YAML. The parser cannot go on after that, so this is always the last problem of a file.
-pub(super) fn explain(error: &ScanError) -> Wrong {
+/// The error for text that is not YAML. The parser stops there, so this is always the last problem of a file.
+pub(super) fn explain(error: &ScanError) -> ValueError {
     let remedy = match error.kind() {
         ErrorKind::RecursionLimitExceeded => return too_deep(),
         ErrorKind::TabNotAllowed
@@ -41,10 +41,10 @@ pub(super) fn explain(error: &ScanError) -> Wrong {
         ErrorKind::DirectiveDisallowed => "remove the line that starts with %",
         _ => "check the indentation, the quotes and the brackets here",
     };
-    Wrong::new(format!("not valid YAML: {}", error.info()), remedy)
+    ValueError::new(format!("not valid YAML: {}", error.info()), remedy)
 }
 
-pub(super) fn too_deep() -> Wrong {
+pub(super) fn too_deep() -> ValueError {
     let message = format!("more than {DEPTH_MAX} levels of nesting, aliases written out");
-    Wrong::new(message, "nest less: a configuration needs seven levels")
+    ValueError::new(message, "nest less: a configuration needs seven levels")
 }

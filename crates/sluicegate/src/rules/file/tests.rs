@@ -1,5 +1,4 @@
-//! The whole way from text to rules: what is read, what is refused and in which words, and what hostile text
-//! costs.
+//! From text to rules: valid files, the messages of invalid ones, and the cost of hostile ones.
 
 mod good;
 mod hostile;
@@ -23,7 +22,7 @@ fn problems(text: impl AsRef<[u8]>) -> String {
 }
 
 #[test]
-fn what_stands_in_for_a_value_never_comes_into_force_even_if_nobody_said_what_is_wrong() {
+fn a_stand_in_never_takes_effect_even_without_a_report() {
     let environment = environment();
     let document = Document::parse("mode: x\n", "t.yaml", &environment);
     let section = document.root().and_then(|root| root.section(&["mode"])).unwrap();
@@ -36,7 +35,7 @@ fn what_stands_in_for_a_value_never_comes_into_force_even_if_nobody_said_what_is
 /// `problems.txt` holds pairs of a text and all that is wrong with it, word for word: `%%`, the text, `=>`,
 /// one line per problem.
 #[test]
-fn every_problem_is_told_with_its_place_and_remedy() {
+fn every_error_has_its_place_and_a_remedy() {
     let cases: Vec<(&str, &str)> = include_str!("tests/problems.txt")
         .split("%%\n")
         .skip(1)
@@ -60,7 +59,7 @@ fn every_line_starts_with_the_file() {
 }
 
 #[test]
-fn text_that_is_no_text_is_refused_with_its_place() {
+fn invalid_utf8_is_rejected_with_its_place() {
     let cases: [(&[u8], &str); 4] = [
         (b"rules: []\n# \xff\n", "t.yaml:2:3: not UTF-8: save the file as UTF-8"),
         (b"\xff\xfer\0u\0l\0e\0s\0", "t.yaml:1:1: not UTF-8: save the file as UTF-8"),
@@ -77,7 +76,7 @@ fn text_that_is_no_text_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_secret_in_a_variable_is_not_repeated() {
+fn messages_do_not_contain_the_values_of_variables() {
     let text =
         r#"rules: [{ name: "${SECRET}", match: { tenant: "${SECRET}\t" }, mode: "${SECRET}", limits: [] }]"#;
     let text = problems(text);

@@ -1,6 +1,7 @@
-//! Tiers as they stand in a file: a name, or a name and the algorithms that its limits may use.
+//! Tiers in a file: a name, or a name and the algorithms that its limits may use.
 
-use super::problem::Wrong;
+use super::field::{Absent, Custom, Described, Field, Form, Mapping, words};
+use super::problem::ValueError;
 use super::reader::Reader;
 use super::section::Section;
 use super::suggest::with_closest;
@@ -10,27 +11,57 @@ use sluicegate_core::algorithm::Algorithm as _;
 use sluicegate_core::{FixedWindow, Quota, SlidingCounter, SlidingWindow, TokenBucket};
 
 /// The keys of a tier in its long form.
-pub const TIER_KEYS: &[&str] = &["name", "algorithms"];
-/// The algorithms that a tier may be bound to.
-pub const ALGORITHMS: &[(&str, &str)] = &[
+pub static TIER: Mapping = Mapping {
+    doc: "A tier, and the algorithms that its limits may use.",
+    fields: &[&NAME, &TIER_ALGORITHMS],
+    constraints: &[],
+};
+
+static NAME: Field<Described> = Field {
+    key: "name",
+    doc: "The name of the tier.",
+    kind: Described(|| Form::Named("name")),
+    absent: Absent::Required("say which tier, for example name: free"),
+    examples: &[],
+};
+
+static TIER_ALGORITHMS: Field<Custom<Vec<&'static str>>> = Field {
+    key: "algorithms",
+    doc: "The algorithms that limits of the tier may use.",
+    kind: Custom {
+        read: read_algorithms,
+        form: || Form::List {
+            noun: "algorithms",
+            item: Box::new(Form::Words(words(ALGORITHMS))),
+            min: 1,
+            max: None,
+            is_unique: true,
+        },
+    },
+    absent: Absent::Nothing("all"),
+    examples: &["[fixed_window]"],
+};
+
+/// The algorithms by name.
+const ALGORITHMS: &[(&str, &str)] = &[
     (TokenBucket::NAME, TokenBucket::NAME),
     (SlidingWindow::NAME, SlidingWindow::NAME),
     (SlidingCounter::NAME, SlidingCounter::NAME),
     (FixedWindow::NAME, FixedWindow::NAME),
 ];
 
-/// One tier.
+/// A tier of the file.
 #[derive(Debug)]
 pub(super) struct Tier {
     pub(super) name: Box<str>,
-    /// What its limits may be made of; anything if absent.
+    /// The algorithms that its limits may use; `None` allows all.
     algorithms: Option<Vec<&'static str>>,
 }
 
-/// The tiers that a file lists.
+/// The tiers of a file.
 #[derive(Debug, Default)]
 pub(super) struct Tiers {
-    /// Those that can be read, in order.
+    /// The readable tiers, in order.
     pub(super) list: Vec<Tier>,
     names: Names,
 }
@@ -44,7 +75,7 @@ impl Tiers {
             return tiers;
         };
         if items.len() > TIERS_MAX {
-            reader.report(Wrong::new(format!("{} tiers", items.len()), format!("use at most {TIERS_MAX}")));
+            reader.report(ValueError::new(format!("{} tiers", items.len()), format!("use at most {TIERS_MAX}")));
             tiers.names.miss_one();
             return tiers;
         }
@@ -52,20 +83,20 @@ impl Tiers {
         tiers
     }
 
-    /// True if the file lists no tier of this name, not even in a way that cannot be read.
+    /// True if the file certainly lists no tier of this name.
     pub(super) fn lack(&self, name: &str) -> bool {
         self.names.lack(name)
     }
 
-    /// What is wrong with naming a tier that the file does not list.
-    pub(super) fn unknown(&self, name: &str) -> Wrong {
+    /// The error for a tier that the file does not list.
+    pub(super) fn unknown(&self, name: &str) -> ValueError {
         let known: Vec<&str> = self.list.iter().map(|tier| &*tier.name).collect();
         let listed = match known.as_slice() {
             [] => "the file has no top-level `tiers` yet".to_owned(),
             known => format!("listed are: {}", known.join(", ")),
         };
         let remedy = format!("list it in the top-level `tiers`, or correct it; {listed}");
-        Wrong::new("unknown tier", with_closest(name, &known, &remedy))
+        ValueError::new("unknown tier", with_closest(name, &known, &remedy))
     }
 }
 
@@ -73,9 +104,9 @@ fn read_tier(reader: &Reader<'_>, names: &mut Names) -> Option<Tier> {
     if !reader.is_mapping() {
         return Some(Tier { name: names.read(Some(reader))?, algorithms: None });
     }
-    let section = reader.section(TIER_KEYS)?;
-    let name = names.read(section.required("name", "say which tier, for example name: free"));
-    let algorithms = section.optional("algorithms", None, |each| read_algorithms(each).map(Some));
+    let section = reader.mapping(&TIER)?;
+    let name = names.read(section.find(&NAME));
+    let algorithms = section.read_optional(&TIER_ALGORITHMS);
     Some(Tier { name: name?, algorithms: algorithms.flatten() })
 }
 
@@ -83,14 +114,14 @@ fn read_algorithms(reader: &Reader<'_>) -> Option<Vec<&'static str>> {
     let remedy = "list the algorithms that the tier may use, for example [fixed_window]";
     let algorithms = reader.choices(ALGORITHMS, remedy)?;
     if algorithms.is_empty() {
-        return reader.refuse(Wrong::new("an empty list", remedy));
+        return reader.refuse(ValueError::new("an empty list", remedy));
     }
     Some(algorithms)
 }
 
-/// Reports what the rule gives to tiers that they may not use: by the limits of the tier, or else by its own.
+/// Reports algorithms of the rule that a tier may not use, in the limits of the tier or else in those of the rule.
 pub(super) fn check_algorithms(section: &Section<'_>, rule: &Rule, tiers: &Tiers) {
-    // A tier that nobody knows may be one of those that seem to have no limits of their own.
+    // An unknown tier name may be a misspelled one of those that seem to have no limits of their own.
     let are_known = rule.tiers.iter().all(|(name, _)| tiers.list.iter().any(|tier| tier.name == *name));
     for Tier { name, algorithms } in &tiers.list {
         let Some(algorithms) = algorithms else { continue };
@@ -105,7 +136,7 @@ pub(super) fn check_algorithms(section: &Section<'_>, rule: &Rule, tiers: &Tiers
             let remedy =
                 "give the tier limits of its own in the rule's `tiers`, or list the algorithm with the tier";
             let key = if given.is_some() { "tiers" } else { "limits" };
-            section.get(key).unwrap_or(section.reader()).report(Wrong::new(message, remedy));
+            section.get(key).unwrap_or(section.reader()).report(ValueError::new(message, remedy));
         }
     }
 }

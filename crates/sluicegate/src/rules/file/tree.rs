@@ -1,13 +1,13 @@
-//! YAML as a small tree in which every key and every value knows its place.
+//! YAML as a small tree of keys and values with their places.
 //!
-//! What comes in is bounded before it is looked at: [`BYTES_MAX`] of text, [`DEPTH_MAX`] levels and
-//! [`NODES_MAX`] nodes, both counted after every alias is replaced by what it stands for, so that a short
-//! text cannot unfold into a long one. The tree knows nothing of rules; [`super::reader`] gives it meaning.
+//! The input is bounded: [`BYTES_MAX`] of text, [`DEPTH_MAX`] levels and [`NODES_MAX`] nodes. Levels and nodes count after
+//! alias expansion, so a short text cannot unfold into a long one. The tree does not depend on rules;
+//! [`super::reader`] interprets it.
 //!
-//! One document per file. Tags, directives and merge keys are refused: nothing here needs them, and each of
-//! them can make a file mean something else than it seems to.
+//! One document per file. Tags, directives and merge keys are errors: no configuration needs them, and each can make a
+//! file mean something else than it seems to.
 
-use super::problem::{Place, Report, Wrong, shown};
+use super::problem::{Place, Report, ValueError, shown};
 use super::syntax;
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 use std::collections::HashMap;
@@ -16,19 +16,19 @@ use std::collections::HashMap;
 pub const BYTES_MAX: usize = 1 << 20;
 /// The deepest nesting of lists and mappings. Configuration needs seven levels.
 pub const DEPTH_MAX: usize = 32;
-/// The most keys, values, lists and mappings, twenty-five for each of the most rules there can be.
+/// The most keys, values, lists and mappings: 25 for each of the most rules.
 pub const NODES_MAX: usize = 250_000;
 
 /// A value with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Where it starts; inside an alias, where it is written.
+    /// The start of the node; within an alias, its place in the anchor.
     pub place: Place,
-    /// What it is.
+    /// Its kind and contents.
     pub kind: Kind,
 }
 
-/// What a node is.
+/// The kind and contents of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A single value.
@@ -37,14 +37,14 @@ pub enum Kind {
     List(Vec<Node>),
     /// Keys and their values in order, duplicates included.
     Mapping(Vec<Entry>),
-    /// Something that was reported already.
+    /// An unreadable value, which was reported.
     Broken,
 }
 
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The key: a scalar, unless somebody was very inventive.
+    /// The key: a scalar in valid files.
     pub key: Node,
     /// The value.
     pub value: Node,
@@ -55,25 +55,25 @@ pub struct Entry {
 pub struct Scalar {
     /// The text without quotes and escapes.
     pub text: Box<str>,
-    /// True if it stands in quotes, or as a block, and so is text whatever it looks like.
+    /// True if it is quoted or a block, and so always text.
     pub quoted: bool,
 }
 
-/// What a scalar is by the core schema of YAML 1.2: `off`, `on`, `yes` and `no` are text.
+/// The type of a scalar by the core schema of YAML 1.2: `off`, `on`, `yes` and `no` are text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Nothing: `null`, `~`, or no value at all.
     Null,
     /// `true` or `false`.
     Boolean,
-    /// A number of whatever notation.
+    /// A number in any notation.
     Number,
     /// Everything else.
     Text,
 }
 
 impl Scalar {
-    /// What the scalar is.
+    /// The type of the scalar.
     #[must_use]
     pub fn meaning(&self) -> Meaning {
         match &*self.text {
@@ -103,19 +103,19 @@ fn is_number(text: &str) -> bool {
     }
 }
 
-/// Reads `bytes`; what is wrong with them as such goes to `report`. `None` if there is nothing to go on with.
+/// Parses `bytes` and reports problems of the text to `report`. `None` means that there is no tree.
 pub(super) fn parse(bytes: &[u8], report: &Report) -> Option<Node> {
     if bytes.len() > BYTES_MAX {
         let message = format!("the file has {} bytes", bytes.len());
         let remedy = format!("use at most {BYTES_MAX} bytes (1 MiB)");
-        report.add_at(Place::START, Wrong::new(message, remedy), None);
+        report.add_at(Place::START, ValueError::new(message, remedy), None);
         return None;
     }
     let text = match str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
             let valid = str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-            report.add_at(Place::after(valid), Wrong::new("not UTF-8", "save the file as UTF-8"), None);
+            report.add_at(Place::after(valid), ValueError::new("not UTF-8", "save the file as UTF-8"), None);
             return None;
         }
     };
@@ -131,7 +131,7 @@ pub(super) fn parse(bytes: &[u8], report: &Report) -> Option<Node> {
     }
     builder.root.filter(|root| !root.is_null()).or_else(|| {
         let remedy = "write the configuration, or at least `rules: []` to limit nothing";
-        report.add_at(Place::START, Wrong::new("the file is empty", remedy), None);
+        report.add_at(Place::START, ValueError::new("the file is empty", remedy), None);
         None
     })
 }
@@ -148,10 +148,10 @@ fn place_of(marker: &granit_parser::Marker) -> Place {
     Place { line: marker.line(), column: marker.col() + 1 }
 }
 
-/// Nothing more can be read; it was reported why.
+/// Parsing stopped; the reason was reported.
 struct Stop;
 
-/// A node, how many nodes it is made of and how many levels it has.
+/// A node with its number of nodes and levels.
 #[derive(Clone)]
 struct Measured {
     node: Node,
@@ -159,7 +159,7 @@ struct Measured {
     levels: usize,
 }
 
-/// A list or mapping whose end has not come yet.
+/// An open list or mapping.
 struct Open {
     measured: Measured,
     /// The key that waits for its value.
@@ -168,11 +168,11 @@ struct Open {
     anchor: usize,
 }
 
-/// Turns events into a tree. It keeps a stack of its own, so no input makes it recurse.
+/// Turns parser events into a tree with an explicit stack, so no input makes it recurse.
 struct Builder<'r> {
     report: &'r Report,
     open: Vec<Open>,
-    /// What aliases stand for; an anchor is absent while its own node is open.
+    /// The nodes of anchors; an anchor is absent while its own node is open.
     anchors: HashMap<usize, Measured>,
     /// Nodes in the tree and in `anchors`.
     nodes: usize,
@@ -190,15 +190,15 @@ impl<'r> Builder<'r> {
             let tag = span.tag_span().unwrap_or(span);
             let value = tag.slice(text).map(|tag| shown(tag, false));
             let remedy = "remove the tag; put a value in quotes to make it text";
-            self.report.add_at(place_of(&tag.start), Wrong::new("tags are not supported", remedy), value);
+            self.report.add_at(place_of(&tag.start), ValueError::new("tags are not supported", remedy), value);
         }
         match event {
             Event::DocumentStart(..) if self.root.is_some() => {
                 let remedy = "keep one document per file";
-                self.stop(place, Wrong::new("a second document starts here", remedy))
+                self.stop(place, ValueError::new("a second document starts here", remedy))
             }
             Event::Scalar(text, style, anchor, _) => {
-                // A value that is not there comes as `~` of no length.
+                // The parser reports an absent value as an empty `~`.
                 let text = if span.is_empty() { "".into() } else { text };
                 let scalar = Scalar { text: text.into(), quoted: style != ScalarStyle::Plain };
                 self.leaf(place, Kind::Scalar(scalar), anchor)
@@ -213,7 +213,7 @@ impl<'r> Builder<'r> {
             Event::UnresolvedAlias(name) => {
                 let message = format!("no anchor &{} before this alias", shown(&name, false));
                 let remedy = "put the value in quotes if it is a text, or define the anchor first";
-                self.broken(place, Wrong::new(message, remedy))
+                self.broken(place, ValueError::new(message, remedy))
             }
             _ => Ok(()),
         }
@@ -231,7 +231,7 @@ impl<'r> Builder<'r> {
         self.close(Measured { node: Node { place, kind }, nodes: 1, levels: 0 }, anchor)
     }
 
-    fn broken(&mut self, place: Place, wrong: Wrong) -> Result<(), Stop> {
+    fn broken(&mut self, place: Place, wrong: ValueError) -> Result<(), Stop> {
         self.report.add_at(place, wrong, None);
         self.leaf(place, Kind::Broken, 0)
     }
@@ -239,7 +239,7 @@ impl<'r> Builder<'r> {
     fn alias(&mut self, place: Place, anchor: usize) -> Result<(), Stop> {
         let Some((nodes, levels)) = self.anchors.get(&anchor).map(|target| (target.nodes, target.levels)) else {
             return self
-                .broken(place, Wrong::new("the alias stands inside its own anchor", "write the value out"));
+                .broken(place, ValueError::new("the alias stands inside its own anchor", "write the value out"));
         };
         self.check_depth(place, levels)?;
         self.spend(place, nodes)?;
@@ -249,7 +249,7 @@ impl<'r> Builder<'r> {
         }
     }
 
-    /// Puts a complete node, which was paid for, where it belongs.
+    /// Adds a complete node, which is already counted, to its parent.
     fn close(&mut self, measured: Measured, anchor: usize) -> Result<(), Stop> {
         if anchor != 0 {
             self.spend(measured.node.place, measured.nodes)?;
@@ -270,14 +270,14 @@ impl<'r> Builder<'r> {
         Ok(())
     }
 
-    /// Counts nodes before they are made.
+    /// Counts nodes before allocation.
     fn spend(&mut self, place: Place, nodes: usize) -> Result<(), Stop> {
         self.nodes += nodes;
         if self.nodes <= NODES_MAX {
             return Ok(());
         }
         let message = format!("the file has more than {NODES_MAX} values, aliases written out");
-        self.stop(place, Wrong::new(message, "use fewer values or fewer aliases"))
+        self.stop(place, ValueError::new(message, "use fewer values or fewer aliases"))
     }
 
     fn check_depth(&self, place: Place, levels: usize) -> Result<(), Stop> {
@@ -287,7 +287,7 @@ impl<'r> Builder<'r> {
         self.stop(place, syntax::too_deep())
     }
 
-    fn stop(&self, place: Place, wrong: Wrong) -> Result<(), Stop> {
+    fn stop(&self, place: Place, wrong: ValueError) -> Result<(), Stop> {
         self.report.add_at(place, wrong, None);
         Err(Stop)
     }

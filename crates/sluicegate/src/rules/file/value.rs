@@ -1,9 +1,10 @@
-//! Values as text: lengths of time, rates, names, labels, patterns. All of these are pure functions from text
-//! to a type that cannot be wrong, or to what is wrong and what to write instead.
+//! Values as text: durations, rates, names, labels, patterns. All are pure functions from text to a valid type, or to an
+//! error with a remedy.
 
-use super::problem::Wrong;
+use super::problem::ValueError;
+use crate::authority::HostPattern;
 use crate::path::PathPattern;
-use crate::rules::pattern::Pattern;
+use crate::pattern::Pattern;
 use crate::rules::{DEADLINES, RULE_NAME_BYTES_MAX};
 use sluicegate_core::quota::UNITS_MAX;
 use sluicegate_core::{Micros, Rate, Timestamp};
@@ -16,15 +17,13 @@ pub const PATTERN_BYTES_MAX: usize = 256;
 pub const LABEL_BYTES_MAX: usize = 64;
 /// The longest name of an HTTP method, in bytes.
 pub const METHOD_BYTES_MAX: usize = 32;
-/// The longest host (RFC 1035).
-pub const HOST_BYTES_MAX: usize = 253;
-/// The longest name of a header field or claim that rules match by.
+/// The longest name of a header field or claim in a rule.
 pub const VALUE_NAME_BYTES_MAX: usize = 128;
 
 /// The units of time with their length in milliseconds.
 pub const UNITS: &[(&str, u64)] = &[("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// What people write for a unit, and what they mean.
+/// Common misspellings of units, and the unit of each.
 const SLIPS: &[(&[&str], &str)] = &[
     (&["msec", "msecs", "milli", "millis", "millisecond", "milliseconds"], "ms"),
     (&["sec", "secs", "second", "seconds"], "s"),
@@ -36,12 +35,12 @@ const SLIPS: &[(&[&str], &str)] = &[
 const DURATION_EXAMPLES: &str = "250ms, 30s, 5min, 1h or 1d";
 const RATE_EXAMPLES: &str = "100/60s, 5/s, 100/min, 1000/h or 5000/d";
 
-/// Reads a length of time, such as `250ms`: at least one millisecond, at most ten years.
+/// Reads a duration, such as `250ms`: at least one millisecond, at most ten years.
 ///
 /// # Errors
-/// If the text is no such length.
-pub fn duration(text: &str) -> Result<Micros, Wrong> {
-    let unknown = |remedy: String| Wrong::new("not a duration", remedy);
+/// If the text is not such a duration.
+pub fn duration(text: &str) -> Result<Micros, ValueError> {
+    let unknown = |remedy: String| ValueError::new("not a duration", remedy);
     let (number, unit) = number_and_rest(text);
     if number.is_empty() {
         return Err(unknown(format!("write a whole number and a unit, for example {DURATION_EXAMPLES}")));
@@ -52,29 +51,30 @@ pub fn duration(text: &str) -> Result<Micros, Wrong> {
     if number.len() > 1 && number.starts_with('0') {
         return Err(unknown("write the number without leading zeros".to_owned()));
     }
-    // A number that is too large to be read is too large to be right.
+    // A number that overflows is out of range, too.
     let length = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
     match length.map(Micros::from_millis) {
         Some(length) if (Micros::from_millis(1)..=Micros::PERIOD_MAX).contains(&length) => Ok(length),
-        _ => Err(Wrong::new(OUT_OF_RANGE, "use at least 1ms and at most 3650d (ten years)")),
+        _ => Err(ValueError::new(OUT_OF_RANGE, "use at least 1ms and at most 3650d (ten years)")),
     }
 }
 
-/// Reads how long a store may take: a length of time from one millisecond to ten seconds.
+/// Reads a deadline for store calls: from one millisecond to ten seconds.
 ///
 /// # Errors
-/// If the text is no such length.
-pub fn deadline(text: &str) -> Result<Duration, Wrong> {
+/// If the text is not such a duration.
+pub fn deadline(text: &str) -> Result<Duration, ValueError> {
     let within = |length: &Duration| DEADLINES.contains(length);
     match duration(text).map(|length| Duration::from_micros(length.as_micros())) {
         Err(wrong) if wrong.message != OUT_OF_RANGE => Err(wrong),
-        length => {
-            length.ok().filter(within).ok_or_else(|| Wrong::new(OUT_OF_RANGE, "use at least 1ms and at most 10s"))
-        }
+        length => length
+            .ok()
+            .filter(within)
+            .ok_or_else(|| ValueError::new(OUT_OF_RANGE, "use at least 1ms and at most 10s")),
     }
 }
 
-/// What to write instead of a duration with an unknown unit.
+/// The remedy for a duration with an unknown unit.
 fn meant_duration(number: &str, unit: &str) -> String {
     let word = unit.trim().to_ascii_lowercase();
     let known = UNITS.iter().find(|(name, _)| *name == word).map(|(name, _)| *name);
@@ -94,9 +94,9 @@ fn meant_duration(number: &str, unit: &str) -> String {
 /// Reads a rate: `N/DURATION`, or `N/s`, `N/min`, `N/h`, `N/d`.
 ///
 /// # Errors
-/// If the text is no such rate.
-pub fn rate(text: &str) -> Result<Rate, Wrong> {
-    let unknown = |remedy: String| Wrong::new("not a rate", remedy);
+/// If the text is not a rate.
+pub fn rate(text: &str) -> Result<Rate, ValueError> {
+    let unknown = |remedy: String| ValueError::new("not a rate", remedy);
     let Some((amount, period)) = text.split_once('/') else {
         return Err(unknown(format!("write N/DURATION, for example {RATE_EXAMPLES}")));
     };
@@ -104,7 +104,7 @@ pub fn rate(text: &str) -> Result<Rate, Wrong> {
         return Err(unknown(format!("write it without spaces, for example {RATE_EXAMPLES}")));
     }
     let amount = whole_number(amount, 1..=UNITS_MAX)
-        .map_err(|wrong| Wrong::new(format!("the amount before / is {}", wrong.message), wrong.remedy))?;
+        .map_err(|wrong| ValueError::new(format!("the amount before / is {}", wrong.message), wrong.remedy))?;
     let is_unit = period != "ms" && UNITS.iter().any(|(name, _)| *name == period);
     let length = if is_unit { duration(&format!("1{period}")) } else { duration(period) };
     let length = length.map_err(|wrong| {
@@ -112,12 +112,12 @@ pub fn rate(text: &str) -> Result<Rate, Wrong> {
             ("", unit) => meant_rate(amount, unit),
             _ => wrong.remedy,
         };
-        Wrong::new(format!("the period after / is {}", wrong.message), remedy)
+        ValueError::new(format!("the period after / is {}", wrong.message), remedy)
     })?;
-    Rate::new(amount, length).map_err(|error| Wrong::new(OUT_OF_RANGE, error.remedy()))
+    Rate::new(amount, length).map_err(|error| ValueError::new(OUT_OF_RANGE, error.remedy()))
 }
 
-/// What to write instead of a rate whose period is a word.
+/// The remedy for a rate with a word as its period.
 fn meant_rate(amount: u64, unit: &str) -> String {
     match unit {
         "ms" => format!("write {amount}/1ms"),
@@ -134,32 +134,32 @@ fn meant_rate(amount: u64, unit: &str) -> String {
     }
 }
 
-/// The digits a text starts with, and the rest.
+/// The leading digits of a text, and the rest.
 fn number_and_rest(text: &str) -> (&str, &str) {
     text.split_at(text.find(|each: char| !each.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// Reads a whole number: digits only, nothing that another reader might take for octal, text or a float.
+/// Reads a whole number: digits only, without notations that YAML readers interpret differently.
 ///
 /// # Errors
-/// If the text is no such number, or it is not within `range`.
-pub fn whole_number(text: &str, range: RangeInclusive<u64>) -> Result<u64, Wrong> {
+/// If the text is not such a number, or not within `range`.
+pub fn whole_number(text: &str, range: RangeInclusive<u64>) -> Result<u64, ValueError> {
     let (low, high) = (range.start(), range.end());
     let within = format!("use a whole number from {low} to {high}");
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         let plain: String = text.chars().filter(|each| !matches!(each, '_' | ',' | ' ' | '\'')).collect();
         return Err(match plain.parse::<u64>() {
-            Ok(number) if plain.len() < text.len() => Wrong::new(NOT_WHOLE, format!("write {number}")),
-            _ => Wrong::new(NOT_WHOLE, within),
+            Ok(number) if plain.len() < text.len() => ValueError::new(NOT_WHOLE, format!("write {number}")),
+            _ => ValueError::new(NOT_WHOLE, within),
         });
     }
     if digits.len() > 1 && digits.starts_with('0') {
-        return Err(Wrong::new(NOT_WHOLE, "write it without leading zeros"));
+        return Err(ValueError::new(NOT_WHOLE, "write it without leading zeros"));
     }
     match text.parse() {
         Ok(number) if range.contains(&number) => Ok(number),
-        _ => Err(Wrong::new(OUT_OF_RANGE, within)),
+        _ => Err(ValueError::new(OUT_OF_RANGE, within)),
     }
 }
 
@@ -169,43 +169,43 @@ const OUT_OF_RANGE: &str = "out of range";
 /// Reads the name of a rule or a tier.
 ///
 /// # Errors
-/// If the text is no such name.
-pub fn name(text: &str) -> Result<Box<str>, Wrong> {
+/// If the text is not such a name.
+pub fn name(text: &str) -> Result<Box<str>, ValueError> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     if (1..=RULE_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_part) {
         return Ok(text.into());
     }
     let remedy = format!("use 1 to {RULE_NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -");
-    Err(Wrong::new("not a name", remedy))
+    Err(ValueError::new("not a name", remedy))
 }
 
-/// Reads the name of a limit, which stands in quotes in header fields.
+/// Reads the name of a limit, which header fields contain in quotes.
 ///
 /// # Errors
-/// If the text is no such name.
-pub fn label(text: &str) -> Result<Box<str>, Wrong> {
+/// If the text is not such a name.
+pub fn label(text: &str) -> Result<Box<str>, ValueError> {
     let is_part = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     if (1..=LABEL_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_part) {
         return Ok(text.into());
     }
     let remedy = format!("use 1 to {LABEL_BYTES_MAX} printable ASCII characters without \" and \\");
-    Err(Wrong::new("not a name for header fields", remedy))
+    Err(ValueError::new("not a name for header fields", remedy))
 }
 
 /// Reads a pattern for names.
 ///
 /// # Errors
-/// If the pattern is empty, too long, or holds a control character: nothing could ever match it.
-pub fn pattern(text: &str) -> Result<Pattern, Wrong> {
+/// If the pattern is empty, too long, or contains a control character, and so matches nothing.
+pub fn pattern(text: &str) -> Result<Pattern, ValueError> {
     if text.is_empty() {
-        return Err(Wrong::new("matches nothing", "write a pattern, for example api.*, or * for everything"));
+        return Err(ValueError::new("matches nothing", "write a pattern, for example api.*, or * for everything"));
     }
     if text.len() > PATTERN_BYTES_MAX {
         let message = format!("a pattern of {} bytes", text.len());
-        return Err(Wrong::new(message, format!("use at most {PATTERN_BYTES_MAX} bytes")));
+        return Err(ValueError::new(message, format!("use at most {PATTERN_BYTES_MAX} bytes")));
     }
     if text.contains(char::is_control) {
-        return Err(Wrong::new("matches nothing", "leave out control characters: no name holds them"));
+        return Err(ValueError::new("matches nothing", "leave out control characters: no name holds them"));
     }
     Ok(Pattern::new(text))
 }
@@ -214,73 +214,67 @@ pub fn pattern(text: &str) -> Result<Pattern, Wrong> {
 ///
 /// # Errors
 /// If no path could match it.
-pub fn path(text: &str) -> Result<PathPattern, Wrong> {
-    PathPattern::parse(text).map_err(|error| Wrong::new(error.message, error.remedy))
+pub fn path(text: &str) -> Result<PathPattern, ValueError> {
+    PathPattern::parse(text).map_err(|error| ValueError::new(error.message, error.remedy))
 }
 
-/// Reads an instant as RFC 3339 writes it.
+/// Reads an instant in the form of RFC 3339.
 ///
 /// # Errors
-/// If the text is no such instant, or none that a limit can outlast.
-pub fn instant(text: &str) -> Result<Timestamp, Wrong> {
+/// If the text is not such an instant, or out of the range of timestamps.
+pub fn instant(text: &str) -> Result<Timestamp, ValueError> {
     let remedy = "write date, time and offset, for example 2026-12-31T00:00:00Z";
-    // The names of time zones, which may follow in brackets, mean another thing when their rules change.
+    // Rejects a time zone name in brackets: its meaning changes with the rules of the zone.
     let parsed = if text.contains('[') { None } else { text.parse::<jiff::Timestamp>().ok() };
-    let instant = parsed.ok_or_else(|| Wrong::new("not an instant", remedy))?;
+    let instant = parsed.ok_or_else(|| ValueError::new("not an instant", remedy))?;
     let micros = u64::try_from(instant.as_microsecond()).ok().map(Timestamp::from_micros);
     let known = micros.filter(|instant| *instant <= Timestamp::NOW_MAX);
-    known.ok_or_else(|| Wrong::new("out of range", "use an instant from 1970 to 2112"))
+    known.ok_or_else(|| ValueError::new("out of range", "use an instant from 1970 to 2112"))
 }
 
 /// Reads a pattern for hosts.
 ///
 /// # Errors
 /// If no host could match it.
-pub fn host(text: &str) -> Result<Pattern, Wrong> {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'*');
-    let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let is_address = inside.is_some_and(|inside| inside.parse::<std::net::Ipv6Addr>().is_ok());
-    if (1..=HOST_BYTES_MAX).contains(&text.len()) && (is_address || text.bytes().all(is_part)) {
-        return Ok(Pattern::new(text.to_ascii_lowercase().trim_end_matches('.')));
-    }
+pub fn host(text: &str) -> Result<Pattern, ValueError> {
     let remedy = "write a name or an address without a port, for example api.example.com or *.example.com";
-    Err(Wrong::new("not a host", remedy))
+    HostPattern::parse(text).map(Pattern::from).ok_or_else(|| ValueError::new("not a host", remedy))
 }
 
 /// Reads the name of a header field.
 ///
 /// # Errors
-/// If the text is no such name.
-pub fn header_name(text: &str) -> Result<Box<str>, Wrong> {
+/// If the text is not such a name.
+pub fn header_name(text: &str) -> Result<Box<str>, ValueError> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if (1..=VALUE_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_part) {
         return Ok(text.to_ascii_lowercase().into());
     }
-    Err(Wrong::new("not the name of a header field", "write one as HTTP has it, for example X-Plan"))
+    Err(ValueError::new("not the name of a header field", "write one as HTTP has it, for example X-Plan"))
 }
 
 /// Reads the name of a claim.
 ///
 /// # Errors
-/// If the text is no such name.
-pub fn claim_name(text: &str) -> Result<Box<str>, Wrong> {
+/// If the text is not such a name.
+pub fn claim_name(text: &str) -> Result<Box<str>, ValueError> {
     if (1..=VALUE_NAME_BYTES_MAX).contains(&text.len()) && !text.contains(char::is_control) {
         return Ok(text.into());
     }
     let remedy = format!("use 1 to {VALUE_NAME_BYTES_MAX} bytes without control characters, for example plan");
-    Err(Wrong::new("not the name of a claim", remedy))
+    Err(ValueError::new("not the name of a claim", remedy))
 }
 
 /// Reads the name of an HTTP method.
 ///
 /// # Errors
-/// If the text is no such name.
-pub fn method(text: &str) -> Result<Box<str>, Wrong> {
+/// If the text is not such a name.
+pub fn method(text: &str) -> Result<Box<str>, ValueError> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if (1..=METHOD_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_part) {
         return Ok(text.to_ascii_uppercase().into());
     }
-    Err(Wrong::new("not a method", "write one as HTTP names it, for example GET or POST"))
+    Err(ValueError::new("not a method", "write one as HTTP names it, for example GET or POST"))
 }
 
 #[cfg(test)]
@@ -327,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_comes_with_what_was_probably_meant() {
+    fn an_invalid_duration_comes_with_a_suggestion() {
         let cases = [
             ("", "not a duration: write a whole number and a unit, for example 250ms, 30s, 5min, 1h or 1d"),
             ("s", "not a duration: write a whole number and a unit, for example 250ms, 30s, 5min, 1h or 1d"),
@@ -356,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_kept_as_they_are_written() {
+    fn rates_keep_their_amount_and_period() {
         let cases = [
             ("100/60s", 100, 60_000_000),
             ("5/s", 5, 1_000_000),
@@ -373,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_comes_with_what_was_probably_meant() {
+    fn an_invalid_rate_comes_with_a_suggestion() {
         let example = "for example 100/60s, 5/s, 100/min, 1000/h or 5000/d";
         let amounts = "use a whole number from 1 to 999999999999999";
         let cases = [
@@ -437,7 +431,7 @@ mod tests {
             ("007", "not a whole number", "write it without leading zeros"),
         ];
         for (text, message, remedy) in cases {
-            assert_eq!(whole_number(text, 1..=9), Err(Wrong::new(message, remedy)), "{text}");
+            assert_eq!(whole_number(text, 1..=9), Err(ValueError::new(message, remedy)), "{text}");
         }
     }
 

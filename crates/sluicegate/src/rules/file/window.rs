@@ -1,7 +1,7 @@
-//! Windows as they stand in a file: a length of time, or a word for the windows of a calendar with its time zone and
-//! where it begins.
+//! Windows in a file: a duration, or a word for windows of a calendar, with a time zone and an anchor.
 
-use super::problem::Wrong;
+use super::field::{Absent, Described, Field, Form, Shape, Text, words};
+use super::problem::ValueError;
 use super::reader::Reader;
 use super::section::Section;
 use super::suggest::with_closest;
@@ -17,38 +17,61 @@ pub const CALENDAR_WINDOWS: &[(&str, CalendarWindow)] = &[
     ("day", CalendarWindow::Day),
     ("hour", CalendarWindow::Hour),
 ];
-/// The time zone of a calendar, unless somebody says otherwise.
-pub const TIMEZONE_DEFAULT: &str = "UTC";
-/// The keys of a limit that only a calendar has.
-const CALENDAR_KEYS: [&str; 2] = ["timezone", "anchor"];
+pub(super) static TIMEZONE: Field<Text<Zone>> = Field {
+    key: "timezone",
+    doc: "The time zone that determines the start of the windows.",
+    kind: Text {
+        parse: timezone,
+        form: || {
+            let shape = Shape::matching("name of the IANA time zone database", "^[A-Za-z0-9_+/-]{1,64}$");
+            Form::Text(shape)
+        },
+    },
+    absent: Absent::Default("UTC"),
+    examples: &["Europe/Berlin"],
+};
 
-/// Which windows of a calendar.
+pub(super) static ANCHOR: Field<Described> = Field {
+    key: "anchor",
+    doc: "The day on which a window begins. A month without that day begins on its last one.",
+    kind: Described(|| {
+        let day = Form::Integer { min: 1, max: MONTH_DAY_MAX.into() };
+        Form::Any(vec![day, Form::Words(words(WEEKDAYS))])
+    }),
+    absent: Absent::Nothing("`1` of a month, `monday` of a week"),
+    examples: &["15", "sunday"],
+};
+
+/// The keys of a limit that only a calendar has.
+const CALENDAR_KEYS: [&str; 2] = [TIMEZONE.key, ANCHOR.key];
+
+/// A kind of calendar window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CalendarWindow {
-    /// Its months.
+    /// Months.
     Month,
-    /// Its weeks.
+    /// Weeks.
     Week,
-    /// Its days.
+    /// Days.
     Day,
-    /// Its hours.
+    /// Hours.
     Hour,
 }
 
 /// A window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// Always as long.
+    /// A fixed duration.
     Length(Micros),
-    /// As long as the calendar says.
+    /// A window of a calendar.
     Calendar(CalendarWindow),
 }
 
-/// Reads a length of time, or a word for windows of a calendar.
+/// Reads a duration, or a word for windows of a calendar.
 ///
 /// # Errors
 /// If the text is neither.
-pub fn window(text: &str) -> Result<Window, Wrong> {
+pub fn window(text: &str) -> Result<Window, ValueError> {
     if let Some((_, calendar)) = CALENDAR_WINDOWS.iter().find(|(word, _)| *word == text) {
         return Ok(Window::Calendar(*calendar));
     }
@@ -59,37 +82,36 @@ pub fn window(text: &str) -> Result<Window, Wrong> {
     let words = CALENDAR_WINDOWS.iter().map(|(word, _)| *word).collect::<Vec<_>>();
     length.map_err(|wrong| {
         let remedy = format!("{}; or one of {}", wrong.remedy, words.join(", "));
-        Wrong::new(wrong.message, with_closest(text, &words, &remedy))
+        ValueError::new(wrong.message, with_closest(text, &words, &remedy))
     })
 }
 
-/// The length of the window of a limit that knows no calendar.
+/// Reads the window of an algorithm without calendar windows.
 pub(super) fn length(reader: &Reader<'_>) -> Option<Micros> {
     if CALENDAR_WINDOWS.iter().any(|(word, _)| reader.is_word(word)) {
         let remedy = "use algorithm: fixed_window, or a length of time such as 30d";
-        return reader.refuse(Wrong::new("only a fixed_window has windows of a calendar", remedy));
+        return reader.refuse(ValueError::new("only a fixed_window has windows of a calendar", remedy));
     }
     reader.duration()
 }
 
-/// Reports the keys of a calendar, where there is none.
+/// Reports calendar keys beside a window of fixed length.
 pub(super) fn refuse_calendar(section: &Section<'_>) {
     for (key, reader) in CALENDAR_KEYS.iter().filter_map(|key| Some((key, section.get(key)?))) {
         let remedy = format!("write window: month, week, day or hour, or leave {key} out");
-        reader.report(Wrong::new("only for windows of a calendar", remedy));
+        reader.report(ValueError::new("only for windows of a calendar", remedy));
     }
 }
 
-/// The calendar that `window` is of.
+/// Reads the calendar of `window`.
 pub(super) fn calendar(
     section: &Section<'_>,
     window: CalendarWindow,
 ) -> Option<Result<Arc<Calendar>, QuotaError>> {
     let align = section.optional("align", (), |align| {
-        align.refuse(Wrong::new("a calendar says where its windows start", "leave align out"))
+        align.refuse(ValueError::new("the calendar determines where its windows start", "leave align out"))
     });
-    let default = Zone::named(TIMEZONE_DEFAULT)?;
-    let zone = section.optional("timezone", default, |zone| zone.text_as(timezone));
+    let zone = section.read(&TIMEZONE);
     let cycle = cycle(section, window);
     align?;
     Some(zone?.calendar(cycle?))
@@ -99,7 +121,7 @@ fn cycle(section: &Section<'_>, window: CalendarWindow) -> Option<Cycle> {
     let other = |cycle| {
         section.optional("anchor", cycle, |anchor| {
             let remedy = "write window: month or window: week, or leave anchor out";
-            anchor.refuse(Wrong::new("only months and weeks have one", remedy))
+            anchor.refuse(ValueError::new("only months and weeks have one", remedy))
         })
     };
     match window {
@@ -119,18 +141,18 @@ fn cycle(section: &Section<'_>, window: CalendarWindow) -> Option<Cycle> {
 /// Reads the name of a time zone.
 ///
 /// # Errors
-/// If there is none of this name.
-pub fn timezone(text: &str) -> Result<Zone, Wrong> {
+/// If no time zone has this name.
+pub fn timezone(text: &str) -> Result<Zone, ValueError> {
     Zone::named(text).ok_or_else(|| {
         let names: Vec<&str> = Zone::names().collect();
         let remedy = "write a name of the IANA time zone database, for example Europe/Berlin or UTC";
-        // Who names a city means its zone.
+        // A city stands for its zone.
         let is_city = |name: &&&str| name.rsplit('/').next().is_some_and(|city| city.eq_ignore_ascii_case(text));
         let remedy = match names.iter().find(is_city) {
             Some(name) => format!("did you mean {name}? {remedy}"),
             None => with_closest(text, &names, remedy),
         };
-        Wrong::new("unknown time zone", remedy)
+        ValueError::new("unknown time zone", remedy)
     })
 }
 
@@ -152,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_that_is_unknown_comes_with_the_one_that_was_probably_meant() {
+    fn an_unknown_time_zone_comes_with_a_suggestion() {
         assert_eq!(timezone("Europe/Berlin").unwrap().name(), "Europe/Berlin");
         let meant = |text| timezone(text).unwrap_err().remedy;
         for text in ["Europe/Berln", "europe/berlin", "Berlin", "Europa/Berlin"] {

@@ -1,13 +1,13 @@
-//! The pots of all decisions.
+//! The permit pools of all decisions.
 //!
-//! Bounded: a decision that finds no place is decided exactly, and so is one whose keys belong to the pot of another
-//! decision (another cost, or another set of rules): else each of them could hold as much of the same limit. Locks are held
-//! for a few lookups and never across an `await`; that of the keys is taken last.
+//! The table is bounded: a decision without a place is decided exactly. So is a decision whose keys belong to the
+//! pool of another decision (another cost, or another set of rules), because otherwise each could hold as much of
+//! the same limit. Locks are held for a few lookups and never across an `await`; the lock of the keys is taken last.
 
-use super::pot::Returns;
-use super::{Asking, Generation, Grant, Moment, Pace, Pot, Return, Tally};
+use super::permits::PermitReturns;
+use super::{Demand, Generation, Grant, PermitPool, PermitRequest, PermitReturn, PermitTally, Uptime};
 use crate::sync::Mutex;
-// loom runs a model again and again, and every run must take the same locks.
+// loom repeats a model, and every run must take the same locks.
 #[cfg(sluicegate_loom)]
 use foldhash::fast::FixedState as RandomState;
 #[cfg(not(sluicegate_loom))]
@@ -16,69 +16,69 @@ use hashbrown::{Equivalent, HashMap, HashSet};
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hash};
 
-/// The most decisions that are watched at a time. Only hot ones matter, of which there are few.
+/// The most decisions at a time. Only hot ones matter, and they are few.
 pub const DECISIONS_MAX: usize = 4_096;
 const SHARDS: usize = 64;
 
-/// 128 bits that stand for a key.
+/// A 128-bit digest of a key.
 pub type KeyDigest = (u64, u64);
 
-/// The permits of all decisions, each known by an `I`; `S` is what it takes to use a grant and to give it back.
+/// The permit pools of all decisions, each identified by an `I`. `S` is the data to use a grant and to give it back.
 #[derive(Debug)]
-pub struct Leases<I, S> {
+pub struct LeaseTable<I, S> {
     hasher: RandomState,
-    shards: Box<[Mutex<Shard<I, S>>]>,
+    shards: Box<[Mutex<LeaseShard<I, S>>]>,
     per_shard_max: usize,
-    /// The keys whose permits some pot holds or has asked for.
+    /// The keys of permits that a pool holds or has requested.
     claimed: Mutex<HashSet<KeyDigest, RandomState>>,
 }
 
 #[derive(Debug)]
-struct Shard<I, S> {
-    entries: HashMap<I, Entry<S>, RandomState>,
-    /// What became of the permits of pots that are no longer here.
-    gone: Tally,
+struct LeaseShard<I, S> {
+    entries: HashMap<I, LeaseEntry<S>, RandomState>,
+    /// The balance of pools that were dropped.
+    gone: PermitTally,
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Entry<S> {
-    pot: Pot<S>,
-    pace: Pace,
+struct LeaseEntry<S> {
+    pool: PermitPool<S>,
+    demand: Demand,
     claims: SmallVec<[KeyDigest; 2]>,
 }
 
-/// What the store said to a call.
+/// The result of a call.
 #[derive(Debug)]
-pub struct Answered<S> {
-    /// What it admitted beyond the requests that waited for it.
+pub struct CallResult<S> {
+    /// The permits beyond its waiters.
     pub grant: Option<Grant<S>>,
-    /// How many more would have passed.
+    /// How many further requests would have passed.
     pub remaining: u64,
-    /// True if it denied a request, or one of those that were asked for ahead.
+    /// Whether it denied a request or a permit.
     pub is_denied: bool,
 }
 
-impl<I, S> Default for Shard<I, S> {
+impl<I, S> Default for LeaseShard<I, S> {
     fn default() -> Self {
-        Self { entries: HashMap::default(), gone: Tally::default(), is_closed: false }
+        Self { entries: HashMap::default(), gone: PermitTally::default(), is_closed: false }
     }
 }
 
-impl<S> Default for Entry<S> {
+impl<S> Default for LeaseEntry<S> {
     fn default() -> Self {
-        Self { pot: Pot::default(), pace: Pace::default(), claims: SmallVec::new() }
+        Self { pool: PermitPool::default(), demand: Demand::default(), claims: SmallVec::new() }
     }
 }
 
-impl<I: Hash + Eq + Clone, S> Default for Leases<I, S> {
+impl<I: Hash + Eq + Clone, S> Default for LeaseTable<I, S> {
     fn default() -> Self {
         Self::new(DECISIONS_MAX)
     }
 }
 
-impl<I: Hash + Eq + Clone, S> Leases<I, S> {
-    /// No permits yet, and never more than about `decisions_max` decisions.
+impl<I: Hash + Eq + Clone, S> LeaseTable<I, S> {
+    /// An empty table for about `decisions_max` decisions.
     #[must_use]
     pub fn new(decisions_max: usize) -> Self {
         let shards = SHARDS.min(decisions_max.max(1));
@@ -90,78 +90,80 @@ impl<I: Hash + Eq + Clone, S> Leases<I, S> {
         }
     }
 
-    /// A request has come: spends a permit on it if there is one, and says what `use_it` made of its grant.
+    /// Counts a request and spends a permit on it, if there is one. Returns the result of `use_it` for its grant.
     pub fn spend<Q: Hash + Equivalent<I> + ?Sized, T>(
         &self,
         id: &Q,
-        now: Moment,
+        now: Uptime,
         generation: Generation,
         use_it: impl FnOnce(&mut Grant<S>) -> T,
     ) -> Option<T> {
         let mut shard = self.shard(id).lock();
         let entry = shard.entries.get_mut(id)?;
-        entry.pace.count(now);
-        entry.pot.spend(now, generation, use_it)
+        entry.demand.count(now);
+        entry.pool.spend(now, generation, use_it)
     }
 
-    /// A call is about to be sent: how many permits it may ask for beyond the requests that wait for it, and what has
-    /// ended here meanwhile. Who asks for some must say afterwards what came of it.
-    pub fn ask(
+    /// Requests permits for a call that is about to be sent. Returns how many the call may request beyond its
+    /// waiters, and the expired permits. After a request, [`Self::record`] or [`Self::call_failed`] must follow.
+    pub fn request(
         &self,
         id: &I,
-        asking: &Asking,
+        request: &PermitRequest,
         keys: &[KeyDigest],
-        now: Moment,
+        now: Uptime,
         generation: Generation,
-    ) -> (u32, Returns<S>) {
+    ) -> (u32, PermitReturns<S>) {
         let mut shard = self.shard(id).lock();
         if shard.is_closed || !shard.has_place(id, self.per_shard_max, now) {
-            return (0, Returns::new());
+            return (0, PermitReturns::new());
         }
         let entry = shard.entries.entry_ref(id).or_insert_with(|| {
-            let mut entry = Entry::default();
-            entry.pace.count(now);
+            let mut entry = LeaseEntry::default();
+            entry.demand.count(now);
             entry
         });
-        let returns = entry.pot.expire(now, generation);
-        let size = entry.pace.size(asking, now);
+        let returns = entry.pool.expire(now, generation);
+        let size = entry.demand.size(request, now);
         if size == 0 || !self.claim(entry, keys) {
             return (0, returns);
         }
-        (entry.pot.ask(size), returns)
+        (entry.pool.request(size), returns)
     }
 
-    /// The call was answered. Also of use where it has asked for nothing: it says how much there is.
-    pub fn answered(&self, id: &I, answered: Answered<S>, now: Moment) {
-        let Answered { grant, remaining, is_denied } = answered;
+    /// Records the reply to a call. This is useful without requested permits as well, because it shows how much is
+    /// left.
+    pub fn record(&self, id: &I, result: CallResult<S>, now: Uptime) {
+        let CallResult { grant, remaining, is_denied } = result;
         let mut shard = self.shard(id).lock();
         let is_closed = shard.is_closed;
         match shard.entries.get_mut(id) {
             Some(entry) if !is_closed => {
-                entry.pace.learn(remaining, is_denied, now);
+                entry.demand.learn(remaining, is_denied, now);
                 match grant {
-                    Some(grant) => entry.pot.grant(grant),
-                    None => entry.pot.unanswered(),
+                    Some(grant) => entry.pool.grant(grant),
+                    None => entry.pool.call_failed(),
                 }
             }
-            // Too late: nobody will come for them, and nobody is there to give them back.
+            // Too late: no request will spend these permits, and there is no task left to give them back.
             _ => {
                 let permits = grant.map_or(0, |grant| u64::from(grant.permits));
-                shard.gone = shard.gone.and(Tally { granted: permits, lost: permits, ..Tally::default() });
+                shard.gone =
+                    shard.gone.and(PermitTally { granted: permits, lost: permits, ..PermitTally::default() });
             }
         }
     }
 
-    /// The call was not answered, or will not be.
-    pub fn unanswered(&self, id: &I) {
+    /// A call has failed or was dropped.
+    pub fn call_failed(&self, id: &I) {
         if let Some(entry) = self.shard(id).lock().entries.get_mut(id) {
-            entry.pot.unanswered();
+            entry.pool.call_failed();
         }
     }
 
-    /// All that was charged to these keys is forgotten: what was paid for before counts for nothing any more, be it here
-    /// or still on its way, and is not given back.
-    pub fn lose(&self, keys: &[KeyDigest]) {
+    /// The charges of these keys were reset: drops their permits and those that are in flight, without giving them
+    /// back.
+    pub fn forfeit(&self, keys: &[KeyDigest]) {
         let is_held = |key: &KeyDigest| self.claimed.lock().contains(key);
         if !keys.iter().any(is_held) {
             return;
@@ -169,27 +171,27 @@ impl<I: Hash + Eq + Clone, S> Leases<I, S> {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let entries = shard.entries.values_mut();
-            let of_keys = |entry: &&mut Entry<S>| entry.claims.iter().any(|claim| keys.contains(claim));
-            entries.filter(of_keys).for_each(|entry| entry.pot.lose());
+            let of_keys = |entry: &&mut LeaseEntry<S>| entry.claims.iter().any(|claim| keys.contains(claim));
+            entries.filter(of_keys).for_each(|entry| entry.pool.forfeit());
         }
     }
 
-    /// Takes out what has ended, to be given back, and forgets decisions that nobody asks for any more. To be called now
-    /// and then; `generation_of` says which memory of the store a decision is charged in now.
-    pub fn sweep(&self, now: Moment, generation_of: impl Fn(&I) -> Generation) -> Vec<Return<S>> {
+    /// Takes out expired permits, to be given back, and drops idle decisions. To be called regularly;
+    /// `generation_of` returns the current generation of a decision's data.
+    pub fn sweep(&self, now: Uptime, generation_of: impl Fn(&I) -> Generation) -> Vec<PermitReturn<S>> {
         let mut returns = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let Shard { entries, gone, .. } = &mut *shard;
+            let LeaseShard { entries, gone, .. } = &mut *shard;
             entries.retain(|id, entry| {
-                returns.extend(entry.pot.expire(now, generation_of(id)));
-                if !entry.pot.is_idle() {
+                returns.extend(entry.pool.expire(now, generation_of(id)));
+                if !entry.pool.is_idle() {
                     return true;
                 }
                 self.release(entry);
-                let is_kept = !entry.pace.is_over(now);
+                let is_kept = !entry.demand.is_over(now);
                 if !is_kept {
-                    *gone = gone.and(entry.pot.tally());
+                    *gone = gone.and(entry.pool.tally());
                 }
                 is_kept
             });
@@ -197,46 +199,46 @@ impl<I: Hash + Eq + Clone, S> Leases<I, S> {
         returns
     }
 
-    /// Takes out everything, to be given back. From now on nothing is held and nothing asked for.
-    pub fn close(&self, generation_of: impl Fn(&I) -> Generation) -> Vec<Return<S>> {
+    /// Takes out everything, to be given back. From now on nothing is held or requested.
+    pub fn close(&self, generation_of: impl Fn(&I) -> Generation) -> Vec<PermitReturn<S>> {
         let mut returns = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.is_closed = true;
             for (id, mut entry) in std::mem::take(&mut shard.entries) {
-                returns.extend(entry.pot.drain(generation_of(&id)));
+                returns.extend(entry.pool.drain(generation_of(&id)));
                 self.release(&mut entry);
-                shard.gone = shard.gone.and(entry.pot.tally());
+                shard.gone = shard.gone.and(entry.pool.tally());
             }
         }
         returns
     }
 
-    /// What became of all permits so far, and how many are held.
+    /// The balance of all permits so far, and how many are held.
     #[must_use]
-    pub fn tally(&self) -> (Tally, u64) {
-        self.shards.iter().fold((Tally::default(), 0), |(tally, held), shard| {
+    pub fn tally(&self) -> (PermitTally, u64) {
+        self.shards.iter().fold((PermitTally::default(), 0), |(tally, held), shard| {
             let shard = shard.lock();
-            let of_pots = shard.entries.values().fold(shard.gone, |sum, entry| sum.and(entry.pot.tally()));
-            let here: u64 = shard.entries.values().map(|entry| u64::from(entry.pot.held())).sum();
+            let of_pots = shard.entries.values().fold(shard.gone, |sum, entry| sum.and(entry.pool.tally()));
+            let here: u64 = shard.entries.values().map(|entry| u64::from(entry.pool.held())).sum();
             (tally.and(of_pots), held + here)
         })
     }
 
-    /// Shows every grant that is held.
+    /// Visits every grant.
     pub fn for_each(&self, mut show: impl FnMut(&Grant<S>)) {
         for shard in &self.shards {
-            shard.lock().entries.values().flat_map(|entry| entry.pot.grants()).for_each(&mut show);
+            shard.lock().entries.values().flat_map(|entry| entry.pool.grants()).for_each(&mut show);
         }
     }
 
-    /// How many decisions are watched.
+    /// How many decisions the table holds.
     #[must_use]
     pub fn decisions(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().entries.len()).sum()
     }
 
-    fn shard<Q: Hash + ?Sized>(&self, id: &Q) -> &Mutex<Shard<I, S>> {
+    fn shard<Q: Hash + ?Sized>(&self, id: &Q) -> &Mutex<LeaseShard<I, S>> {
         &self.shards[self.shard_index(id)]
     }
 
@@ -245,8 +247,8 @@ impl<I: Hash + Eq + Clone, S> Leases<I, S> {
         (self.hasher.hash_one(id) % self.shards.len() as u64) as usize
     }
 
-    /// Takes the keys for this pot, unless another has one of them.
-    fn claim(&self, entry: &mut Entry<S>, keys: &[KeyDigest]) -> bool {
+    /// Claims the keys for this pool, unless another pool has one of them.
+    fn claim(&self, entry: &mut LeaseEntry<S>, keys: &[KeyDigest]) -> bool {
         if !entry.claims.is_empty() {
             return true;
         }
@@ -259,7 +261,7 @@ impl<I: Hash + Eq + Clone, S> Leases<I, S> {
         true
     }
 
-    fn release(&self, entry: &mut Entry<S>) {
+    fn release(&self, entry: &mut LeaseEntry<S>) {
         if !entry.claims.is_empty() {
             let mut claimed = self.claimed.lock();
             for key in entry.claims.drain(..) {
@@ -269,18 +271,17 @@ impl<I: Hash + Eq + Clone, S> Leases<I, S> {
     }
 }
 
-impl<I: Hash + Eq, S> Shard<I, S> {
-    /// True if the decision is here or has a place. Who has held nothing since the last sweep and is hardly asked for
-    /// makes room.
-    fn has_place(&mut self, id: &I, max: usize, now: Moment) -> bool {
+impl<I: Hash + Eq, S> LeaseShard<I, S> {
+    /// Whether the decision is here or has a place. Idle decisions with little demand make room.
+    fn has_place(&mut self, id: &I, max: usize, now: Uptime) -> bool {
         if self.entries.len() < max || self.entries.contains_key(id) {
             return true;
         }
         let gone = &mut self.gone;
         self.entries.retain(|_, entry| {
-            let is_kept = !entry.claims.is_empty() || !entry.pot.is_idle() || !entry.pace.is_over(now);
+            let is_kept = !entry.claims.is_empty() || !entry.pool.is_idle() || !entry.demand.is_over(now);
             if !is_kept {
-                *gone = gone.and(entry.pot.tally());
+                *gone = gone.and(entry.pool.tally());
             }
             is_kept
         });

@@ -1,12 +1,12 @@
-//! Models for loom, which runs them in every order that threads can take: locks over several shards, the
-//! count of keys, sweeping against charging.
+//! loom models, which explore every interleaving of threads: locks over several shards, the key count, and sweeping
+//! against charging.
 
 use super::{MemoryOptions, MemoryStore};
 use crate::identity::Identity;
 use crate::store::{Charge, Key, KeySpace, Subject};
 use loom::sync::Arc;
 use loom::thread;
-use sluicegate_core::decision::Group;
+use sluicegate_core::decision::ChargeMode;
 use sluicegate_core::{Cost, Micros, Quota, Rate, Timestamp, TokenBucket};
 
 const NOW: Timestamp = Timestamp::now(1_705_312_800_000_000);
@@ -21,10 +21,10 @@ fn store(max_keys: usize) -> Arc<MemoryStore> {
 
 fn charge<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota]) -> Charge<'a> {
     let subject = Subject { tenant: None, identity: Some(Identity::Named(identifier)), address: None };
-    Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, group: Group::Enforced, lease: None }
+    Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None }
 }
 
-/// Two identifiers whose states are in different shards.
+/// Two identifiers with states in different shards.
 fn apart(store: &MemoryStore, space: &KeySpace) -> (String, String) {
     let shard = |identifier: &str| store.shard_index(charge(space, identifier, &[]).key.digest());
     let other = (1..).map(|index| index.to_string()).find(|other| shard(other) != shard("0"));
@@ -36,7 +36,7 @@ fn is_allowed(store: &MemoryStore, charges: &[Charge<'_>], now: Timestamp) -> bo
 }
 
 #[test]
-fn loom_requests_over_crossing_keys_neither_deadlock_nor_charge_by_halves() {
+fn loom_requests_over_crossing_keys_are_atomic_and_never_deadlock() {
     loom::model(|| {
         let store = store(100);
         let crossing = |is_reversed: bool| {
@@ -59,7 +59,7 @@ fn loom_requests_over_crossing_keys_neither_deadlock_nor_charge_by_halves() {
 }
 
 #[test]
-fn loom_one_key_gives_exactly_the_permits_it_has() {
+fn loom_one_key_admits_exactly_its_limit() {
     loom::model(|| {
         let store = store(100);
         let ask = || {
@@ -79,17 +79,17 @@ fn loom_one_key_gives_exactly_the_permits_it_has() {
 }
 
 #[test]
-fn loom_newcomers_never_exceed_the_cap_by_more_than_the_overflow() {
+fn loom_new_keys_exceed_the_cap_by_at_most_the_overflow() {
     loom::model(|| {
         let store = store(1);
-        let newcomer = |identifier: &'static str| {
+        let new_client = |identifier: &'static str| {
             let store = Arc::clone(&store);
             thread::spawn(move || {
                 let (space, quotas) = (KeySpace::new("full"), [bucket(1)]);
                 is_allowed(&store, &[charge(&space, identifier, &quotas)], NOW)
             })
         };
-        let threads = [newcomer("a"), newcomer("b")];
+        let threads = [new_client("a"), new_client("b")];
         let admitted = threads.map(|thread| thread.join().unwrap());
         assert_eq!(admitted, [true, true], "one in its own state, the other in the overflow");
         assert_eq!(store.used(), 2);
@@ -97,7 +97,35 @@ fn loom_newcomers_never_exceed_the_cap_by_more_than_the_overflow() {
 }
 
 #[test]
-fn loom_sweeping_against_charging_loses_no_charge_and_no_count() {
+fn loom_client_gets_its_limit_once_while_a_full_store_frees_capacity() {
+    loom::model(|| {
+        let store = store(1);
+        let (fillers, space, quotas) = (KeySpace::new("fillers"), KeySpace::new("capacity"), [bucket(1)]);
+        assert!(is_allowed(&store, &[charge(&fillers, "filler", &quotas)], NOW));
+        let ask = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let (space, quotas) = (KeySpace::new("capacity"), [bucket(1)]);
+                is_allowed(&store, &[charge(&space, "x", &quotas)], NOW)
+            })
+        };
+        let make_room = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let (fillers, quotas) = (KeySpace::new("fillers"), [bucket(1)]);
+                store.reset_now(&[charge(&fillers, "filler", &quotas)], NOW);
+            })
+        };
+        let own = is_allowed(&store, &[charge(&space, "x", &quotas)], NOW);
+        let other = ask.join().unwrap();
+        make_room.join().unwrap();
+        assert!(own != other, "one of two requests passes, in the overflow or in its own state");
+        assert!(!is_allowed(&store, &[charge(&space, "x", &quotas)], NOW));
+    });
+}
+
+#[test]
+fn loom_sweeping_against_charging_loses_no_charge_or_count() {
     loom::model(|| {
         let store = store(100);
         let (space, quotas) = (KeySpace::new("swept"), [bucket(1)]);

@@ -1,144 +1,133 @@
-//! A request on its way: one call if its keys share one, several in order if they do not.
+//! One operation over the charges of a request, with its deadline.
 
-use super::arguments::{Message, Operation};
-use super::call::{Script, Word};
-use super::deliver::Deliver;
-use super::denials::{GivingBack, Question};
-use super::error::Trouble;
-use super::reply::{Decided, Finding, Findings};
-use super::reserve::Part;
-use super::resetting::Resetting;
-use super::{Shared, Whose, script};
+use super::client::call::{Argument, LatePolicy, Script};
+use super::client::error::CallError;
+use super::client::transport::Transport;
+use super::protocol::arguments::ScriptInput;
+use super::protocol::reply::ParsedReply;
+use super::protocol::scripts;
+use super::shared::{ClockSource, SharedStore};
+use crate::store::Charge;
 use crate::store::key::Digest;
-use crate::store::{Charge, Reply, StoreError};
-use futures_util::future::BoxFuture;
 use sluicegate_core::Timestamp;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Charges, and by when they are to be decided.
-pub(super) struct Request<'r, 'a, D> {
-    pub(super) store: &'r Arc<Shared<D>>,
-    pub(super) charges: &'r [Charge<'a>],
-    pub(super) now: Timestamp,
-    pub(super) deadline: Instant,
-    /// What a denial is remembered with.
-    pub(super) question: Option<Question>,
+/// Charges, and the deadline of their decision.
+pub(crate) struct Request<'r, 'a, T> {
+    pub(crate) store: &'r Arc<SharedStore<T>>,
+    pub(crate) charges: &'r [Charge<'a>],
+    /// The caller's clock.
+    pub(crate) now: Timestamp,
+    pub(crate) deadline: Instant,
+    /// The time from the request's arrival to its deadline.
+    pub(crate) allowed: Duration,
 }
 
-impl<'r, 'a, D: Deliver> Request<'r, 'a, D> {
-    pub(super) fn new(
-        store: &'r Arc<Shared<D>>,
+/// Charges that share a call, by their indices in the request.
+pub(crate) type Part = Vec<usize>;
+
+impl<'r, 'a, T: Transport> Request<'r, 'a, T> {
+    /// A request that arrives now.
+    pub(crate) fn new(
+        store: &'r Arc<SharedStore<T>>,
         charges: &'r [Charge<'a>],
         now: Timestamp,
-        deadline: Duration,
+        allowed: Duration,
     ) -> Self {
-        Self::until(store, charges, now, Instant::now() + deadline)
+        Self::since(Instant::now(), store, charges, now, allowed)
     }
 
-    /// A request that is to be decided by then.
-    pub(super) fn until(
-        store: &'r Arc<Shared<D>>,
+    /// A request that arrived at this instant.
+    pub(crate) fn since(
+        arrived: Instant,
+        store: &'r Arc<SharedStore<T>>,
         charges: &'r [Charge<'a>],
         now: Timestamp,
-        deadline: Instant,
+        allowed: Duration,
     ) -> Self {
-        Self { store, charges, now, deadline, question: None }
+        Self { store, charges, now, deadline: arrived + allowed, allowed }
     }
 
-    /// Charges, together with whoever else asks now where that is possible.
-    pub(super) async fn charge(&self) -> Result<Reply, StoreError> {
-        let goes_in_company = self.store.clock == Whose::Servers
-            && self.has_limits()
-            && (self.charges.len() == 1 || self.parts().len() == 1 && self.has_distinct_keys());
-        if goes_in_company && let Some(reply) = self.charge_in_company().await? {
-            return Ok(reply);
-        }
-        self.act(Operation::Charge).await
+    pub(crate) fn has_limits(&self) -> bool {
+        self.charges.iter().any(|charge| !charge.quotas.is_empty())
     }
 
-    /// Whoever goes through the same decision several times looks at each limit by itself.
-    fn has_distinct_keys(&self) -> bool {
+    /// Whether no two charges have the same key. Only then can the decision be repeated in one call: the script repeats
+    /// each limit by itself.
+    pub(crate) fn has_distinct_keys(&self) -> bool {
         let mut digests: SmallVec<[Digest; 4]> = self.charges.iter().map(|charge| charge.key.digest()).collect();
         digests.sort_unstable();
         digests.windows(2).all(|pair| pair[0] != pair[1])
     }
 
-    fn has_limits(&self) -> bool {
-        self.charges.iter().any(|charge| !charge.quotas.is_empty())
+    /// The charges in parts that share a call, those of the narrowest subject first.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let route_of = |key: &[u8]| self.store.transport.route_of(key);
+        self.grouped((0..self.charges.len()).collect(), |one, other| route_of(one) == route_of(other))
     }
 
-    /// Does this in calls of its own. In a box, because it is rare and large: whoever charges should not carry the room
-    /// for it.
-    pub(super) fn act(&self, operation: Operation) -> BoxFuture<'_, Result<Reply, StoreError>> {
-        Box::pin(async move {
-            let (giving_back, resetting) = (self.giving_back(operation), self.resetting(operation));
-            let result = self.perform(operation).await;
-            if result.is_ok() {
-                giving_back.into_iter().for_each(GivingBack::finish);
-                resetting.into_iter().for_each(Resetting::finish);
-            }
-            result
-        })
+    /// One part for each key, that of the narrowest subject first.
+    pub(crate) fn parts_by_key(&self, part: Part) -> Vec<Part> {
+        self.grouped(part, |one, other| one == other)
     }
 
-    async fn perform(&self, operation: Operation) -> Result<Reply, StoreError> {
-        if !self.has_limits() {
-            return Ok(Reply { now: self.now, verdicts: Default::default() });
-        }
-        if self.charges.len() > 1 {
-            let parts = self.parts();
-            if parts.len() > 1 {
-                return self.act_apart(operation, parts).await;
+    fn grouped(&self, charges: Part, share_a_call: impl Fn(&[u8], &[u8]) -> bool) -> Vec<Part> {
+        let mut parts: Vec<(Vec<u8>, Part)> = Vec::new();
+        for index in charges {
+            let key = self.store.encoder.encode(&self.charges[index].key);
+            match parts.iter_mut().find(|(first, _)| share_a_call(first, &key)) {
+                Some((_, part)) => part.push(index),
+                None => parts.push((key, vec![index])),
             }
         }
-        let mut message = self.message();
-        message.add(operation, self.charges);
-        let Findings { now, decisions, .. } = match self.say(message).await {
-            Err(trouble) if trouble.is_of_company() => {
-                let all = (0..self.charges.len()).collect();
-                return self.act_apart(operation, self.by_key(all)).await;
-            }
-            said => said?,
+        parts.sort_by_key(|(_, part)| part.iter().map(|index| subject_width(&self.charges[*index])).min());
+        parts.into_iter().map(|(_, part)| part).collect()
+    }
+
+    /// The flow of the request in the fair queue: its narrowest subject, which is the client where there is one.
+    pub(crate) fn flow(&self) -> Digest {
+        let narrowest = self.charges.iter().min_by_key(|charge| subject_width(charge));
+        narrowest.map_or(Digest(0, 0), |charge| charge.key.subject.digest())
+    }
+
+    /// An empty script input, with the expected time of the clock that decides.
+    pub(crate) fn input(&self) -> ScriptInput<'r> {
+        let expected_now = match self.store.clock {
+            ClockSource::Server => self.store.calendar_clock.estimate(self.now),
+            ClockSource::Caller => self.now,
         };
-        for decided in decisions.iter().filter(|decided| decided.is_denial()) {
-            self.remember(now, decided.findings.iter().map(Finding::seen));
-        }
-        Ok(Reply { now, verdicts: decisions.iter().flat_map(Decided::verdicts).collect() })
+        ScriptInput::new(&self.store.encoder, expected_now)
     }
 
-    async fn act_apart(&self, operation: Operation, parts: Vec<Part>) -> Result<Reply, StoreError> {
-        match operation {
-            Operation::Charge => self.reserve(parts).await,
-            other => self.ask_each(other, parts).await,
-        }
+    /// Executes one script call.
+    pub(crate) async fn execute<'m>(&self, mut input: ScriptInput<'m>) -> Result<ParsedReply<'m>, CallError> {
+        let script = self.script(&mut input);
+        let _counted = self.store.waiter_count.enter();
+        let late_policy = LatePolicy { waiter_count: Some(&self.store.waiter_count), keep_waiting: None };
+        self.store.execute(script, &mut input, self.deadline, late_policy).await
     }
 
-    /// A message for whose clock counts.
-    pub(super) fn message(&self) -> Message<'r> {
-        let about = match self.store.clock {
-            Whose::Servers => self.store.dates.about(self.now),
-            Whose::Callers => self.now,
-        };
-        Message::new(&self.store.encoder, about)
-    }
-
-    /// One call, and what it found.
-    pub(super) async fn say<'m>(&self, mut message: Message<'m>) -> Result<Findings<'m>, Trouble> {
-        let script = self.script(&mut message);
-        self.store.say(script, &mut message, self.deadline).await
-    }
-
-    /// The script that reads the message, which is told the time if the caller's counts.
-    pub(super) fn script(&self, message: &mut Message<'_>) -> &'static Script {
+    /// The script for this input. If the caller's clock decides, the time becomes one more argument.
+    pub(crate) fn script(&self, input: &mut ScriptInput<'_>) -> &'static Script {
         match self.store.clock {
-            Whose::Servers => &script::CHARGE,
-            Whose::Callers => {
-                message.arguments.push(Word::from_slice(self.now.as_micros().to_string().as_bytes()));
-                &script::CHARGE_AT
+            ClockSource::Server => &scripts::CHARGE,
+            ClockSource::Caller => {
+                input.arguments.push(Argument::from_slice(self.now.as_micros().to_string().as_bytes()));
+                &scripts::CHARGE_AT
             }
         }
+    }
+}
+
+/// A rank of how many clients share a subject: 0 for one client or address, 1 for a tenant, 2 for all.
+fn subject_width(charge: &Charge<'_>) -> u8 {
+    let subject = &charge.key.subject;
+    match (subject.identity.is_some() || subject.address.is_some(), subject.tenant.is_some()) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => 2,
     }
 }

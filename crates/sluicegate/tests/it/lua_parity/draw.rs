@@ -1,4 +1,4 @@
-//! Operations drawn at random: limits from tiny to extreme, costs at every edge, clocks that stand, crawl and jump.
+//! Random operations: limits from tiny to extreme, costs at every edge, clocks that stand, crawl and jump.
 
 use sluicegate::core::calendar::Run;
 use sluicegate::core::quota::UNITS_MAX;
@@ -10,7 +10,7 @@ use sluicegate_testkit::conformance::START;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// A generator of numbers: small, seeded, the same everywhere.
+/// A small seeded random generator, the same on every platform.
 pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
@@ -21,7 +21,7 @@ impl Draw {
         mixed ^ mixed >> 31
     }
 
-    /// Below `end`.
+    /// A number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -35,7 +35,7 @@ impl Draw {
         &list[self.below(list.len() as u64) as usize]
     }
 
-    /// Any magnitude is as likely as any other.
+    /// Every order of magnitude is equally likely.
     fn magnitude(&mut self, max: u64) -> u64 {
         let bits = self.below(u64::from(max.ilog2()) + 1);
         (self.next() >> (63 - bits)).clamp(1, max)
@@ -63,10 +63,10 @@ impl Draw {
     }
 }
 
-/// The index of buckets whose tokens last whole microseconds, which the script decides in shorter ways.
+/// The index of buckets with tokens of whole microseconds, which the fast path and the batch path decide.
 pub(crate) const WHOLE: usize = 4;
 
-/// The index of windows of calendars, among which there are always some of one length, too.
+/// The index of calendar windows, some of which have equal lengths.
 pub(crate) const CALENDAR: usize = 5;
 
 /// Limits of one algorithm, by its index.
@@ -78,7 +78,7 @@ pub(crate) fn limits(draw: &mut Draw, algorithm: usize, count: usize) -> Vec<Quo
     limits
 }
 
-/// A limit, unless what was drawn cannot be one.
+/// A limit, unless the random numbers are invalid.
 fn limit(draw: &mut Draw, algorithm: usize) -> Option<Quota> {
     let nothing = draw.once_in(20);
     let limit = |units: u64| if nothing { 0 } else { units };
@@ -105,7 +105,7 @@ fn limit(draw: &mut Draw, algorithm: usize) -> Option<Quota> {
     }
 }
 
-/// A calendar with some windows around the instants that most operations are at.
+/// A calendar with windows around the instants of most operations.
 fn calendar(draw: &mut Draw) -> Calendar {
     let hours = |hours: u64| Micros::from_secs(hours * 3_600);
     let (count, is_long) = (1 + draw.below(40), draw.once_in(2));
@@ -127,7 +127,7 @@ fn calendar(draw: &mut Draw) -> Calendar {
 
 fn bucket(draw: &mut Draw) -> Option<Quota> {
     let (amount, period) = match draw.below(4) {
-        // A token lasts whole microseconds, as with most limits people write.
+        // A token lasts whole microseconds, as under most limits in practice.
         0 => (1, 1 + draw.below(5_000_000)),
         1 => (1 + draw.below(30), *draw.of(&[1, 7, 1_000, 1_000_000, 60_000_000])),
         2 => (draw.units(UNITS_MAX), draw.magnitude(Micros::PERIOD_MAX.as_micros())),
@@ -158,7 +158,7 @@ pub(crate) fn cost(draw: &mut Draw, quota: &Quota) -> u32 {
     }
 }
 
-/// How often in a row something is asked for: mostly once, or more often than fits.
+/// The number of repetitions: mostly one, or more than fit.
 pub(crate) fn times(draw: &mut Draw) -> NonZeroU32 {
     let times = match draw.below(32) {
         0 => draw.magnitude(300),
@@ -169,7 +169,7 @@ pub(crate) fn times(draw: &mut Draw) -> NonZeroU32 {
     NonZeroU32::new(times as u32).unwrap()
 }
 
-/// Commands that put something under a key that no script has written.
+/// Commands that write a value which no script writes.
 pub(crate) fn damage(draw: &mut Draw, key: &str) -> redis::Pipeline {
     let texts =
         ["", "1", "nan1", "0x101", "1e31", " 171", "1.51", "-51", "170531280012345612", "99999999999999991"];
@@ -184,7 +184,7 @@ pub(crate) fn damage(draw: &mut Draw, key: &str) -> redis::Pipeline {
     pipeline
 }
 
-/// The next instant, given what was just said about a limit.
+/// The next instant, given the last verdict of a limit.
 pub(crate) fn later(draw: &mut Draw, now: Timestamp, quota: &Quota, verdict: Option<&Verdict>) -> Timestamp {
     let window = quota.window().as_micros().max(1);
     let calendar = if let Quota::FixedWindow(quota) = quota { quota.calendar() } else { None };

@@ -1,4 +1,4 @@
-//! What must be in Redis: the core's functions over a plain map, down to bytes that are written and when they expire.
+//! The expected content of Redis: the core's functions over a plain map, down to bytes and expiries.
 
 use super::value::{Kept, Place};
 use sha2::{Digest, Sha256};
@@ -6,7 +6,7 @@ use sluicegate::core::algorithm::fixed_window::FixedWindowState;
 use sluicegate::core::algorithm::sliding_counter::SlidingCounterState;
 use sluicegate::core::algorithm::sliding_window::{Entry, SlidingWindowState};
 use sluicegate::core::algorithm::token_bucket::TokenBucketState;
-use sluicegate::core::decision::is_charged;
+use sluicegate::core::decision::{is_charged, joint_wait};
 use sluicegate::core::{Algorithm, Micros, Outcome, Quota, State, Timestamp};
 use sluicegate::store::{Charge, Verdicts};
 use sluicegate_testkit::conformance::OperationKind;
@@ -19,17 +19,17 @@ const SECOND: u64 = 1_000_000;
 #[derive(Default)]
 pub(crate) struct Model {
     pub(crate) keys: BTreeMap<String, Value>,
-    /// Keys with a value that cannot be read.
+    /// Keys with an unreadable value.
     pub(crate) damaged: BTreeSet<String>,
     /// How many such values were met so far.
     pub(crate) damage_met: u64,
 }
 
-/// What is under a key.
+/// The value of a key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Value {
     pub(crate) states: BTreeMap<Place, Kept>,
-    /// How long it lives from when it was written, in milliseconds.
+    /// The time to live from the write on, in milliseconds.
     pub(crate) expiry_millis: u64,
 }
 
@@ -43,7 +43,7 @@ struct Limit<'a> {
     phase: u64,
 }
 
-/// The name of a key of the default tenant's, for identifiers that need no escaping.
+/// The name of a key of the default tenant, for identifiers without escapes.
 pub(crate) fn name(charge: &Charge<'_>) -> String {
     let Some(sluicegate::Identity::Named(identifier)) = charge.key.subject.identity else { panic!("a name") };
     format!("sg:1:{{{}:{identifier}}}:{}", charge.key.subject.tenant.unwrap(), charge.key.space.name())
@@ -76,7 +76,7 @@ impl Model {
         self.call(kind, &[(NonZeroU32::MIN, charges.to_vec())], now).remove(0).remove(0)
     }
 
-    /// All decisions of one call, each as often in a row: what each is told, each time.
+    /// All decisions of one call with their repetitions. Returns the verdicts of each.
     pub(crate) fn call(
         &mut self,
         kind: OperationKind,
@@ -99,7 +99,7 @@ impl Model {
         verdicts
     }
 
-    /// Puts a value under a key that cannot be read.
+    /// Writes an unreadable value.
     pub(crate) fn damage(&mut self, key: String) {
         self.keys.remove(&key);
         self.damaged.insert(key);
@@ -112,7 +112,7 @@ impl Model {
         }
     }
 
-    /// Writes the keys of which a state has changed; the others stay as they are, to the byte.
+    /// Writes the keys with a changed state; the others keep every byte.
     fn write(&mut self, asked: Vec<(Limit<'_>, Option<State>)>, changed: &BTreeSet<String>, now: Timestamp) {
         for key in changed {
             let limits = asked.iter().filter(|(limit, _)| limit.key == *key).cloned().collect();
@@ -126,11 +126,11 @@ impl Model {
     }
 }
 
-/// A call: what is written is what its last decision leaves, as the limits that asked last see it.
+/// A call: it writes the result of its last decision, by the limits that used each state last.
 struct Call<'m, 'a> {
     model: &'m Model,
     asked: Vec<(Limit<'a>, Option<State>)>,
-    /// Keys of which a state has changed, be it back again.
+    /// Keys with a changed state, even if it changed back.
     changed: BTreeSet<String>,
 }
 
@@ -139,9 +139,9 @@ impl<'a> Call<'_, 'a> {
         let outcomes = self.outcomes(limits);
         match kind {
             OperationKind::Charge => {
-                let votes = || limits.iter().zip(&outcomes).map(|(limit, outcome)| (limit.charge.group, *outcome));
+                let votes = || limits.iter().zip(&outcomes).map(|(limit, outcome)| (limit.charge.mode, *outcome));
                 self.change(limits, |limit, state| {
-                    let charged = is_charged(votes(), limit.charge.group);
+                    let charged = is_charged(votes(), limit.charge.mode);
                     if charged { limit.quota.charge(state, limit.charge.cost, limit.at) } else { state }
                 });
                 self.verdicts(limits, &outcomes)
@@ -165,7 +165,7 @@ impl<'a> Call<'_, 'a> {
         }
     }
 
-    /// What is left of the last that asked, if it can be read.
+    /// The state after the last decision, if it is readable.
     fn left(&self, limit: &Limit<'_>) -> Option<State> {
         if let Some((_, state)) = self.asked.iter().find(|(before, _)| before.is_at(limit)) {
             return state.clone();
@@ -183,7 +183,14 @@ impl<'a> Call<'_, 'a> {
     fn outcomes(&self, limits: &[Limit<'_>]) -> Vec<Outcome> {
         let outcome =
             |limit: &Limit<'_>| limit.quota.outcome(self.state(limit).as_ref(), limit.charge.cost, limit.at);
-        limits.iter().map(outcome).collect()
+        let outcomes: Vec<Outcome> = limits.iter().map(outcome).collect();
+        let votes = limits.iter().zip(&outcomes).map(|(limit, outcome)| (limit.charge.mode, *outcome));
+        let Some(wait) = joint_wait(votes) else { return outcomes };
+        let after = |(limit, outcome): (&Limit<'_>, &Outcome)| {
+            let (state, cost) = (self.state(limit), limit.charge.cost);
+            limit.quota.outcome_after_waiting(*outcome, state.as_ref(), cost, limit.at, wait)
+        };
+        limits.iter().zip(&outcomes).map(after).collect()
     }
 
     fn verdicts(&self, limits: &[Limit<'_>], outcomes: &[Outcome]) -> Verdicts {
@@ -195,7 +202,7 @@ impl<'a> Call<'_, 'a> {
 }
 
 fn rewritten(mut value: Value, limits: Vec<(Limit<'_>, Option<State>)>, now: Timestamp) -> Value {
-    // What nobody asked for goes a second after it ceased to matter.
+    // A state that no limit used is dropped a second after it stops mattering.
     let is_live = |place: &Place, kept: u64| {
         limits.iter().any(|(limit, _)| limit.place == *place) || kept + SECOND >= now.as_micros()
     };
@@ -210,7 +217,7 @@ fn rewritten(mut value: Value, limits: Vec<(Limit<'_>, Option<State>)>, now: Tim
     for (limit, state) in limits {
         match state {
             Some(state) if !is_empty(&state) => {
-                // A limit with a phase lives in a time of its own.
+                // A limit with a phase has a time scale of its own.
                 last = last.max(limit.quota.kept_until(&state).as_micros().saturating_sub(limit.phase));
                 let kept = said(&limit, &state);
                 value.states.insert(limit.place, (state, kept));
@@ -224,16 +231,18 @@ fn rewritten(mut value: Value, limits: Vec<(Limit<'_>, Option<State>)>, now: Tim
     value
 }
 
-/// What a limit is when what was left of it cannot be read.
+/// The state of a limit with an unreadable stored state.
 fn drained(limit: &Limit<'_>) -> State {
     let (units, at) = (limit.quota.limit(), limit.at.as_micros());
     let end = |window: Micros| Timestamp::from_micros((at / window.as_micros() + 1) * window.as_micros());
     match limit.quota {
         Quota::TokenBucket(bucket) => {
-            let parts = u128::from(units) * u128::from(bucket.parts_per_token());
             let per_micro = u128::from(bucket.parts_per_micro());
+            let parts_of = |tokens: u64| u128::from(tokens) * u128::from(bucket.parts_per_token());
+            // Empty now: the capacity is restored after the first of these, the credits after the second.
+            let (parts, whole) = (parts_of(bucket.capacity()), parts_of(units));
             let tat_micros = at + (parts / per_micro) as u64;
-            let kept_until_micros = at + parts.div_ceil(per_micro) as u64;
+            let kept_until_micros = at + whole.div_ceil(per_micro) as u64;
             let ttl = if bucket.credits() > 0 { bucket.credit_ttl().as_micros() } else { 0 };
             State::TokenBucket(TokenBucketState {
                 tat_micros,
@@ -263,7 +272,7 @@ fn is_empty(state: &State) -> bool {
     matches!(state, State::SlidingWindow(log) if log.entry_count() == 0)
 }
 
-/// Until when a record says that it matters, for calls that know nothing of its limit.
+/// Until when a record matters, for calls that do not know its limit.
 fn said(limit: &Limit<'_>, state: &State) -> u64 {
     let window = limit.quota.window().as_micros();
     match state {

@@ -1,4 +1,5 @@
-//! Values as they lie in Redis, read once more: from the description in `lua/charge.lua`, not with its code.
+//! A second parser of the values in Redis, written from the description in `lua/charge.lua` and independent of its
+//! code.
 
 use sluicegate::core::algorithm::fixed_window::FixedWindowState;
 use sluicegate::core::algorithm::sliding_counter::SlidingCounterState;
@@ -7,13 +8,13 @@ use sluicegate::core::algorithm::token_bucket::TokenBucketState;
 use sluicegate::core::{State, Timestamp};
 use std::collections::BTreeMap;
 
-/// The algorithm, by its letter, and the index of the limit.
+/// The letter of the algorithm, and the index of the limit.
 pub(crate) type Place = (char, usize);
 
-/// A state, and until when it said it matters.
+/// A state, and until when its record matters.
 pub(crate) type Kept = (State, u64);
 
-/// All states of a value. Panics if it is not one.
+/// All states of a value. Panics if it is malformed.
 pub(crate) fn decoded(value: &[u8]) -> BTreeMap<Place, Kept> {
     if value.iter().all(u8::is_ascii_digit) {
         let digits = std::str::from_utf8(value).unwrap();
@@ -32,7 +33,7 @@ pub(crate) fn decoded(value: &[u8]) -> BTreeMap<Place, Kept> {
     assert!(rest.is_empty());
     if let (1, Some((State::TokenBucket(only), _))) = (states.len(), states.get(&('b', 0))) {
         let is_plain = (only.tat_parts, only.parts_per_micro, only.kept_until_micros) == (0, 1, only.tat_micros);
-        assert!(!is_plain, "what fits an integer is one");
+        assert!(!is_plain, "a value that fits an integer is stored as one");
     }
     states
 }

@@ -1,4 +1,4 @@
-//! A Cluster whose primaries die, change and pass slots on.
+//! A Cluster with primaries that die, fail over and migrate slots.
 
 use super::fleet::{Deadline, Fleet};
 use super::record::Outage;
@@ -8,13 +8,13 @@ use sluicegate::store::ErrorClass;
 use sluicegate_testkit::redis_cluster::{Options, RedisCluster};
 use std::time::Duration;
 
-/// How many slots move.
+/// How many slots migrate.
 const MOVED: usize = 1_000;
 
-/// Rows 46 and 47: "no single point of failure if clustered", but a key lives on one shard. The shard that dies is answered
-/// for by the policies, loses a bounded part, and the others go on.
+/// Rows 46 and 47: "no single point of failure if clustered", but a key lives on one shard. The policies decide for
+/// a dead shard, its loss is bounded, and the other shards continue.
 #[test]
-fn primaries_that_die_change_and_pass_slots_on_leave_the_limits_whole() {
+fn limits_hold_while_primaries_die_fail_over_and_migrate_slots() {
     run(async {
         let mut cluster = RedisCluster::with(&Options::default().full_coverage(false));
         let names = everywhere(&cluster);
@@ -34,7 +34,7 @@ fn primaries_that_die_change_and_pass_slots_on_leave_the_limits_whole() {
     });
 }
 
-/// The one that dies takes what it had admitted last with it; the others go on.
+/// A dead primary loses its last admissions; the others continue.
 async fn kill(cluster: &RedisCluster) {
     let names: Vec<String> = everywhere(cluster).iter().map(|name| format!("{name}{name}")).collect();
     let slot = slot_of(cluster, &names[0]);
@@ -73,7 +73,7 @@ fn everywhere(cluster: &RedisCluster) -> Vec<String> {
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Identities in the slots that move first.
+/// Identities in the slots that migrate first.
 fn low_slots(cluster: &RedisCluster) -> Vec<String> {
     let names = (0..).map(|number| format!("m{number}"));
     names.filter(|name| usize::from(slot_of(cluster, name)) < MOVED).take(3).collect()

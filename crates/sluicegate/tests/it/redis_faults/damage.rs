@@ -1,4 +1,4 @@
-//! Values that are not ours: they count as used up, whatever the policy, and concern nobody else.
+//! Foreign values: they count as exhausted under every policy, and affect no other key.
 
 use super::fleet::{CAPACITY, Deadline, Fleet};
 use super::record::POLICIES;
@@ -27,7 +27,7 @@ fn a_damaged_value_denies_its_own_key_and_no_other() {
             let whole = fleet.limiter().peek(&Request::new(rule, &names[2])).await.unwrap();
             assert!(whole.tightest().unwrap().verdict.remaining < CAPACITY);
         }
-        // What was damaged has been replaced, and fills up like any other.
+        // The damaged value has been replaced, and refills like any other.
         fleet.until_whole().await;
         assert_eq!(fleet.limiter().store().damaged_values(), damaged);
     });

@@ -1,4 +1,4 @@
-//! Two instances that share limits, and tasks that ask them without pause.
+//! Two instances that share limits, and tasks that send requests continuously.
 
 use super::record::{Answer, Outcome, POLICIES, Record};
 use super::until;
@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use sluicegate::clock::SystemClock;
 use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
-use sluicegate::rules::pattern::Pattern;
+use sluicegate::pattern::Pattern;
 use sluicegate::rules::{DEADLINE_DEFAULT, Limits, OnStoreFailure, Rule, RuleSet, Selector, Unmatched};
 use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::redis::{KeyEncoder, RedisStore};
@@ -20,24 +20,24 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// How many limiters share the store.
 pub(super) const INSTANCES: u32 = 2;
-/// The limits: a burst, and what flows in every second.
+/// The limits: a burst, and the refill per second.
 pub(super) const CAPACITY: u64 = 20;
 pub(super) const REFILL_PER_SECOND: u64 = 50;
-/// What [`Fleet::spend`] charges: within a test it only empties.
+/// The rule that [`Fleet::spend`] charges. It does not refill within a test.
 pub(super) const LEDGER: &str = "ledger";
 const LEDGER_CAPACITY: u64 = 10_000;
-/// How long a task waits between two requests.
+/// The pause of a task between two requests.
 const PAUSE: Duration = Duration::from_millis(2);
 const TASKS_PER_INSTANCE: usize = 3;
-/// How long a request may take before it counts as stuck.
+/// The time after which a request counts as stuck.
 const STUCK: Duration = Duration::from_secs(20);
 
-/// How long the store may take.
+/// The deadline of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deadline {
-    /// As by default: a busy machine alone may exceed it.
+    /// The default: a busy machine alone may exceed it.
     Usual,
-    /// Whoever exceeds it has failed.
+    /// Only a failure exceeds it.
     Generous,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Fleet {
     deadline: Deadline,
 }
 
-/// Requests without pause, until it is finished.
+/// Continuous requests, until it is finished.
 pub(super) struct Load {
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
@@ -72,7 +72,7 @@ struct Shared {
 }
 
 impl Fleet {
-    /// Instances that have reached the servers at `url`.
+    /// Instances that are connected to the servers at `url`.
     pub(super) async fn start(url: &str, deadline: Deadline, identities: &[String]) -> Self {
         let mut limiters = Vec::new();
         for _ in 0..INSTANCES {
@@ -87,7 +87,7 @@ impl Fleet {
         Self { limiters, identities: identities.into(), deadline }
     }
 
-    /// Begins to ask.
+    /// Starts the load.
     pub(super) fn load(&self) -> Load {
         let shared = Arc::new(Shared {
             started: Instant::now(),
@@ -103,7 +103,7 @@ impl Fleet {
         Load { tasks: tasks.collect(), shared, deadline: self.deadline }
     }
 
-    /// Returns, and how long it took, when every rule of every identity is decided by the store again.
+    /// Returns when the store decides every rule of every identity again, with the time that this took.
     pub(super) async fn until_whole(&self) -> Duration {
         until("answers from the store", async || self.is_whole().await).await
     }
@@ -122,7 +122,7 @@ impl Fleet {
         true
     }
 
-    /// Asks every instance `times` for a unit of the ledger that nobody else uses, and returns how many the store gave.
+    /// Requests a unit of the ledger `times` times from every instance. Returns how many the store granted.
     pub(super) async fn spend(&self, identity: &str, times: usize) -> usize {
         let mut given = 0;
         for _ in 0..times {
@@ -134,7 +134,7 @@ impl Fleet {
         given
     }
 
-    /// The first instance's view of the store.
+    /// The health of the store, as the first instance reports it.
     pub(super) fn health(&self) -> Health {
         self.limiters[0].store().health()
     }
@@ -145,12 +145,12 @@ impl Fleet {
 }
 
 impl Load {
-    /// Returns when every rule of every instance has been answered so often from now on.
+    /// Returns when every rule of every instance has been answered this many times more.
     pub(super) async fn until_asked(&self, times: usize) {
         self.until(|_| true, times).await;
     }
 
-    /// Returns when every rule of every instance has had so many answers of this kind from now on.
+    /// Returns when every rule of every instance has had this many further answers of this kind.
     pub(super) async fn until(&self, is_meant: impl Fn(&Answer) -> bool, times: usize) {
         let since = self.now();
         until("answers", async || {
@@ -167,18 +167,18 @@ impl Load {
         .await;
     }
 
-    /// Whether an answer since then says that the store failed this way.
+    /// Whether an answer since then reports this error of the store.
     pub(super) fn has_seen(&self, class: ErrorClass, since: Duration) -> bool {
         let seen = |answer: &Answer| answer.sent >= since && answer.outcome.class() == Some(class);
         self.shared.answers.lock().unwrap().iter().any(seen)
     }
 
-    /// How long the load has lasted.
+    /// The time since the load began.
     pub(super) fn now(&self) -> Duration {
         self.shared.started.elapsed()
     }
 
-    /// Ends, and expects an answer to everything that was asked.
+    /// Stops the load, and expects an answer to every request.
     pub(super) async fn finish(self) -> Record {
         self.shared.is_over.store(true, Ordering::Relaxed);
         for task in self.tasks {
@@ -208,7 +208,7 @@ impl Shared {
     }
 }
 
-/// Boxed, because the compiler gives up on futures that are nested too deeply.
+/// Boxed, because the compiler rejects futures that are nested too deeply.
 fn check<'a>(
     limiter: &'a Limiter<RedisStore>,
     resource: &'a str,
@@ -231,7 +231,7 @@ fn outcome(result: &Result<Decision, CheckError>) -> Outcome {
     }
 }
 
-/// A rule of each policy, and one whose state tells how much was ever charged.
+/// A rule of each policy, and one that records all charges in its state.
 fn rules(deadline: Deadline) -> RuleSet {
     let rate = Rate::new(REFILL_PER_SECOND, Micros::from_secs(1)).unwrap();
     let bucket = Quota::from(TokenBucket::new(CAPACITY, rate).unwrap());

@@ -1,4 +1,4 @@
-//! A primary watched by sentinels that dies, and one that is replaced.
+//! A primary under Sentinel that dies, and one that is replaced.
 
 use super::fleet::{Deadline, Fleet};
 use super::record::Outage;
@@ -8,12 +8,12 @@ use sluicegate::store::ErrorClass;
 use sluicegate_testkit::redis_sentinel::RedisSentinels;
 use std::time::Duration;
 
-/// How long the old and the new primary may both be asked when the sentinels replace one that is well: until each
-/// instance has heard of it.
+/// How long the old and the new primary may both receive calls after a planned failover: until each instance has
+/// noticed it.
 const SPLIT: Duration = Duration::from_millis(500);
 
 #[test]
-fn a_primary_that_dies_or_is_replaced_is_followed() {
+fn a_failover_by_sentinel_is_followed() {
     run(async {
         let watched = RedisSentinels::start();
         let url = watched.url();
@@ -27,7 +27,7 @@ fn a_primary_that_dies_or_is_replaced_is_followed() {
     });
 }
 
-/// Lets another server become the primary under load. There is one when `change` returns.
+/// Promotes another server under load. It is the primary when `change` returns.
 async fn survive(how: &str, url: &str, change: impl FnOnce()) {
     let fleet = Fleet::start(url, Deadline::Usual, &identities(how, 3)).await;
     fleet.until_whole().await;

@@ -1,12 +1,13 @@
-//! Tokens that are believed, so that what the hostile ones have wrong is the one thing that keeps them out.
+//! Valid tokens. They show that each hostile token is rejected for its one defect.
 
 use super::keyring::{self, Json, Keyring, Signer, quoted};
 use super::*;
 use jsonwebtoken::Algorithm;
 use sluicegate::identify::token::TokenErrorKind;
+use sluicegate::identity::IDENTIFIER_BYTES_MAX;
 
 #[test]
-fn every_algorithm_is_accepted_from_an_issuer_who_has_such_a_key() {
+fn every_algorithm_is_accepted_with_a_matching_key() {
     let (tokens, keyring) = (tokens(), Keyring::get());
     let rsa = [
         Algorithm::RS256,
@@ -23,7 +24,7 @@ fn every_algorithm_is_accepted_from_an_issuer_who_has_such_a_key() {
         let message = format!("{header}.{}", keyring::encoded(Json::claims(issuer).to_string()));
         let token = format!("{message}.{}", signer.signature(&message, algorithm));
         let claims = verify(&tokens, &token).unwrap_or_else(|error| panic!("{algorithm:?} of {issuer}: {error}"));
-        assert_eq!((&*claims.identifier, &*claims.issuer), ("alice", issuer));
+        assert_eq!((&*claims.identifier, &*claims.issuer), (&*format!("{issuer}|alice"), issuer));
         checked += 1;
     };
     for algorithm in rsa {
@@ -42,23 +43,23 @@ fn every_algorithm_is_accepted_from_an_issuer_who_has_such_a_key() {
 }
 
 #[test]
-fn public_keys_in_pem_are_accepted_whatever_their_kind() {
+fn public_keys_of_every_kind_are_accepted_in_pem() {
     let keyring = Keyring::get();
     for signer in [&keyring.rsa, &keyring.p256, &keyring.p384, &keyring.ed] {
         let keys = Keys::public_key(signer.public_pem.as_bytes()).unwrap();
         let tokens = Tokens::new(vec![issuer("me", keys)]).unwrap();
         verify(&tokens, &signer.token(&Json::claims("me"))).unwrap();
-        // A single key has no name, and so fits every name and none.
+        // A single key without a name matches any key name, and none.
         verify(&tokens, &signer.token_with(&signer.header().without("kid"), &Json::claims("me"))).unwrap();
     }
 }
 
 #[test]
-fn claims_say_who_in_which_tenant_and_of_which_tier() {
+fn claims_set_identity_tenant_and_tier() {
     let (tokens, signer) = (tokens(), &Keyring::get().ed);
     let claims = Json::claims(ED).with("tier", "\"pro\"").with("org", "\"acme\"").with("sub", "\"Zo\\u00eb\"");
     let claims = verify(&tokens, &signer.token(&claims)).unwrap();
-    assert_eq!(&*claims.identifier, "Zoë");
+    assert_eq!(&*claims.identifier, format!("{ED}|Zoë"));
     assert_eq!((claims.tier.as_deref(), claims.tenant.as_deref()), (Some("pro"), Some("acme")));
     assert_eq!(claims.expires_at, at(NOW_SECONDS + 600 + LEEWAY_SECONDS));
 
@@ -67,7 +68,7 @@ fn claims_say_who_in_which_tenant_and_of_which_tier() {
 }
 
 #[test]
-fn another_claim_can_name_the_bearer() {
+fn identity_claim_is_configurable() {
     let signer = &Keyring::get().ed;
     let mut options = issuer(ED, jwks(&[signer]));
     options.claim = "client_id".to_owned();
@@ -77,7 +78,47 @@ fn another_claim_can_name_the_bearer() {
 }
 
 #[test]
-fn what_does_not_matter_may_be_anything() {
+fn subjects_of_issuers_are_separate_unless_they_share_a_namespace() {
+    let keyring = Keyring::get();
+    let issuers: [(&str, Option<&str>, &Signer); 4] = [
+        (RSA, None, &keyring.rsa),
+        (EC, Some("staff"), &keyring.p256),
+        (ED, Some("staff"), &keyring.ed),
+        (SECRET, Some(RSA), &Signer::secret(keyring::SHARED, Algorithm::HS256)),
+    ];
+    let options = |(name, namespace, signer): &(&str, Option<&str>, &Signer)| {
+        let keys = if *name == SECRET { Keys::secret(keyring::SHARED).unwrap() } else { jwks(&[*signer]) };
+        let mut options = issuer(name, keys);
+        options.namespace = namespace.map(str::to_owned);
+        options
+    };
+    let tokens = Tokens::new(issuers.iter().map(options).collect()).unwrap();
+    let identifier = |tokens: &Tokens, name: &str, signer: &Signer, subject: &str| {
+        let claims = Json::claims(name).with("sub", &quoted(subject));
+        verify(tokens, &signer.token(&claims)).map(|claims| claims.identifier.clone())
+    };
+    let of =
+        |(name, _, signer): &(&str, Option<&str>, &Signer)| identifier(&tokens, name, signer, "alice").unwrap();
+    let [rsa, ec, ed, secret] = issuers.each_ref().map(of);
+    assert_eq!((&*rsa, &*ec), (&*format!("{RSA}|alice"), "staff|alice"));
+    assert_eq!((&rsa, &ec), (&secret, &ed), "issuers with one namespace share identities");
+    // The content of a subject does not lead into another namespace.
+    let forged = identifier(&tokens, EC, &keyring.p256, &rsa).unwrap();
+    assert_eq!(&*forged, format!("staff|{RSA}|alice"));
+    // There is room for a subject behind the namespace, and no more than that.
+    let longest = IDENTIFIER_BYTES_MAX - "staff|".len();
+    assert_eq!(identifier(&tokens, ED, &keyring.ed, &"x".repeat(longest)).unwrap().len(), IDENTIFIER_BYTES_MAX);
+    identifier(&tokens, ED, &keyring.ed, &"x".repeat(longest + 1)).unwrap_err();
+
+    // A single issuer has a namespace only if it is configured.
+    for (namespace, expected) in [(None, "alice"), (Some("staff"), "staff|alice")] {
+        let tokens = Tokens::new(vec![options(&(ED, namespace, &keyring.ed))]).unwrap();
+        assert_eq!(&*identifier(&tokens, ED, &keyring.ed, "alice").unwrap(), expected);
+    }
+}
+
+#[test]
+fn irrelevant_claims_may_have_any_value() {
     let (tokens, signer) = (tokens(), &Keyring::get().p256);
     let claims = Json::claims(EC);
     for (header, claims) in [
@@ -91,7 +132,7 @@ fn what_does_not_matter_may_be_anything() {
         (signer.header(), claims.clone().with("iat", &(NOW_SECONDS + LEEWAY_SECONDS).to_string())),
         (signer.header(), claims.clone().with("exp", &(NOW_SECONDS - LEEWAY_SECONDS + 1).to_string())),
         (signer.header(), claims.clone().with("exp", "253402300799")),
-        (signer.header(), claims.clone().with("sub", &quoted(&"x".repeat(1_024)))),
+        (signer.header(), claims.clone().with("sub", &quoted(&"x".repeat(IDENTIFIER_BYTES_MAX - EC.len() - 1)))),
     ] {
         let token = signer.token_with(&header, &claims);
         verify(&tokens, &token).unwrap_or_else(|error| panic!("{header} {claims}: {error}"));
@@ -99,10 +140,10 @@ fn what_does_not_matter_may_be_anything() {
 }
 
 #[test]
-fn a_token_that_was_verified_is_known_until_it_expires() {
+fn verified_token_is_cached_until_it_expires() {
     let (tokens, signer) = (tokens(), &Keyring::get().p256);
     let token = signer.token(&Json::claims(EC));
-    assert_eq!(tokens.known(&token, now()), None, "nobody has verified it yet");
+    assert_eq!(tokens.known(&token, now()), None, "it was not verified yet");
     let claims = verify(&tokens, &token).unwrap();
     assert!(Arc::ptr_eq(&tokens.known(&token, now()).unwrap(), &claims));
 
@@ -112,7 +153,7 @@ fn a_token_that_was_verified_is_known_until_it_expires() {
     assert_eq!(verify_at(&tokens, &token, at(end)).unwrap_err().kind(), TokenErrorKind::Expired);
     assert!(verify_at(&tokens, &token, at(end - 1)).is_ok());
 
-    // What was refused is not known, and neither is anything like what was accepted.
+    // A rejected token is not cached, and neither is any variant of an accepted one.
     let refused = Keyring::get().other_p256.token(&Json::claims(EC));
     verify(&tokens, &refused).unwrap_err();
     assert_eq!(tokens.known(&refused, now()), None);
@@ -121,7 +162,7 @@ fn a_token_that_was_verified_is_known_until_it_expires() {
 }
 
 #[test]
-fn a_token_without_the_name_of_a_key_is_tried_with_the_few_that_fit() {
+fn token_without_a_key_name_is_tried_with_matching_keys() {
     let keyring = Keyring::get();
     let tokens = tokens();
     let nameless =

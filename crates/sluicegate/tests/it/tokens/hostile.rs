@@ -1,5 +1,5 @@
-//! Hostile tokens: each is signed with real keys and has exactly one thing wrong with it. None is believed, and each is
-//! refused by the check that is there for it.
+//! Hostile tokens: each is signed with real keys and has exactly one defect. All are rejected, each by the check for
+//! its defect.
 
 mod algorithms;
 mod claims;
@@ -10,7 +10,7 @@ mod signatures;
 use super::*;
 use sluicegate::identify::token::TokenErrorKind;
 
-/// One token that must not be believed.
+/// A token that must be rejected.
 struct Case {
     name: String,
     token: String,
@@ -27,13 +27,13 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn no_hostile_token_is_believed() {
+fn hostile_tokens_are_rejected() {
     let tokens = tokens();
     let cases = cases();
     for Case { name, token, kind } in &cases {
         for attempt in ["first", "second"] {
             match verify(&tokens, token) {
-                Ok(claims) => panic!("{name}: believed as {claims:?}"),
+                Ok(claims) => panic!("{name}: accepted as {claims:?}"),
                 Err(error) => assert_eq!(error.kind(), *kind, "{name}, {attempt} time: {error}"),
             }
             assert_eq!(tokens.known(token, now()), None, "{name}");
@@ -47,7 +47,7 @@ fn no_hostile_token_is_believed() {
 }
 
 #[test]
-fn messages_hold_nothing_of_the_token_and_clients_hear_only_what_helps_the_honest() {
+fn error_texts_reveal_nothing_of_the_token() {
     let tokens = tokens();
     for Case { name, token, kind } in cases() {
         let error = verify(&tokens, &token).unwrap_err();

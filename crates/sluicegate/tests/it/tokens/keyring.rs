@@ -1,4 +1,4 @@
-//! Real keys of every kind, made once, and tokens that they sign: any header, any payload, any algorithm.
+//! Real keys of every kind, created once, and tokens that they sign: any header, any payload, any algorithm.
 
 use super::{AUDIENCE, NOW_SECONDS};
 use base64::Engine as _;
@@ -11,10 +11,10 @@ use rcgen::{
 };
 use std::sync::LazyLock;
 
-/// What is shared with the issuer of secrets.
+/// The secret shared with the issuer of secrets.
 pub(super) const SHARED: &[u8] = b"this is shared with one issuer only, and long enough for SHA-512";
 
-/// One key pair and the algorithm it signs with unless told otherwise.
+/// A key pair and its default algorithm.
 pub(super) struct Signer {
     key: EncodingKey,
     pub(super) algorithm: Algorithm,
@@ -38,7 +38,7 @@ pub(super) struct Keyring {
 }
 
 impl Keyring {
-    /// The same keys for all tests of a run: making RSA keys takes long.
+    /// Shared by all tests of a run, because creating RSA keys is slow.
     pub(super) fn get() -> &'static Self {
         static KEYRING: LazyLock<Keyring> = LazyLock::new(|| {
             let rsa = |kid| {
@@ -76,17 +76,17 @@ impl Signer {
         Self { key, algorithm, kid, public_pem, public_der: pair.subject_public_key_info(), public_raw }
     }
 
-    /// Somebody who signs with whatever bytes he has.
+    /// A signer with arbitrary bytes as its secret.
     pub(super) fn secret(secret: &[u8], algorithm: Algorithm) -> Self {
         let key = EncodingKey::from_secret(secret);
         let (public_pem, public_der, public_raw) = Default::default();
         Self { key, algorithm, kid: "secret", public_pem, public_der, public_raw }
     }
 
-    /// Its public key as a JSON Web Key without `alg`.
+    /// The public key as a JSON Web Key without `alg`.
     pub(super) fn jwk(&self) -> serde_json::Value {
         let mut jwk = match self.algorithm {
-            // The library knows only private keys of this kind that come without the public one.
+            // The library accepts a private key of this kind only without the public one.
             Algorithm::EdDSA => {
                 serde_json::json!({ "kty": "OKP", "crv": "Ed25519", "x": encoded(&self.public_raw) })
             }
@@ -112,17 +112,17 @@ impl Signer {
         self.signed(header.to_string(), claims.to_string())
     }
 
-    /// A token of any two texts, with a true signature over them.
+    /// A token of any two texts, with a valid signature.
     pub(super) fn signed(&self, header: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> String {
         self.message_signed(&format!("{}.{}", encoded(header), encoded(payload)))
     }
 
-    /// Any text, with a true signature over it.
+    /// Any text, with a valid signature.
     pub(super) fn message_signed(&self, message: &str) -> String {
         format!("{message}.{}", self.signature(message, self.algorithm))
     }
 
-    /// A true signature, by any algorithm that the key can be used with.
+    /// A valid signature by any algorithm that the key supports.
     pub(super) fn signature(&self, message: &str, algorithm: Algorithm) -> String {
         crypto::sign(message.as_bytes(), &self.key, algorithm).unwrap()
     }
@@ -153,12 +153,12 @@ pub(super) fn quoted(text: &str) -> String {
     format!("\"{text}\"")
 }
 
-/// A JSON object as it is written: names and values are texts, and a name may come twice.
+/// A JSON object as text, in which a name may occur twice.
 #[derive(Clone, Default)]
 pub(super) struct Json(Vec<(String, String)>);
 
 impl Json {
-    /// Claims that are good at the time of the tests, for the given issuer.
+    /// Claims that are valid at the time of the tests, for the given issuer.
     pub(super) fn claims(issuer: &str) -> Self {
         Self::default()
             .with("iss", &quoted(issuer))
@@ -167,7 +167,7 @@ impl Json {
             .with("exp", &(NOW_SECONDS + 600).to_string())
     }
 
-    /// One member more, or the same member with another value.
+    /// Adds or replaces a member.
     pub(super) fn with(mut self, name: &str, value: &str) -> Self {
         match self.0.iter_mut().find(|member| member.0 == name) {
             Some(member) => member.1 = value.to_owned(),
@@ -176,13 +176,13 @@ impl Json {
         self
     }
 
-    /// One member more, even if it is there already.
+    /// Adds a member, even if it exists already.
     pub(super) fn and(mut self, name: &str, value: &str) -> Self {
         self.0.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// One member less.
+    /// Removes a member.
     pub(super) fn without(mut self, name: &str) -> Self {
         self.0.retain(|member| member.0 != name);
         self

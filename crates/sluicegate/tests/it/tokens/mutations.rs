@@ -1,4 +1,4 @@
-//! A good token with one change is not a good token, and no text at all makes the reader stumble.
+//! Any change of a valid token makes it invalid, and no text makes the reader panic.
 
 use super::keyring::{self, Json, Keyring, Signer};
 use super::*;
@@ -6,7 +6,7 @@ use jsonwebtoken::Algorithm;
 use proptest::prelude::*;
 use sluicegate::identify::token::{try_header, try_payload};
 
-/// One good token of each issuer.
+/// A valid token of each issuer.
 fn good() -> Vec<String> {
     let keyring = Keyring::get();
     let shared = Signer::secret(keyring::SHARED, Algorithm::HS256);
@@ -16,7 +16,7 @@ fn good() -> Vec<String> {
 }
 
 #[test]
-fn no_single_bit_of_a_good_token_can_be_changed() {
+fn changing_any_bit_invalidates_a_token() {
     let tokens = tokens();
     let mut tried = 0;
     for token in good() {
@@ -39,7 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn no_part_of_a_good_token_can_be_replaced_removed_or_doubled(
+    fn replacing_removing_or_doubling_a_part_invalidates_a_token(
         which in 0_usize..5,
         from in 0_usize..400,
         length in 0_usize..40,
@@ -54,12 +54,12 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_reader_stumble(token in any::<String>()) {
+    fn arbitrary_text_never_panics_the_reader(token in any::<String>()) {
         prop_assert!(verify(&tokens(), &token).is_err());
     }
 
     #[test]
-    fn no_json_makes_the_reader_stumble(
+    fn arbitrary_json_never_panics_the_reader(
         name in "(alg|kid|crit|b64|iss|aud|sub|exp|nbf|iat|tier|org)",
         value in r#"(null|true|-?[0-9]{1,25}(\.[0-9])?|"[ -~]{0,9}"|\["a"(,1)?\]|\{("a":1)?\}|.{0,5})"#,
         cut in 0_usize..200,

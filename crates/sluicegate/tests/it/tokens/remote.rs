@@ -1,13 +1,13 @@
-//! Keys that are fetched: rotation, outages, and callers who want more than is fetched for them.
+//! Remote keys: rotation, outages, and clients with tokens that cause fetches.
 //!
-//! Time is tokio's, which stands still unless everybody waits, and the manual clock is moved along with it.
+//! Time is tokio's paused time, and the manual clock advances with it.
 
 use super::keyring::{self, Json, Keyring};
 use super::*;
 use parking_lot::Mutex;
 use sluicegate::clock::{Clock as _, ManualClock};
 use sluicegate::core::Micros;
-use sluicegate::identify::token::{Fetched, Fetching, KeySource, KeysError, TokenErrorKind};
+use sluicegate::identify::token::{FetchFuture, FetchOutcome, KeySource, KeysError, TokenErrorKind};
 use std::future::pending;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -16,12 +16,12 @@ use tokio::time::sleep;
 const REFRESH: Duration = Duration::from_secs(300);
 const KEEP: Duration = Duration::from_secs(86_400);
 
-/// What is published at the moment, and how often it was asked for.
+/// The current key set of the publisher, and the number of fetches.
 #[derive(Default)]
 struct Publisher {
     published: Mutex<Option<String>>,
     fetches: Mutex<usize>,
-    outcomes: Mutex<Vec<Fetched>>,
+    outcomes: Mutex<Vec<FetchOutcome>>,
     observed: Notify,
     hangs: Mutex<bool>,
 }
@@ -39,11 +39,11 @@ impl Publisher {
         *self.fetches.lock()
     }
 
-    fn last(&self) -> Fetched {
+    fn last(&self) -> FetchOutcome {
         self.outcomes.lock().last().unwrap().clone()
     }
 
-    /// Until it has been fetched this often, and the outcome is known.
+    /// Waits until this many fetches were made and the last outcome is known.
     async fn fetched(&self, count: usize) {
         loop {
             let observed = self.observed.notified();
@@ -56,25 +56,26 @@ impl Publisher {
 }
 
 impl KeySource for Publisher {
-    fn fetch(&self) -> Fetching<'_> {
+    fn fetch(&self) -> FetchFuture<'_> {
         *self.fetches.lock() += 1;
         Box::pin(async {
             if *self.hangs.lock() {
                 pending::<()>().await;
             }
-            // As over a network: others get a turn meanwhile.
+            let published = self.published.lock().clone();
+            // Takes time as a network call would, so that other tasks run meanwhile.
             sleep(Duration::from_millis(20)).await;
-            self.published.lock().clone().ok_or_else(|| KeysError::new("connection refused"))
+            published.ok_or_else(|| KeysError::new("connection refused"))
         })
     }
 
-    fn observe(&self, outcome: &Fetched) {
+    fn observe(&self, outcome: &FetchOutcome) {
         self.outcomes.lock().push(outcome.clone());
         self.observed.notify_waiters();
     }
 }
 
-/// An issuer whose keys are fetched, and the task that does it.
+/// An issuer with remote keys, and the task that fetches them.
 struct World {
     publisher: Arc<Publisher>,
     tokens: Arc<Tokens>,
@@ -103,6 +104,14 @@ impl World {
         world
     }
 
+    /// Lets time pass until the second fetch is in flight, which is a regular one.
+    async fn regular_fetch(&self) {
+        self.pass(REFRESH).await;
+        while self.publisher.fetches() < 2 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     async fn verify(&self, token: &str) -> Result<Arc<Claims>, TokenErrorKind> {
         self.tokens.verify(token, self.clock.now()).await.map_err(|error| error.kind())
     }
@@ -117,48 +126,51 @@ impl World {
     }
 }
 
-/// A token that is good for long.
+/// A token with a long lifetime.
 fn token(signer: &Signer) -> String {
     signer.token(&Json::claims(EC).with("exp", "1900000000"))
 }
 
-/// A token that names a key which nobody has.
+/// A token with the name of an unknown key.
 fn unknown(number: usize) -> String {
     let signer = &Keyring::get().other_p256;
     signer.token_with(&signer.header().with("kid", &format!("\"unknown {number}\"")), &Json::claims(EC))
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_tokens_wait_for_the_first_keys() {
+async fn first_tokens_wait_for_the_first_keys() {
     let publisher = Publisher::default();
     publisher.publish(&[&Keyring::get().p256]);
     let world = World::new(publisher);
-    // The task has to begin; from then on it is known that keys are on their way.
+    // The task must start first; from then on a fetch is known to be in flight.
     tokio::task::yield_now().await;
     assert!(world.verify(&token(&Keyring::get().p256)).await.is_ok());
     assert_eq!(world.publisher.fetches(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_never_came_make_tokens_unavailable_and_not_invalid() {
+async fn missing_keys_make_tokens_unavailable_and_not_invalid() {
     let world = World::new(Publisher::default());
     world.publisher.fetched(1).await;
     let error = world.tokens.verify(&token(&Keyring::get().p256), now()).await.unwrap_err();
     assert_eq!(error.kind(), TokenErrorKind::KeysUnavailable);
     assert!(error.is_unavailable());
     assert_eq!(error.for_client(), "tokens cannot be verified at the moment: try again later");
-    // What is wrong with the token itself is said all the same.
+    // A defect of the token itself is still reported.
     let expired = Keyring::get().p256.token(&Json::claims(EC).with("exp", "7"));
     assert_eq!(world.verify(&expired).await.unwrap_err(), TokenErrorKind::Expired);
 
-    assert_eq!(world.publisher.last(), Fetched::Failed { error: KeysError::new("connection refused"), age: None });
+    assert_eq!(
+        world.publisher.last(),
+        FetchOutcome::Failed { error: KeysError::new("connection refused"), age: None }
+    );
     world.publisher.publish(&[&Keyring::get().p256]);
     world.pass(Duration::from_secs(30)).await;
     assert!(world.verify(&token(&Keyring::get().p256)).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_task_that_fetches_nobody_waits() {
+async fn tokens_do_not_wait_without_a_fetch_task() {
     let world = World::with(&[&Keyring::get().p256]).await;
     world.keeper.abort();
     let _ = (&mut { world.keeper }).await;
@@ -171,7 +183,7 @@ async fn without_a_task_that_fetches_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_key_is_fetched_when_a_token_names_it_and_old_tokens_go_on() {
+async fn unknown_key_triggers_a_fetch_and_old_tokens_stay_valid() {
     let keyring = Keyring::get();
     let world = World::with(&[&keyring.p256]).await;
     let old = token(&keyring.p256);
@@ -180,12 +192,12 @@ async fn a_new_key_is_fetched_when_a_token_names_it_and_old_tokens_go_on() {
     world.publisher.publish(&[&keyring.p256, &keyring.p384]);
     world.verify(&token(&keyring.p384)).await.unwrap();
     assert_eq!(world.publisher.fetches(), 2);
-    assert_eq!(world.publisher.last(), Fetched::Renewed { keys: 2, skipped: Vec::new(), is_changed: true });
-    assert!(world.knows(&old), "its key is still there");
+    assert_eq!(world.publisher.last(), FetchOutcome::Renewed { keys: 2, skipped: Vec::new(), is_changed: true });
+    assert!(world.knows(&old), "its key is still in the set");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_whose_key_was_taken_back_is_forgotten() {
+async fn revoked_key_invalidates_cached_tokens() {
     let keyring = Keyring::get();
     let world = World::with(&[&keyring.p256, &keyring.p384]).await;
     let (stays, goes) = (token(&keyring.p384), token(&keyring.p256));
@@ -196,7 +208,7 @@ async fn a_token_whose_key_was_taken_back_is_forgotten() {
     world.publisher.publish(&[&keyring.p384]);
     world.pass(REFRESH).await;
     world.publisher.fetched(2).await;
-    assert!(world.knows(&stays), "what did not change is not verified again");
+    assert!(world.knows(&stays), "unchanged keys need no new verification");
     assert!(!world.knows(&goes));
     assert_eq!(world.verify(&goes).await.unwrap_err(), TokenErrorKind::UnknownKey);
 
@@ -211,17 +223,20 @@ async fn a_token_whose_key_was_taken_back_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_comes_unchanged_is_no_change() {
+async fn unchanged_key_set_keeps_cached_tokens() {
     let world = World::with(&[&Keyring::get().p256]).await;
     for count in 2..5 {
         world.pass(REFRESH).await;
         world.publisher.fetched(count).await;
-        assert_eq!(world.publisher.last(), Fetched::Renewed { keys: 1, skipped: Vec::new(), is_changed: false });
+        assert_eq!(
+            world.publisher.last(),
+            FetchOutcome::Renewed { keys: 1, skipped: Vec::new(), is_changed: false }
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_callers_with_an_unknown_key_cause_one_fetch_and_all_are_served_by_it() {
+async fn requests_with_an_unknown_key_share_one_fetch() {
     let keyring = Keyring::get();
     let world = World::with(&[&keyring.p256]).await;
     world.publisher.publish(&[&keyring.p256, &keyring.p384]);
@@ -234,7 +249,7 @@ async fn many_callers_with_an_unknown_key_cause_one_fetch_and_all_are_served_by_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
+async fn flood_of_unknown_keys_causes_one_fetch_per_thirty_seconds() {
     let world = World::with(&[&Keyring::get().p256]).await;
     for number in 0..1_000 {
         assert_eq!(world.verify(&unknown(number)).await.unwrap_err(), TokenErrorKind::UnknownKey);
@@ -253,26 +268,36 @@ async fn a_flood_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_key_during_a_regular_fetch_waits_for_that_one_and_leaves_the_next_to_others() {
+async fn a_key_from_a_regular_fetch_in_flight_causes_no_other_fetch() {
     let keyring = Keyring::get();
     let world = World::with(&[&keyring.p256]).await;
-    world.pass(REFRESH).await;
-    while world.publisher.fetches() < 2 {
-        sleep(Duration::from_millis(1)).await;
-    }
-    assert_eq!(world.verify(&unknown(0)).await.unwrap_err(), TokenErrorKind::UnknownKey);
+    world.publisher.publish(&[&keyring.p384]);
+    world.regular_fetch().await;
+    assert!(world.verify(&token(&keyring.p384)).await.is_ok());
     assert_eq!(world.publisher.fetches(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_published_during_a_regular_fetch_causes_another() {
+    let keyring = Keyring::get();
+    let world = World::with(&[&keyring.p256]).await;
+    world.regular_fetch().await;
     world.publisher.publish(&[&keyring.p384]);
     assert!(world.verify(&token(&keyring.p384)).await.is_ok());
+    assert_eq!(world.publisher.fetches(), 3);
+    // It is the one fetch that unknown keys may cause within the pause.
+    for number in 0..100 {
+        assert_eq!(world.verify(&unknown(number)).await.unwrap_err(), TokenErrorKind::UnknownKey);
+    }
     assert_eq!(world.publisher.fetches(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_goes_away_does_not_stop_the_fetch_he_caused() {
+async fn dropped_request_does_not_cancel_its_fetch() {
     let keyring = Keyring::get();
     let world = World::with(&[&keyring.p256]).await;
     world.publisher.publish(&[&keyring.p384]);
-    // He is polled once, causes the fetch and is dropped.
+    // The first request is polled once, starts the fetch, and is dropped.
     let impatient = token(&keyring.p384);
     assert!(futures_util::FutureExt::now_or_never(world.verify(&impatient)).is_none());
     world.publisher.fetched(2).await;
@@ -281,7 +306,7 @@ async fn a_caller_who_goes_away_does_not_stop_the_fetch_he_caused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_outage_the_last_keys_go_on_for_a_day_and_no_longer() {
+async fn outage_keeps_the_last_keys_for_a_day() {
     let keyring = Keyring::get();
     let world = World::with(&[&keyring.p256]).await;
     let known = token(&keyring.p256);
@@ -290,22 +315,22 @@ async fn in_an_outage_the_last_keys_go_on_for_a_day_and_no_longer() {
     world.pass(KEEP - Duration::from_secs(1)).await;
     assert!(world.knows(&known));
     assert!(world.verify(&known).await.is_ok());
-    let Fetched::Failed { age: Some(age), .. } = world.publisher.last() else {
+    let FetchOutcome::Failed { age: Some(age), .. } = world.publisher.last() else {
         panic!("{:?}", world.publisher.last())
     };
     assert_eq!(age, Micros::from_secs(86_399));
 
     world.pass(Duration::from_secs(1)).await;
-    assert!(!world.knows(&known), "not even what was verified before");
+    assert!(!world.knows(&known), "not even tokens verified before");
     assert_eq!(world.verify(&known).await.unwrap_err(), TokenErrorKind::KeysUnavailable);
 
     world.publisher.publish(&[&keyring.p256]);
     world.pass(Duration::from_secs(30)).await;
-    assert!(world.knows(&known), "the key is the same, and is believed again");
+    assert!(world.knows(&known), "the key is the same and is accepted again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_makes_no_sense_is_an_outage_and_changes_nothing() {
+async fn invalid_key_set_counts_as_an_outage() {
     let keyring = Keyring::get();
     let world = World::with(&[&keyring.p256]).await;
     let known = token(&keyring.p256);
@@ -315,27 +340,27 @@ async fn a_set_that_makes_no_sense_is_an_outage_and_changes_nothing() {
         *world.publisher.published.lock() = Some(text.to_owned());
         world.pass(REFRESH).await;
         world.publisher.fetched(count).await;
-        assert!(matches!(world.publisher.last(), Fetched::Failed { .. }), "{text}");
+        assert!(matches!(world.publisher.last(), FetchOutcome::Failed { .. }), "{text}");
         assert!(world.knows(&known) && world.verify(&known).await.is_ok(), "{text}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_who_does_not_answer_holds_nobody_up_who_has_a_known_key() {
+async fn hanging_issuer_does_not_delay_known_keys() {
     let keyring = Keyring::get();
     let world = World::with(&[&keyring.p256]).await;
     *world.publisher.hangs.lock() = true;
     let before = tokio::time::Instant::now();
     assert_eq!(world.verify(&unknown(0)).await.unwrap_err(), TokenErrorKind::UnknownKey);
-    assert_eq!(before.elapsed(), Duration::from_secs(5), "a fetch is given up");
+    assert_eq!(before.elapsed(), Duration::from_secs(5), "a fetch times out");
     assert!(world.verify(&token(&keyring.p256)).await.is_ok());
     assert_eq!(before.elapsed(), Duration::from_secs(5));
     let error = KeysError::new("no answer within 5 s");
-    assert!(matches!(world.publisher.last(), Fetched::Failed { error: told, .. } if told == error));
+    assert!(matches!(world.publisher.last(), FetchOutcome::Failed { error: told, .. } if told == error));
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_failure_it_is_tried_again_soon_and_then_less_and_less_often() {
+async fn failed_fetches_back_off_exponentially() {
     let world = World::new(Publisher::default());
     // 1 + 2 + 4 + 8 + 16 s, and then every 30 s.
     world.pass(Duration::from_secs(32)).await;

@@ -1,4 +1,4 @@
-//! Keys and settings that are refused, each with what is wrong and what to do.
+//! Rejected keys and settings, each with its defect and the remedy.
 
 use super::keyring::{self, Keyring};
 use super::*;
@@ -19,7 +19,7 @@ fn short_secrets_are_refused() {
 }
 
 #[test]
-fn what_is_no_public_key_is_refused_and_not_shown() {
+fn invalid_public_key_is_rejected_without_showing_it() {
     let pair = rcgen::KeyPair::generate().unwrap();
     let body = pair.serialize_pem().lines().nth(1).unwrap().to_owned();
     let message = refused(Keys::public_key(pair.serialize_pem().as_bytes()));
@@ -37,7 +37,7 @@ fn what_is_no_public_key_is_refused_and_not_shown() {
 }
 
 #[test]
-fn key_sets_that_are_not_understood_or_hold_secrets_are_refused() {
+fn invalid_key_sets_and_sets_with_secrets_are_rejected() {
     let good = Keyring::get().ed.jwk();
     let secret =
         json!({ "kty": "oct", "k": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "kid": "s" });
@@ -56,7 +56,7 @@ fn key_sets_that_are_not_understood_or_hold_secrets_are_refused() {
 }
 
 #[test]
-fn keys_of_a_set_that_cannot_be_used_are_passed_over_with_a_reason() {
+fn unusable_keys_of_a_set_are_skipped_with_a_reason() {
     let keyring = Keyring::get();
     let with = |signer: &Signer, name: &str, value: serde_json::Value| {
         let mut jwk = signer.jwk();
@@ -104,7 +104,7 @@ fn keys_of_a_set_that_cannot_be_used_are_passed_over_with_a_reason() {
 }
 
 #[test]
-fn settings_out_of_their_bounds_are_named() {
+fn settings_out_of_range_are_named() {
     let options = || issuer(ED, jwks(&[&Keyring::get().ed]));
     let check = |change: &dyn Fn(&mut IssuerOptions), field: &str| {
         let mut options = options();
@@ -119,16 +119,25 @@ fn settings_out_of_their_bounds_are_named() {
     check(&|options| options.tier_claim = Some(String::new()), "tier_claim");
     check(&|options| options.tenant_claim = Some(String::new()), "tenant_claim");
     check(&|options| options.leeway = Duration::from_secs(61), "leeway");
+    for namespace in ["", "a|b", "a\nb", &"x".repeat(257)] {
+        check(&|options| options.namespace = Some(namespace.to_owned()), "namespace");
+    }
+    // With several issuers the name of an issuer is its namespace; that of a single issuer may be anything.
+    let odd = || issuer("a|b", jwks(&[&Keyring::get().ed]));
+    assert!(Tokens::new(vec![odd()]).is_ok());
+    let error = Tokens::new(vec![options(), odd()]).unwrap_err();
+    assert_eq!((error.index, error.field), (1, "issuer"));
+    assert!(error.to_string().ends_with("leave it out, or give the issuer a `namespace`"), "{error}");
     let error = Tokens::new(vec![options(), options()]).unwrap_err();
     assert_eq!((error.index, error.field), (1, "issuer"));
     assert!(error.to_string().starts_with("`issuer` of issuer 2 is the name of an issuer before it"), "{error}");
 }
 
 #[test]
-fn times_of_remote_keys_out_of_their_bounds_are_named() {
+fn durations_of_remote_keys_out_of_range_are_named() {
     struct Nobody;
     impl KeySource for Nobody {
-        fn fetch(&self) -> sluicegate::identify::token::Fetching<'_> {
+        fn fetch(&self) -> sluicegate::identify::token::FetchFuture<'_> {
             Box::pin(std::future::pending())
         }
     }
@@ -142,14 +151,14 @@ fn times_of_remote_keys_out_of_their_bounds_are_named() {
 }
 
 #[test]
-fn nothing_of_a_secret_is_in_what_is_shown_for_debugging() {
+fn debug_output_contains_no_secrets() {
     let shown = format!("{:?}", tokens());
     let secret = String::from_utf8_lossy(keyring::SHARED);
     let numbers = format!("{:?}", keyring::SHARED);
     assert!(!shown.contains(&*secret) && !shown.contains(numbers.trim_matches(['[', ']'])));
 }
 
-/// A public key that is too short; nobody has the private one.
+/// A public key that is too short; its private key was discarded.
 const SMALL_RSA: &str = "-----BEGIN PUBLIC KEY-----
 MIGfMA0GCSqGSIb3DQEBAQUAA4GNADCBiQKBgQCz+dagsfQ7HGNR7iiANvzh6HUb
 2EoCzXxwcJZeD2kjc6BPiY0tenDS8TfXDmGLEOrwtfTNu4UqSbyvvEbvHUotWajY

@@ -1,32 +1,32 @@
-//! The formats by example: what good lines say, and what is wrong with the others.
+//! Examples of valid and invalid lines in every format.
 
-use super::fields::FieldMap;
+use super::json::FieldMap;
 use super::*;
 
-/// What a line says, or why it says nothing.
-fn read(format: Format, fields: &str, line: &[u8]) -> Result<(u64, String), Fault> {
+/// The time and the fields of a line as text, or its error.
+fn read(format: Format, fields: &str, line: &[u8]) -> Result<(u64, String), LineError> {
     let fields: FieldMap = if fields.is_empty() { FieldMap::default() } else { fields.parse().unwrap() };
-    let mut parser = Parser::new(format, &fields);
+    let mut parser = LineParser::new(format, &fields);
     let first = parser.parse(line).map(shown);
-    // The second time, the time of the line is known already.
+    // The second call finds the time in the cache.
     assert_eq!(parser.parse(line).map(shown), first);
     first
 }
 
-fn shown(line: Line<'_>) -> (u64, String) {
+fn shown(line: LogLine<'_>) -> (u64, String) {
     let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     let optional = |value: Option<&[u8]>| value.map_or("-".to_owned(), text);
-    let Line { at_micros, client, method, target, identity, tenant, tier } = line;
+    let LogLine { at_micros, client, method, target, identity, tenant, tier } = line;
     let names = [optional(identity), optional(tenant), optional(tier)].join(" ");
     (at_micros, format!("{} {} {} {names}", text(client), text(method), text(target)))
 }
 
-fn good(at_micros: u64, said: &str) -> Result<(u64, String), Fault> {
-    Ok((at_micros, said.to_owned()))
+fn good(at_micros: u64, fields: &str) -> Result<(u64, String), LineError> {
+    Ok((at_micros, fields.to_owned()))
 }
 
 #[test]
-fn combined_and_common_lines() {
+fn combined_and_common_lines_are_parsed() {
     let read = |line: &str| read(Format::Combined, "", line.as_bytes());
     let combined =
         r#"192.0.2.7 - alice [10/Oct/2000:13:55:36 -0700] "GET /a?b=c HTTP/1.1" 200 2326 "http://x" "agent""#;
@@ -42,28 +42,28 @@ fn combined_and_common_lines() {
 }
 
 #[test]
-fn what_is_wrong_with_combined_lines() {
+fn incomplete_combined_lines_name_the_missing_part() {
     let time = "[10/Oct/2000:13:55:36 -0700]";
     for (line, fault) in [
-        (String::new(), Fault::Empty),
-        ("\r".to_owned(), Fault::Empty),
-        ("hello".to_owned(), Fault::NoTime),
-        ("192.0.2.7 - - 10/Oct/2000".to_owned(), Fault::NoTime),
-        (format!("- - - {time} \"GET / HTTP/1.1\" 200 1"), Fault::NoAddress),
-        (format!("192.0.2.7 - - {time} GET / HTTP/1.1 200 1"), Fault::NoRequest),
-        (format!("192.0.2.7 - - {time} \"GET / HTTP/1.1"), Fault::NoRequest),
-        (format!("192.0.2.7 - - {time} \"-\" 408 0"), Fault::BadRequest),
-        (format!("192.0.2.7 - - {time} \"\\x16\\x03 \\x01 HTTP/1.1\" 400 0"), Fault::BadRequest),
-        (format!("192.0.2.7 - - {time} \"GET  HTTP/1.1\" 400 0"), Fault::BadRequest),
-        (format!("192.0.2.7 - - {time} \"GET / HTTP/1.1\""), Fault::NoStatus),
-        (format!("192.0.2.7 - - {time} \"GET / HTTP/1.1\" two 1"), Fault::NoStatus),
+        (String::new(), LineError::Empty),
+        ("\r".to_owned(), LineError::Empty),
+        ("hello".to_owned(), LineError::NoTime),
+        ("192.0.2.7 - - 10/Oct/2000".to_owned(), LineError::NoTime),
+        (format!("- - - {time} \"GET / HTTP/1.1\" 200 1"), LineError::NoAddress),
+        (format!("192.0.2.7 - - {time} GET / HTTP/1.1 200 1"), LineError::NoRequest),
+        (format!("192.0.2.7 - - {time} \"GET / HTTP/1.1"), LineError::NoRequest),
+        (format!("192.0.2.7 - - {time} \"-\" 408 0"), LineError::BadRequest),
+        (format!("192.0.2.7 - - {time} \"\\x16\\x03 \\x01 HTTP/1.1\" 400 0"), LineError::BadRequest),
+        (format!("192.0.2.7 - - {time} \"GET  HTTP/1.1\" 400 0"), LineError::BadRequest),
+        (format!("192.0.2.7 - - {time} \"GET / HTTP/1.1\""), LineError::NoStatus),
+        (format!("192.0.2.7 - - {time} \"GET / HTTP/1.1\" two 1"), LineError::NoStatus),
     ] {
         assert_eq!(read(Format::Combined, "", line.as_bytes()), Err(fault), "{line}");
     }
 }
 
 #[test]
-fn times_of_the_common_format_that_are_none() {
+fn invalid_times_of_the_common_format_are_errors() {
     for time in [
         "",
         "10/Oct/2000",
@@ -79,12 +79,12 @@ fn times_of_the_common_format_that_are_none() {
         "10/Oct/20é0:13:55:36 -0700",
     ] {
         let line = format!("192.0.2.7 - - [{time}] \"GET / HTTP/1.1\" 200 1");
-        assert_eq!(read(Format::Combined, "", line.as_bytes()), Err(Fault::BadTime), "{time}");
+        assert_eq!(read(Format::Combined, "", line.as_bytes()), Err(LineError::BadTime), "{time}");
     }
 }
 
 #[test]
-fn lines_of_envoy() {
+fn lines_of_envoys_default_format_are_parsed() {
     let read = |line: &str| read(Format::Envoy, "", line.as_bytes());
     let line = r#"[2016-04-15T20:17:00.310Z] "POST /api/v1 HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "ua" "id" "host" "tcp://10.0.2.1:80""#;
     assert_eq!(read(line), good(1_460_751_420_310_000, "10.0.35.28 POST /api/v1 - - -"));
@@ -92,21 +92,21 @@ fn lines_of_envoy() {
         r#"[2016-04-15T20:17:00.310Z] "GET / HTTP/1.1" 0 DC,UF 0 0 5 - "192.0.2.1, 10.0.0.1" "-" "-" "-" "-""#;
     assert_eq!(read(failed), good(1_460_751_420_310_000, "192.0.2.1, 10.0.0.1 GET / - - -"));
     for (line, fault) in [
-        ("no", Fault::NoTime),
-        ("[yesterday] \"GET / HTTP/1.1\" 200", Fault::BadTime),
-        (r#"[2016-04-15T20:17:00.310Z] "GET / HTTP/1.1" 200 - 0 0 5 -"#, Fault::NoAddress),
-        (r#"[2016-04-15T20:17:00.310Z] "GET / HTTP/1.1" 200 - 0 0 5 - "-" "ua""#, Fault::NoAddress),
-        (r#"[2016-04-15T20:17:00.310Z] "- - -" 400 - 0 0 5 - "192.0.2.1" "ua""#, Fault::BadRequest),
+        ("no", LineError::NoTime),
+        ("[yesterday] \"GET / HTTP/1.1\" 200", LineError::BadTime),
+        (r#"[2016-04-15T20:17:00.310Z] "GET / HTTP/1.1" 200 - 0 0 5 -"#, LineError::NoAddress),
+        (r#"[2016-04-15T20:17:00.310Z] "GET / HTTP/1.1" 200 - 0 0 5 - "-" "ua""#, LineError::NoAddress),
+        (r#"[2016-04-15T20:17:00.310Z] "- - -" 400 - 0 0 5 - "192.0.2.1" "ua""#, LineError::BadRequest),
     ] {
         let got = read(line);
-        // Envoy logs hyphens for what it could not read; they are no path, and are found out where paths are read.
-        let is_dash = matches!(&got, Ok((_, said)) if said.contains(" - - "));
+        // Envoy logs hyphens for an unreadable request. The gateway's path parser rejects them later.
+        let is_dash = matches!(&got, Ok((_, fields)) if fields.contains(" - - "));
         assert!(got == Err(fault) || is_dash, "{line}: {got:?}");
     }
 }
 
 #[test]
-fn json_lines_with_usual_names() {
+fn json_lines_with_default_names_are_parsed() {
     let read = |line: &str| read(Format::Json, "", line.as_bytes());
     let expected = good(1_700_000_000_250_000, "192.0.2.7 GET /a - - -");
     for line in [
@@ -120,33 +120,33 @@ fn json_lines_with_usual_names() {
         assert_eq!(read(line), expected, "{line}");
     }
     for (line, fault) in [
-        ("[]", Fault::NotJson),
-        ("{", Fault::NotJson),
-        (r#"{"time":1} {"#, Fault::NotJson),
-        ("{}", Fault::NoTime),
-        (r#"{"time":"now"}"#, Fault::BadTime),
-        (r#"{"time":-1}"#, Fault::NoTime),
-        (r#"{"time":1e99}"#, Fault::BadTime),
-        (r#"{"time":99999999999}"#, Fault::BadTime),
-        (r#"{"time":1}"#, Fault::NoAddress),
-        (r#"{"time":1,"ip":"192.0.2.7"}"#, Fault::NoRequest),
-        (r#"{"time":1,"ip":"192.0.2.7","request":"no"}"#, Fault::BadRequest),
+        ("[]", LineError::NotJson),
+        ("{", LineError::NotJson),
+        (r#"{"time":1} {"#, LineError::NotJson),
+        ("{}", LineError::NoTime),
+        (r#"{"time":"now"}"#, LineError::BadTime),
+        (r#"{"time":-1}"#, LineError::NoTime),
+        (r#"{"time":1e99}"#, LineError::BadTime),
+        (r#"{"time":99999999999}"#, LineError::BadTime),
+        (r#"{"time":1}"#, LineError::NoAddress),
+        (r#"{"time":1,"ip":"192.0.2.7"}"#, LineError::NoRequest),
+        (r#"{"time":1,"ip":"192.0.2.7","request":"no"}"#, LineError::BadRequest),
     ] {
         assert_eq!(read(line), Err(fault), "{line}");
     }
 }
 
 #[test]
-fn json_lines_with_names_of_their_own() {
+fn fields_option_selects_the_members() {
     let fields = "time=when,ip=from.address,path=what,identity=who.sub,tenant=who.org,tier=who.plan";
     let line = r#"{"when":1,"from":{"address":"192.0.2.7"},"what":"/a","who":{"sub":"alice \u00e9","org":"acme","plan":"pro"}}"#;
     assert_eq!(read(Format::Json, fields, line.as_bytes()), good(1_000_000, "192.0.2.7 GET /a alice é acme pro"));
-    assert_eq!(read(Format::Json, fields, br#"{"time":1}"#), Err(Fault::NoTime));
-    assert_eq!(read(Format::Json, "", b"{\"time\":\"\xff\"}"), Err(Fault::NotText));
+    assert_eq!(read(Format::Json, fields, br#"{"time":1}"#), Err(LineError::NoTime));
+    assert_eq!(read(Format::Json, "", b"{\"time\":\"\xff\"}"), Err(LineError::NotText));
 }
 
 #[test]
-fn maps_of_fields_that_are_none_are_refused_with_the_remedy() {
+fn invalid_field_maps_are_rejected_with_the_remedy() {
     for text in ["", "time", "when=ts", "time=", "time=a,time=b", "ip=a.b.c.d.e.f.g.h.i"] {
         let error = text.parse::<FieldMap>().unwrap_err();
         assert!(error.contains("; write for example time=ts,ip=client.ip, of time, ip, method"), "{error}");

@@ -1,21 +1,21 @@
-//! Times in logs: of the common format, of RFC 3339, and numbers since 1970.
+//! Parsers for the times in logs: the common format, RFC 3339, and numbers since 1970.
 //!
-//! Most lines have the time of the line before them, so the last text and what it meant are kept.
+//! Most lines have the same time as the line before them, so each parser caches the last text and its meaning.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::Offset;
 
-/// The last instant that decisions know, in the year 2112: 2⁵² µs.
+/// The last instant that the core can represent, in the year 2112: 2⁵² µs.
 pub(crate) const AT_MICROS_MAX: u64 = (1 << 52) - 1;
 
-/// The longest text that is kept; longer ones are read anew each time.
+/// The longest text that is cached, in bytes; longer ones are parsed each time.
 const TEXT_BYTES_MAX: usize = 32;
 
 const MONTHS: [&[u8]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
-/// The last text and its meaning.
+/// A cache of one entry: the last text and its meaning.
 #[derive(Debug, Default)]
 struct Last {
     text: [u8; TEXT_BYTES_MAX],
@@ -25,7 +25,7 @@ struct Last {
 
 impl Last {
     #[inline]
-    fn get_or(&mut self, text: &[u8], read: impl FnOnce(&[u8]) -> Option<u64>) -> Option<u64> {
+    fn get_or_parse(&mut self, text: &[u8], read: impl FnOnce(&[u8]) -> Option<u64>) -> Option<u64> {
         if self.length > 0 && text == &self.text[..self.length] {
             return Some(self.at_micros);
         }
@@ -38,30 +38,30 @@ impl Last {
     }
 }
 
-/// Reads `10/Oct/2000:13:55:36 -0700`.
+/// Parses `10/Oct/2000:13:55:36 -0700`.
 #[derive(Debug, Default)]
 pub(crate) struct CommonTime(Last);
 
 impl CommonTime {
-    /// Microseconds since 1970; nothing for what is no time, and for one that decisions do not know.
+    /// Microseconds since 1970, or `None` for an invalid time and for one after [`AT_MICROS_MAX`].
     #[inline]
     pub(crate) fn read(&mut self, text: &[u8]) -> Option<u64> {
-        self.0.get_or(text, common)
+        self.0.get_or_parse(text, common)
     }
 }
 
-/// Reads `2016-04-15T20:17:00.310Z` and whatever else RFC 3339 has.
+/// Parses `2016-04-15T20:17:00.310Z` and the other forms of RFC 3339.
 #[derive(Debug, Default)]
 pub(crate) struct InternetTime(Last);
 
 impl InternetTime {
-    /// Microseconds since 1970; nothing for what is no time, and for one that decisions do not know.
+    /// Microseconds since 1970, or `None` for an invalid time and for one after [`AT_MICROS_MAX`].
     pub(crate) fn read(&mut self, text: &[u8]) -> Option<u64> {
-        self.0.get_or(text, |text| since_epoch(std::str::from_utf8(text).ok()?.parse().ok()?))
+        self.0.get_or_parse(text, |text| since_epoch(std::str::from_utf8(text).ok()?.parse().ok()?))
     }
 }
 
-/// A time of any kind: the two above, or a number.
+/// Parses a time in any of the formats: the two above, or a number.
 pub(crate) fn any(text: &[u8]) -> Option<u64> {
     let internet = || since_epoch(std::str::from_utf8(text).ok()?.parse().ok()?);
     number(text).or_else(|| common(text)).or_else(internet)
@@ -76,7 +76,7 @@ fn common(text: &[u8]) -> Option<u64> {
     let [b' ', sign @ (b'+' | b'-'), o3, o2, o1, o0] = offset else { return None };
     let pair = |tens: &u8, ones: &u8| i8::try_from(digits(&[*tens, *ones])?).ok();
     let date = Date::new(i16::try_from(digits(year)?).ok()?, i8::try_from(month + 1).ok()?, pair(d1, d0)?).ok()?;
-    // A leap second is logged as the sixtieth, which the clock has already left behind.
+    // Logs write a leap second as second 60. The clock shows second 59 again.
     let time = Time::new(pair(h1, h0)?, pair(n1, n0)?, pair(s1, s0)?.min(59), 0).ok()?;
     let ahead = i32::from(pair(o3, o2)?) * 3_600 + i32::from(pair(o1, o0)?) * 60;
     let offset = Offset::from_seconds(if *sign == b'-' { -ahead } else { ahead }).ok()?;
@@ -94,8 +94,8 @@ fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() { None } else { text.iter().try_fold(0, digit) }
 }
 
-/// Seconds, milliseconds, microseconds or nanoseconds since 1970, whichever makes it a time of these centuries. A
-/// fraction is taken digit by digit, never as a float.
+/// Parses seconds, milliseconds, microseconds or nanoseconds since 1970. The magnitude selects the unit that gives a time of
+/// these centuries. A fraction is read digit by digit, never as a float.
 fn number(text: &[u8]) -> Option<u64> {
     let (whole, fraction) = match memchr::memchr(b'.', text) {
         Some(at) => (&text[..at], &text[at + 1..]),
@@ -105,7 +105,7 @@ fn number(text: &[u8]) -> Option<u64> {
     if !fraction.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    // How many microseconds one of them is, as a power of ten.
+    // Microseconds per unit, as a power of ten.
     let power: i32 = match whole {
         0..=99_999_999_999 => 6,
         100_000_000_000..=99_999_999_999_999 => 3,

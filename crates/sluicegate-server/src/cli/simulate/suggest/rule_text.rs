@@ -1,5 +1,5 @@
-//! Rules as they were written, with other limits: so that what is tried and what is suggested is read by the code that
-//! reads configuration files, whatever keys it knows.
+//! The text of rules with other limits. Candidates and suggestions go through the parser of configuration files, so every key
+//! that the parser knows keeps its meaning.
 
 use std::fmt::Write as _;
 
@@ -7,30 +7,30 @@ use sluicegate::rules::RuleSet;
 use sluicegate::rules::file::tree::{Kind, Meaning, Node, Scalar};
 use sluicegate::rules::file::{Document, Environment, value};
 
-/// The rules of a file, and the tiers that they may name.
+/// The rules of a file, and the tiers that they may refer to.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RuleTexts {
+pub(in crate::cli::simulate) struct RuleTexts {
     rules: Vec<Node>,
     tiers: Option<Node>,
 }
 
-/// A document without a list of rules; one that was read as a configuration has one.
+/// A document without a list of rules. Every valid configuration has one.
 #[derive(Debug, thiserror::Error)]
 #[error("the rules of {0} cannot be read a second time: this is a defect")]
-pub(crate) struct UnreadableRules(pub(crate) String);
+pub(in crate::cli::simulate) struct UnreadableRules(pub(crate) String);
 
-/// A limit as it is written: what can be made larger or smaller in it.
+/// The numbers of a limit that candidates vary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum LimitValues {
     /// `limit`.
     Window { limit: u64 },
-    /// `capacity`, and `refill` as tokens per microseconds.
+    /// `capacity`, and `refill` as a number of tokens per number of microseconds.
     Bucket { capacity: u64, tokens: u64, micros: u64 },
 }
 
 impl RuleTexts {
-    /// The rules in `text`, which messages call `name`.
-    pub(crate) fn read(text: &[u8], name: &str) -> Result<Self, UnreadableRules> {
+    /// Reads the rules of a configuration. `name` is its name in messages.
+    pub(in crate::cli::simulate) fn read(text: &[u8], name: &str) -> Result<Self, UnreadableRules> {
         let environment = Environment::new();
         let document = Document::parse(text, name, &environment);
         let unreadable = || UnreadableRules(name.to_owned());
@@ -40,25 +40,25 @@ impl RuleTexts {
         Ok(Self { rules: rules.clone(), tiers: member(root.node(), "tiers").cloned() })
     }
 
-    /// What a rule is called.
+    /// The name of a rule.
     pub(super) fn name(&self, rule: usize) -> String {
         let name = self.rules.get(rule).and_then(|rule| scalar(member(rule, "name")?));
         name.map_or_else(String::new, |name| name.text.to_string())
     }
 
-    /// What one limit of a rule says; nothing where its numbers are not written as numbers.
-    pub(super) fn written(&self, rule: usize, limit: usize) -> Option<Written> {
+    /// The numbers of one limit; `None` if they are not plain numbers in the file.
+    pub(super) fn limit_values(&self, rule: usize, limit: usize) -> Option<LimitValues> {
         let limit = limit_of(self.rules.get(rule)?, limit)?;
         let number = |key| scalar(member(limit, key)?)?.text.parse::<u64>().ok();
         if let Some(limit) = number("limit") {
-            return Some(Written::Window { limit });
+            return Some(LimitValues::Window { limit });
         }
         let rate = value::rate(&scalar(member(limit, "refill")?)?.text).ok()?;
         let (tokens, micros) = (rate.amount(), rate.period().as_micros());
-        Some(Written::Bucket { capacity: number("capacity")?, tokens, micros })
+        Some(LimitValues::Bucket { capacity: number("capacity")?, tokens, micros })
     }
 
-    /// A rule as a line of a list, with some values of one of its limits replaced.
+    /// A rule as an item of a YAML list, with some values of one limit replaced.
     pub(super) fn with_limit(&self, rule: usize, limit: usize, values: &[(&str, String)]) -> Option<String> {
         let Kind::Mapping(entries) = &self.rules.get(rule)?.kind else { return None };
         let mut text = String::new();
@@ -84,7 +84,7 @@ impl RuleTexts {
         Some(text)
     }
 
-    /// A rule that was written so, as a set of its own.
+    /// Parses the text of one rule as a rule set.
     pub(super) fn parsed(&self, rule: &str, environment: &Environment) -> Option<RuleSet> {
         let mut text = String::new();
         if let Some(tiers) = &self.tiers {
@@ -149,7 +149,7 @@ fn write_node(text: &mut String, node: &Node) -> Option<()> {
     Some(())
 }
 
-/// A value in the plainest form that means the same.
+/// Writes a value in the plainest form with the same meaning.
 fn write_scalar(text: &mut String, scalar: &Scalar) {
     let is_word = |text: &str| {
         !text.is_empty()
@@ -160,7 +160,7 @@ fn write_scalar(text: &mut String, scalar: &Scalar) {
     if (scalar.meaning() != Meaning::Text || is_plain_text) && is_word(&scalar.text) {
         text.push_str(&scalar.text);
     } else {
-        // JSON's strings are YAML's.
+        // A JSON string is a valid YAML string.
         text.push_str(&serde_json::Value::from(&*scalar.text).to_string());
     }
 }

@@ -1,9 +1,8 @@
-//! What is tried, what is picked, and that a suggestion is a rule.
+//! Candidates, the choice among them, and the text of a suggested rule.
 
 use sluicegate::rules::file::Environment;
 
-use super::pick::{Share, knee};
-use super::rule_text::Written;
+use super::rule_text::LimitValues;
 use super::*;
 
 const RULES: &str = r#"
@@ -21,16 +20,19 @@ rules:
 "#;
 
 fn texts() -> RuleTexts {
-    // The name of a rule has no spaces and colons; those of the file above are quoted all the same.
+    // The name of a rule must not contain spaces and colons. The replacement keeps the quotes.
     RuleTexts::read(RULES.replace("first: one", "first").as_bytes(), "rules.yaml").unwrap()
 }
 
 #[test]
-fn a_rule_is_written_back_as_it_was_but_for_its_limit() {
+fn a_rule_is_written_back_unchanged_except_for_its_limit() {
     let (texts, environment) = (texts(), Environment::new());
-    assert_eq!(texts.written(0, 0), Some(Written::Window { limit: 100 }));
-    assert_eq!(texts.written(0, 1), Some(Written::Bucket { capacity: 10, tokens: 100, micros: 60_000_000 }));
-    assert_eq!((texts.written(0, 2), texts.written(1, 0)), (None, None));
+    assert_eq!(texts.limit_values(0, 0), Some(LimitValues::Window { limit: 100 }));
+    assert_eq!(
+        texts.limit_values(0, 1),
+        Some(LimitValues::Bucket { capacity: 10, tokens: 100, micros: 60_000_000 })
+    );
+    assert_eq!((texts.limit_values(0, 2), texts.limit_values(1, 0)), (None, None));
     let values = [("capacity", "20".to_owned()), ("refill", "7/s".to_owned())];
     let written = texts.with_limit(0, 1, &values).unwrap();
     assert_eq!(
@@ -54,20 +56,19 @@ fn a_rule_is_written_back_as_it_was_but_for_its_limit() {
 }
 
 #[test]
-fn every_limit_is_tried_in_many_sizes_of_which_one_is_its_own() {
+fn every_limit_has_many_candidates_and_one_is_current() {
     let (texts, environment) = (texts(), Environment::new());
     for limit in [0, 1] {
-        let ladder = Ladder::new(0, limit, &texts, &environment, Timestamp::now(0)).unwrap();
-        let table = ladder.suggestion(&texts, Targets::default()).table;
+        let candidates = CandidateLimits::new(0, limit, &texts, &environment, Timestamp::now(0)).unwrap();
+        let table = candidates.suggestion(&texts, DenialTargets::default()).table;
         assert!((20..=32).contains(&table.len()), "{table:#?}");
-        let current: Vec<&str> =
-            table.iter().filter(|tried| tried.is_current).map(|tried| &*tried.limit).collect();
+        let current: Vec<&str> = table.iter().filter(|row| row.is_current).map(|row| &*row.limit).collect();
         assert_eq!(current, [["limit: 100", "capacity: 10, refill: 100/min"][limit]]);
     }
 }
 
 #[test]
-fn shares_are_read_and_kept() {
+fn shares_are_parsed_and_compared_exactly() {
     for (text, part, whole, expected) in [
         ("1%", 1, 100, true),
         ("1%", 2, 199, false),
@@ -77,8 +78,8 @@ fn shares_are_read_and_kept() {
         ("0%", 1, 5, false),
         ("100 %", 5, 5, true),
     ] {
-        let share: Share = text.parse().unwrap();
-        let tried = Tried {
+        let share: DenialShare = text.parse().unwrap();
+        let row = CandidateResult {
             limit: String::new(),
             denied: part,
             identities_denied: 0,
@@ -86,16 +87,16 @@ fn shares_are_read_and_kept() {
             is_knee: false,
             is_suggested: false,
         };
-        let targets = Targets { identities: None, requests: Some(share) };
-        assert_eq!(targets.first_good(&[tried], whole, 1).is_some(), expected, "{text} {part} {whole}");
+        let targets = DenialTargets { identities: None, requests: Some(share) };
+        assert_eq!(targets.first_within(&[row], whole, 1).is_some(), expected, "{text} {part} {whole}");
     }
     for text in ["", "1", "%", "101%", "1.234%", "-1%", "1e1%", "+5%"] {
-        assert!(text.parse::<Share>().unwrap_err().contains("for example 1% or 0.25%"), "{text}");
+        assert!(text.parse::<DenialShare>().unwrap_err().contains("for example 1% or 0.25%"), "{text}");
     }
 }
 
 #[test]
-fn the_knee_is_where_a_curve_bends() {
+fn the_knee_is_the_point_where_a_curve_bends_most() {
     assert_eq!(knee(&[1_000, 400, 50, 40, 30, 20, 10]), Some(2));
     assert_eq!(knee(&[100, 100, 100, 0]), None);
     assert_eq!(knee(&[100, 75, 50, 25, 0]), None);

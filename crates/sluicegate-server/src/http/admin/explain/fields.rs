@@ -1,5 +1,5 @@
-//! What an HTTP request that is explained says of itself besides method and path: its host, header fields and the claims of
-//! its token. Nobody is believed here, since nothing is decided by it.
+//! The other parts of an HTTP request to explain: its host, header fields and the claims of its token. Nothing is
+//! verified here, because nothing is decided by it.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use serde::Deserialize;
 use sluicegate::gate::Head;
 use sluicegate::path::Path;
 
-use super::Question;
+use super::ExplainRequest;
 use crate::http::admin::body;
 use crate::problem::Problem;
 
-/// The most values of header fields, and of claims, in a question: more than the gateway lets pass in a request.
+/// The most values of header fields, and of claims: more than the gateway accepts in a request.
 const VALUES_MAX: usize = 128;
 
 /// One value or several.
@@ -23,7 +23,7 @@ pub(super) enum OneOrMany {
     Texts(Vec<String>),
 }
 
-/// What a claim may be to be compared; of anything else a rule sees nothing.
+/// The types of claims that rules can compare. Rules do not see others.
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
@@ -52,13 +52,13 @@ impl Claim {
 pub(super) struct Fields {
     pub(super) host: Option<String>,
     pub(super) headers: HeaderMap,
-    /// Nothing for a request without a token.
+    /// `None` for a request without a token.
     pub(super) claims: Option<Vec<(String, String)>>,
 }
 
 impl Fields {
-    /// Those of a question about this path.
-    pub(super) fn new(question: &Question, path: &Path<'_>) -> Result<Self, Problem> {
+    /// The fields of a request with this path.
+    pub(super) fn new(question: &ExplainRequest, path: &Path<'_>) -> Result<Self, Problem> {
         let headers = headers(question.headers.as_ref())?;
         let head = Head { method: "GET", path, authority: question.host.as_deref(), headers: &headers };
         let host = head.host().map(std::borrow::Cow::into_owned);
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_rule_can_compare_is_said_in_words_of_the_question() {
-        let refused = |text: &str| serde_json::from_str::<Question>(text).expect_err("refused").to_string();
+    fn values_that_no_rule_can_compare_are_rejected_by_field() {
+        let refused = |text: &str| serde_json::from_str::<ExplainRequest>(text).expect_err("refused").to_string();
         let claim = "a claim is a text, a list of texts, a whole number, true or false; leave out all others";
         for value in ["-1", "1.5", "null", "{}", "[1]"] {
             assert!(refused(&format!(r#"{{"claims":{{"a":{value}}}}}"#)).starts_with(claim), "{value}");

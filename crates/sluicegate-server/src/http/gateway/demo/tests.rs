@@ -2,20 +2,20 @@
 
 use serde_json::json;
 use sluicegate::core::{Micros, Quota, Rate, TokenBucket};
-use sluicegate::rules::pattern::Pattern;
+use sluicegate::pattern::Pattern;
 use sluicegate::rules::{Limits, Per, Rule};
 
-use crate::http::health::Health;
-use crate::http::{Routers, Site};
-use crate::testing::{Reply, app, hourly};
+use crate::health::Health;
+use crate::http::{HttpEndpoint, HttpEndpoints};
+use crate::testing::{Reply, engine, hourly};
 
 const DEMO_KEY: (&str, &str) = ("x-api-key", "demo-key");
 
-fn gateway(rules: Vec<Rule>) -> Site {
-    Routers::new(&app(rules), &Health::default()).gateway
+fn gateway(rules: Vec<Rule>) -> HttpEndpoint {
+    HttpEndpoints::new(&engine(rules), &Health::default()).gateway
 }
 
-async fn ask(router: &Site, method: &str, path: &str, headers: &[(&str, &str)]) -> Reply {
+async fn ask(router: &HttpEndpoint, method: &str, path: &str, headers: &[(&str, &str)]) -> Reply {
     crate::testing::ask(router, method, path, headers, "").await
 }
 
@@ -50,7 +50,7 @@ async fn a_key_and_an_address_have_quotas_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_bad_key_is_401_and_charges_nobody() {
+async fn an_unknown_key_is_401_and_charges_nothing() {
     let router = gateway(vec![hourly("demo", 1)]);
     for headers in [&[("x-api-key", "wrong")][..], &[("x-api-key", "")], &[DEMO_KEY, DEMO_KEY]] {
         let refused = ask(&router, "GET", "/api/ping", headers).await;
@@ -76,7 +76,7 @@ async fn head_is_get_without_the_body() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_not_charged() {
+async fn unknown_paths_are_not_charged() {
     let router = gateway(vec![hourly("demo", 1)]);
     for (method, path, status) in [
         ("GET", "/api/pong", 404),
@@ -93,7 +93,7 @@ async fn what_does_not_exist_is_not_charged() {
 }
 
 #[tokio::test]
-async fn the_welcome_says_what_to_try() {
+async fn the_welcome_page_lists_requests_to_try() {
     let welcome = ask(&gateway(Vec::new()), "GET", "/", &[]).await;
     assert_eq!(welcome.header("content-type"), "text/plain; charset=utf-8");
     assert!(welcome.body.contains("/api/ping"));
@@ -110,7 +110,7 @@ async fn rules_see_the_resource_and_the_address() {
     let first = ask(&router, "GET", "/api/ping", &[DEMO_KEY]).await;
     assert!(first.header("ratelimit-policy").starts_with("\"pings\";q=5;w=18000, \"address\";q=2;"));
     assert_eq!(ask(&router, "GET", "/api/ping", &[]).await.status, 200);
-    // Named and nameless alike have used the address's two.
+    // Requests with and without a name have used up the two of the address.
     let denied = ask(&router, "GET", "/api/ping", &[DEMO_KEY]).await;
     assert_eq!((denied.status, &denied.json()["violated-policies"]), (429, &json!(["address"])));
 }

@@ -1,7 +1,7 @@
-//! Opens connections to one upstream: resolves, connects, encrypts.
+//! Opens connections to one upstream: resolve, connect, encrypt.
 //!
-//! Names are resolved for every new connection, so that a change in DNS is followed. Addresses of the local link are
-//! never connected to, whatever a name resolves to: that is where clouds keep the keys of their machines.
+//! Names are resolved for every new connection, so that a change in DNS takes effect. Link-local addresses are never
+//! connected to, whatever a name resolves to: cloud providers serve the credentials of machines there.
 
 use std::fmt;
 use std::io;
@@ -27,11 +27,11 @@ pub(super) struct Dialer {
 /// Why there is no connection.
 #[derive(Debug)]
 pub(super) enum DialError {
-    /// It was not there in time.
+    /// Connecting took too long.
     Late,
-    /// The name stands for an address that is never connected to.
+    /// The name resolves only to addresses that are never connected to.
     LinkLocal(IpAddr),
-    /// The system or the other side said no.
+    /// The operating system or the peer refused.
     Failed(io::Error),
 }
 
@@ -53,9 +53,9 @@ impl From<io::Error> for DialError {
     }
 }
 
-/// What is spoken on a connection.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spoken {
+pub(super) enum Protocol {
     Http1,
     Http2,
 }
@@ -66,24 +66,24 @@ impl Dialer {
         Self { host: url.host().into(), port: url.port(), encryption, timeout }
     }
 
-    /// Opens a connection and offers these protocols on it, if it can be negotiated at all.
-    pub(super) async fn open(&self, offer: Offer) -> Result<(Stream, Spoken), DialError> {
+    /// Opens a connection and offers these protocols, if they can be negotiated.
+    pub(super) async fn open(&self, offer: Offer) -> Result<(Stream, Protocol), DialError> {
         timeout(self.timeout, self.open_without_limit(offer)).await.unwrap_or(Err(DialError::Late))
     }
 
-    async fn open_without_limit(&self, offer: Offer) -> Result<(Stream, Spoken), DialError> {
+    async fn open_without_limit(&self, offer: Offer) -> Result<(Stream, Protocol), DialError> {
         let stream = self.connect().await?;
         // A request is written when it is complete; it must not wait for more.
         stream.set_nodelay(true)?;
         let Some(encryption) = &self.encryption else {
-            let spoken = if offer == Offer::Http2 { Spoken::Http2 } else { Spoken::Http1 };
-            return Ok((Stream::Plain(stream), spoken));
+            let protocol = if offer == Offer::Http2 { Protocol::Http2 } else { Protocol::Http1 };
+            return Ok((Stream::Plain(stream), protocol));
         };
-        let (stream, spoken) = encryption.encrypt(stream, offer).await?;
-        Ok((Stream::Encrypted(Box::new(stream)), spoken))
+        let (stream, protocol) = encryption.encrypt(stream, offer).await?;
+        Ok((Stream::Encrypted(Box::new(stream)), protocol))
     }
 
-    /// The first address that takes the connection.
+    /// The first address that accepts the connection.
     async fn connect(&self) -> Result<TcpStream, DialError> {
         let mut last = DialError::Failed(io::Error::other("the name has no address"));
         for address in self.addresses().await? {
@@ -100,7 +100,7 @@ impl Dialer {
     }
 
     async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        // An address needs no resolver, which would cost a thread's time.
+        // An address needs no resolver, which would take a thread's time.
         if let Ok(address) = self.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, self.port)]);
         }

@@ -1,8 +1,8 @@
-//! HTTP/1.1 connections that are kept for the next request.
+//! A pool of idle HTTP/1.1 connections.
 //!
-//! The one that was used last is used first, so that in a quiet time the others grow old and go. None is kept longer
-//! than `keep_alive`, which should be shorter than the time after which the upstream closes: a request that is sent while
-//! the upstream closes is lost. At most [`IDLE_MAX`] are kept.
+//! The most recently used connection is reused first, so that in a quiet time the others age and close. No connection
+//! is kept longer than `keep_alive`, which should be shorter than the upstream's own limit: a request sent while the
+//! upstream closes is lost. At most [`IDLE_MAX`] are kept.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,32 +12,32 @@ use tokio::time::{Instant, sleep};
 
 use super::http1::Http1;
 
-/// The most connections that wait for work, for each upstream. More are opened when they are needed; keeping them all
-/// would hold files and memory of both sides for a moment of much traffic long ago.
+/// The most idle connections per upstream. More are opened when needed; keeping all of them after a burst would hold
+/// files and memory on both sides.
 const IDLE_MAX: usize = 512;
 
-/// Connections that are kept. Clones are the same.
+/// Idle connections. Clones share the pool.
 #[derive(Clone, Debug)]
-pub(super) struct Pool(Arc<Shared>);
+pub(super) struct Pool(Arc<PoolState>);
 
 #[derive(Debug)]
-struct Shared {
+struct PoolState {
     keep_alive: Duration,
     idle: Mutex<Idle>,
 }
 
 #[derive(Debug, Default)]
 struct Idle {
-    /// The one that came last is the last.
+    /// In the order of their return.
     connections: Vec<(Instant, Box<Http1>)>,
-    /// Whether somebody looks for those that are too old.
+    /// True while a task closes old connections.
     is_swept: bool,
 }
 
 impl Pool {
-    /// Keeps connections for so long.
+    /// Keeps connections for this long.
     pub(super) fn new(keep_alive: Duration) -> Self {
-        Self(Arc::new(Shared { keep_alive, idle: Mutex::default() }))
+        Self(Arc::new(PoolState { keep_alive, idle: Mutex::default() }))
     }
 
     /// A connection that can be used at once.
@@ -50,7 +50,7 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection whose answer has been read.
+    /// Keeps a connection whose response has been read.
     pub(super) fn put(&self, http1: Box<Http1>) {
         let now = Instant::now();
         let needs_sweep = self.idle(|idle| {
@@ -64,45 +64,45 @@ impl Pool {
         }
     }
 
-    /// Lets old connections go until there are none.
+    /// Closes old connections until the pool is empty.
     fn start_sweep(&self) {
-        // Connections come back on the runtime that they live on; without one they would not have worked.
+        // Connections return on the runtime that drives them; without one they would not have worked.
         let Ok(runtime) = Handle::try_current() else { return };
         let pool = self.clone();
         runtime.spawn(async move {
             loop {
                 sleep(pool.0.keep_alive).await;
-                if pool.sweep() == Swept::All {
+                if pool.sweep() == SweepOutcome::All {
                     return;
                 }
             }
         });
     }
 
-    fn sweep(&self) -> Swept {
+    fn sweep(&self) -> SweepOutcome {
         let old: Vec<_>;
         let swept;
         {
             let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            // In the order of their age, so the young ones are together at the end.
+            // Sorted by age, the youngest at the end.
             let young = idle.connections.partition_point(|(since, _)| since.elapsed() >= self.0.keep_alive);
             old = idle.connections.drain(..young).collect();
             idle.is_swept = !idle.connections.is_empty();
-            swept = if idle.is_swept { Swept::Some } else { Swept::All };
+            swept = if idle.is_swept { SweepOutcome::Some } else { SweepOutcome::All };
         }
-        // Closing takes system calls, which nobody should wait for with the lock.
+        // Closing takes system calls, which must not happen under the lock.
         drop(old);
         swept
     }
 
     fn idle<T>(&self, with: impl FnOnce(&mut Idle) -> T) -> T {
-        // Nothing panics while the lock is held; a poisoned list would still be a good one.
+        // No code panics while it holds the lock, and a poisoned list would still be valid.
         with(&mut self.0.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Swept {
+enum SweepOutcome {
     All,
     Some,
 }

@@ -11,13 +11,13 @@ use tokio_rustls::client::TlsStream;
 /// A connection.
 #[derive(Debug)]
 pub(super) enum Stream {
-    /// As it is.
+    /// Plain.
     Plain(TcpStream),
-    /// Encrypted. Boxed, because it is much larger than the other.
+    /// Encrypted. Boxed, because it is much larger than the other variant.
     Encrypted(Box<TlsStream<TcpStream>>),
 }
 
-/// Does the same with whichever it is.
+/// Delegates to either variant.
 macro_rules! either {
     ($stream:expr, $inner:ident => $done:expr) => {
         match $stream.get_mut() {

@@ -1,5 +1,4 @@
-//! Encryption towards upstreams: whom to trust, who we are, and which protocol is agreed on. Upstreams are always
-//! verified.
+//! TLS to upstreams: trusted authorities, the client certificate, and ALPN. Upstreams are always verified.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,15 +12,15 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::dial::Spoken;
-use crate::authorities;
+use super::dial::Protocol;
 use crate::config::gateway::TlsSettings;
+use crate::tls_client;
 
-/// The names of the protocols in ALPN.
+/// The ALPN names of the protocols.
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 
-/// Which protocols are offered.
+/// The protocols that a connection offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// HTTP/1.1 only.
@@ -44,7 +43,7 @@ impl std::fmt::Debug for Encryption {
     }
 }
 
-/// Encryption that cannot be set up as it is configured.
+/// TLS that cannot be set up as configured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsFault {
     /// A file cannot be read.
@@ -57,35 +56,36 @@ pub(crate) enum TlsFault {
         /// Why.
         source: io::Error,
     },
-    /// A file holds something else.
+    /// A file has invalid contents.
     #[error("`{key}`: {path} {problem}", path = path.display())]
     Unusable {
         /// The key in the configuration.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong, and the remedy.
+        /// The error and the remedy.
         problem: String,
     },
-    /// Nobody is trusted.
+    /// No certificate authority is trusted.
     #[error("the system trusts no certificate authority; name a file of them as `tls.ca_file` of the route")]
     NoAuthorities,
     /// The name cannot be verified.
-    #[error("`{0}` is no name that a certificate can have; write one as `tls.server_name` of the route")]
+    #[error("`{0}` is not a name that a certificate can have; write one as `tls.server_name` of the route")]
     Name(Box<str>),
-    /// The library does not want to.
+    /// The TLS library rejects the settings.
     #[error("encryption cannot be set up: {0}")]
     Library(#[from] rustls::Error),
 }
 
 impl Encryption {
-    /// Encryption for an upstream that is called `host`.
+    /// TLS for an upstream with the name `host`.
     pub(super) fn new(settings: &TlsSettings, host: &str) -> Result<Self, TlsFault> {
         let roots = match &settings.ca_file {
             Some(path) => given_roots(path)?,
             None => system_roots()?,
         };
-        // The provider is named, so that nothing depends on which one, if any, the process has installed.
+        // The provider is explicit, so that the result does not depend on the provider that the process has
+        // installed.
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots);
@@ -100,12 +100,12 @@ impl Encryption {
         Ok(Self { configuration: Arc::new(configuration), name })
     }
 
-    /// Encrypts a connection, and says what is spoken on it.
+    /// Encrypts a connection, and returns the negotiated protocol.
     pub(super) async fn encrypt(
         &self,
         stream: TcpStream,
         offer: Offer,
-    ) -> io::Result<(TlsStream<TcpStream>, Spoken)> {
+    ) -> io::Result<(TlsStream<TcpStream>, Protocol)> {
         let protocols: &[&[u8]] = match offer {
             Offer::Http1 => &[HTTP1],
             Offer::Http2 => &[HTTP2],
@@ -117,9 +117,9 @@ impl Encryption {
         let stream = stream.map_err(|error| io::Error::new(error.kind(), format!("TLS: {error}")))?;
         let agreed = stream.get_ref().1.alpn_protocol();
         match (agreed, offer) {
-            (Some(HTTP2), _) => Ok((stream, Spoken::Http2)),
+            (Some(HTTP2), _) => Ok((stream, Protocol::Http2)),
             (_, Offer::Http2) => Err(io::Error::other("TLS: the upstream does not speak HTTP/2")),
-            _ => Ok((stream, Spoken::Http1)),
+            _ => Ok((stream, Protocol::Http1)),
         }
     }
 }
@@ -158,6 +158,6 @@ fn given_roots(path: &Path) -> Result<RootCertStore, TlsFault> {
 }
 
 fn system_roots() -> Result<RootCertStore, TlsFault> {
-    let roots = authorities::system();
+    let roots = tls_client::system_authorities();
     if roots.is_empty() { Err(TlsFault::NoAuthorities) } else { Ok(roots) }
 }

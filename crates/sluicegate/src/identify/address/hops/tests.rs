@@ -1,4 +1,4 @@
-//! What each form of a hop is read as, and that nothing to the left changes what stands to the right.
+//! Every form of a hop, and that elements to the left do not change those to the right.
 
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn nodes_are_read_with_and_without_ports() {
 }
 
 #[test]
-fn what_is_no_node_has_no_address() {
+fn invalid_nodes_are_unreadable() {
     for text in [
         "",
         " ",
@@ -151,7 +151,7 @@ fn an_open_quote_of_the_client_swallows_nothing() {
     }
 }
 
-/// What a client may put into a line: any bytes, and often the ones that mean something.
+/// Bytes that a client may put into a line, with a preference for those that have a meaning.
 fn hostile_text() -> impl Strategy<Value = Vec<u8>> {
     let meaningful = prop::sample::select(br#"",;=\[]:%. for"#.to_vec());
     prop::collection::vec(prop_oneof![3 => meaningful, 1 => any::<u8>()], 0..60)
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_proxy_appended_is_read_whatever_stands_before(
+    fn the_hop_that_a_proxy_appended_is_read_after_any_prefix(
         spoof in hostile_text(),
         (element, address) in written_element(),
     ) {

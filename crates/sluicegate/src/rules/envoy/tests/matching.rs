@@ -1,4 +1,4 @@
-//! What descriptors find, as a table.
+//! The limits of descriptors, as a table.
 
 use super::*;
 
@@ -48,9 +48,9 @@ descriptors:
   - { key: quiet, value: no, rate_limit: ~ }
 "#;
 
-/// Domain, entries, and the limit with whose state it is; `-` for no limit.
+/// Domain, entries, and the limit with the identifier of its state; `-` for no limit.
 const CASES: &[(&str, &str, &str)] = &[
-    // The very value comes first, then patterns in the order of the file, then the key alone.
+    // The exact value comes first, then patterns in the order of the file, then the key alone.
     ("edge", "user=bob", "1 bob"),
     ("edge", "user=alice", "2 alice"),
     ("edge", "user=Alice", "1 Alice"),
@@ -72,7 +72,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("edge", "mix=abcd", "90 abcd"),
     ("edge", "mix=ab", "90 ab"),
     ("edge", "mix=a", "90 a"),
-    // A request may have the very text of a pattern as its value, and that comes first, too.
+    // A request may have the text of a pattern as its value, and that comes first, too.
     ("edge", "mix=ab*", "91 ab*"),
     ("edge", "mix=a*", "90 a*"),
     ("edge", "mix=b", "-"),
@@ -89,10 +89,10 @@ const CASES: &[(&str, &str, &str)] = &[
     ("edge", "path=/files/b,method=GET", "20 /files/*|GET"),
     ("edge", "path=/files/b,method=PUT", "20 /files/*|PUT"),
     ("edge", "path=/files/b,method=POST", "21 /files/*|POST"),
-    // No limit at all is a limit that is found.
+    // An unlimited entry is found as well.
     ("edge", "path=/login,ip=10.0.0.1", "unlimited /login|10.0.0.1"),
     ("edge", "path=/login,ip=192.0.2.1", "10 /login|192.0.2.1"),
-    // Only the last entry's descriptor has a say.
+    // Only the last entry's descriptor can limit.
     ("edge", "path=/login", "-"),
     ("edge", "path=/other", "30 /other"),
     ("edge", "path=/other,method=GET", "31 /other|GET"),
@@ -106,7 +106,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("edge", "plan=free", "-"),
     ("edge", "plan=free,user=bob", "-"),
     ("edge", "plan=pro,path=/other", "-"),
-    // What was matched is never given up for another: the key alone would have led further.
+    // There is no backtracking: the key alone would have led further.
     ("edge", "path=/login,method=GET", "-"),
     ("edge", "path=/files/x,ip=1", "-"),
     // Order counts, and so does every key.
@@ -116,12 +116,12 @@ const CASES: &[(&str, &str, &str)] = &[
     ("edge", "only=x", "85 x"),
     ("edge", "only=y", "-"),
     ("edge", "only=", "-"),
-    // A key and a value are two things, whatever they look like together.
+    // A key and a value are separate, whatever their concatenation looks like.
     ("edge", "odd_key=1", "50 1"),
     ("edge", "odd=key", "-"),
     ("edge", "odd=b_c", "51 b_c"),
     ("edge", "odd_b=c", "-"),
-    // Values are texts, whatever YAML takes them for.
+    // Values are texts, whatever type YAML gives them.
     ("edge", "status=200", "60 200"),
     ("edge", "status=0200", "-"),
     ("edge", "status=true", "61 true"),
@@ -140,7 +140,7 @@ const CASES: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn descriptors_find_what_the_table_says() {
+fn descriptors_match_the_table() {
     let rules = read(EDGE);
     let envoy = rules.envoy().unwrap();
     assert!(CASES.len() >= 60, "{}", CASES.len());
@@ -156,7 +156,7 @@ fn descriptors_find_what_the_table_says() {
 }
 
 #[test]
-fn an_explanation_tells_the_way_or_why_it_ends() {
+fn an_explanation_shows_the_path_or_where_it_ends() {
     let rules = read(EDGE);
     let explained = |domain, text| {
         let explanation = rules.envoy().unwrap().explain(domain, &entries(text));

@@ -1,10 +1,10 @@
-//! The tree held against a matcher that is slow and obvious: it has the descriptors as they are written, and looks at all of
+//! Compares the tree with a slow, obvious matcher, which keeps the descriptors as written and checks all of
 //! them for every entry.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A descriptor as it is written.
+/// A descriptor as written.
 #[derive(Clone, Debug)]
 struct Plain {
     key: &'static str,
@@ -14,7 +14,7 @@ struct Plain {
     below: Vec<Plain>,
 }
 
-/// The number of the limit, and what is counted apart.
+/// The number of the limit, and the identifier of its state.
 type Answer = Option<(u32, Vec<String>)>;
 
 const KEYS: &[&str] = &["k", "m"];
@@ -36,7 +36,7 @@ fn plain() -> impl Strategy<Value = Plain> {
     })
 }
 
-/// Leaves out what a file must not have: a second descriptor with one key and value.
+/// Removes duplicates: a second descriptor with the same key and value is an error.
 fn without_doubles(list: Vec<Plain>) -> Vec<Plain> {
     let mut kept: Vec<Plain> = Vec::new();
     for mut each in list {
@@ -74,7 +74,7 @@ fn numbered<'p>(list: &'p [Plain], numbers: &mut Vec<(&'p Plain, u32)>) {
     }
 }
 
-/// True if `pattern` stands for `text`, by trying everything that a star may stand for.
+/// True if `pattern` matches `text`, by trying every expansion of each star.
 fn fits(pattern: &str, text: &str) -> bool {
     match pattern.split_at_checked(1) {
         None => text.is_empty(),
@@ -107,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_tree_finds_what_the_obvious_matcher_finds(
+    fn the_tree_agrees_with_the_obvious_matcher(
         list in proptest::collection::vec(plain(), 1..12).prop_map(without_doubles),
         asked in proptest::collection::vec(
             proptest::collection::vec((prop::sample::select(KEYS), prop::sample::select(REQUESTED)), 0..5),

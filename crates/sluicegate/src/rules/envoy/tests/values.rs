@@ -1,4 +1,4 @@
-//! What limits are made of: units, windows, algorithms, names and metadata.
+//! The values of limits: units, windows, algorithms, names and metadata.
 
 use super::*;
 use crate::rules::Limits;
@@ -14,7 +14,7 @@ fn found(rules: &RuleSet) -> Found<'_> {
 }
 
 #[test]
-fn a_limit_is_a_fixed_window_unless_it_says_otherwise() {
+fn a_limit_is_a_fixed_window_by_default() {
     let fixed =
         |limit, seconds| Quota::from(FixedWindow::new(limit, Micros::from_secs(seconds), Align::Epoch).unwrap());
     let bucket = |capacity, amount, seconds| {
@@ -107,7 +107,7 @@ fn a_name_is_kept_and_is_the_label_where_header_fields_can_carry_it() {
 }
 
 #[test]
-fn metadata_is_whatever_json_can_say() {
+fn metadata_is_any_json() {
     let text = r#"
 domain: d
 descriptors:

@@ -1,4 +1,4 @@
-//! What is read, and as what.
+//! Valid files, and the rules that they become.
 
 use super::*;
 use crate::calendar::{Cycle, Weekday, Zone};
@@ -99,7 +99,7 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
-fn what_a_rule_counts_by_is_a_word_or_a_list_of_words() {
+fn per_is_a_word_or_a_list_of_words() {
     let together = |tenant, identifier, address| Per { tenant, identifier, address };
     let cases = [
         ("identifier", Per::IDENTIFIER),
@@ -126,7 +126,7 @@ fn a_descriptor_is_a_list_of_keys_with_patterns_for_their_values() {
 }
 
 #[test]
-fn a_lease_is_strict_unless_it_says_otherwise() {
+fn a_lease_is_strict_by_default() {
     use LeaseMode::{Bounded, Strict};
     let cases = [
         ("ttl: 100ms", 100, Strict),
@@ -158,7 +158,7 @@ fn off_is_a_word() {
 }
 
 #[test]
-fn no_rules_are_fine_if_somebody_says_so() {
+fn an_empty_list_of_rules_is_valid() {
     assert!(read("rules: []").unwrap().rules().is_empty());
 }
 
@@ -191,7 +191,7 @@ fn json_is_yaml() {
 }
 
 #[test]
-fn anchors_save_writing_things_twice() {
+fn anchors_and_aliases_are_expanded() {
     let rule = only_rule(
         "rules:
            - name: a
@@ -206,7 +206,7 @@ fn anchors_save_writing_things_twice() {
 }
 
 #[test]
-fn a_problem_behind_an_alias_is_shown_where_it_is_written() {
+fn a_problem_within_an_alias_has_the_place_of_the_anchor() {
     let text = "
 rules:
   - { name: a, limits: &limits [{ algorithm: fixed_window, limit: x, window: 1s }] }
@@ -223,7 +223,7 @@ rules:
 }
 
 #[test]
-fn line_ends_of_windows_and_a_byte_order_mark_do_no_harm() {
+fn crlf_and_a_byte_order_mark_are_accepted() {
     let text = format!("\u{feff}{}", FULL.replace('\n', "\r\n"));
     assert!(read(&text).is_ok());
     assert!(problems("\u{feff}rule: []\r\nrules: 1\r\n").starts_with("t.yaml:1:1: rule: unknown key"));
@@ -253,7 +253,7 @@ fn hosts_fields_and_claims_are_read_in_the_form_in_which_they_are_compared() {
 }
 
 #[test]
-fn overrides_may_end_and_leave_the_rest_to_those_after_them() {
+fn an_override_with_an_end_shadows_no_later_one() {
     let rule = only_rule(
         "rules: [{ name: a, limits: unlimited, overrides: [
             { identifier: '*', until: 2026-12-31T00:00:00Z, limits: unlimited },
@@ -266,7 +266,7 @@ fn overrides_may_end_and_leave_the_rest_to_those_after_them() {
 }
 
 #[test]
-fn a_tier_may_be_bound_to_algorithms() {
+fn a_tier_may_be_restricted_to_algorithms() {
     let text = "
 tiers: [{ name: free, algorithms: [fixed_window, sliding_counter] }, { name: pro }, admin]
 rules:

@@ -1,4 +1,4 @@
-//! Text that nobody wrote in good faith: it is refused at its bounds, and nothing makes the reader panic or
+//! Hostile text: the bounds hold, and nothing makes the reader panic or
 //! point outside the text.
 
 use super::super::tree::{BYTES_MAX, DEPTH_MAX, NODES_MAX};
@@ -6,7 +6,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn a_file_may_be_as_large_as_its_bound_and_no_larger() {
+fn a_file_larger_than_the_bound_is_rejected() {
     let text = |bytes: usize| format!("rules: []\n#{}", "x".repeat(bytes - 11));
     assert!(read(text(BYTES_MAX)).is_ok());
     assert_eq!(
@@ -38,7 +38,7 @@ fn nesting_is_bounded() {
 
 /// Aliases of aliases: few bytes that stand for more values than there are atoms.
 #[test]
-fn aliases_do_not_unfold_beyond_the_bound() {
+fn alias_expansion_is_bounded() {
     let too_many = "the file has more than 250000 values, aliases written out: use fewer values or fewer aliases";
     let mut text = "a0: &a0 [x]\n".to_owned();
     for level in 1..30 {
@@ -58,17 +58,17 @@ fn aliases_do_not_unfold_beyond_the_bound() {
 }
 
 #[test]
-fn a_flood_of_problems_is_cut() {
+fn the_number_of_problems_is_bounded() {
     let text: String = (0..60_000).map(|index| format!("key{index}: 1\n")).collect();
     let found = problems(&text);
     assert_eq!(found.lines().count(), 10_001);
     assert!(found.ends_with("t.yaml: 50001 more problems: solve these first"), "{}", &found[found.len() - 80..]);
 }
 
-/// Each of these fills a file with what a parser might be slow at. All of them together take seconds; one of
+/// Each of these fills a file with input that could make a parser slow. All of them together take seconds; one of
 /// them in quadratic time would take hours.
 #[test]
-fn a_full_file_of_anything_is_refused_in_the_time_it_takes_to_read_it() {
+fn the_largest_hostile_files_are_rejected_in_linear_time() {
     let fill = |part: &str| part.repeat(BYTES_MAX / part.len());
     let texts = [
         fill("a"),
@@ -139,7 +139,7 @@ rules:
     cost: 1
 "#;
 
-/// What edits are made of: pieces of YAML, of our own grammar, and of neither.
+/// The pieces of edits: YAML, the grammar of rules, and neither.
 const PIECES: &[&str] = &[
     "",
     " ",

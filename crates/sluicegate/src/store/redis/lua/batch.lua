@@ -1,10 +1,10 @@
--- The batch way: what the short way does, but many times, or for one charge several times. It gives up before anything
--- is written when it meets anything else, and the long way starts anew.
+-- The batch path: the fast path for many decisions, or for repeated ones. If it meets any other limit, it gives up before
+-- it has written anything, and the general path starts over.
 --
--- Next to the writing, what costs is to read and write numbers and to let tables grow. So the same words are read once,
--- a state stays the digits it is written in, and %d writes numbers where it can, at half the price.
+-- Besides the writes, the cost is in parsing and formatting numbers and in growing tables. So equal arguments are parsed
+-- once, a state stays in its decimal form, and %d formats numbers where possible, at half the cost.
 
--- The digits of all states by their keys, false where there is none; nothing if one is not to be read here.
+-- The decimal states of all keys, false where there is none; nothing if a key needs the general path.
 local function plain_states()
   local states, missing = redis.pcall('MGET', unpack(KEYS)), {}
   if states.err then return nil end
@@ -18,15 +18,15 @@ local function plain_states()
       missing[#missing + 1] = KEYS[key]
     end
   end
-  -- What is of another type looks as if it were missing.
+  -- MGET returns nil for keys of another type, too.
   if missing[1] and redis.pcall('EXISTS', unpack(missing)) ~= 0 then return nil end
   return states
 end
 
--- What the words mean: how often, and of a limit its key, its cost and how long its bucket takes to fill. Nothing if one
--- means something else.
+-- The parsed arguments: repetitions, and for each limit its key, its cost, the refill time of its bucket and the latest
+-- valid TAT. Nothing if an argument needs the general path.
 local function plain_words()
-  local times_of, key_of, cost_of, full_of = {charge = 1}, {}, {}, {}
+  local times_of, key_of, cost_of, full_of, furthest_of = {charge = 1}, {}, {}, {}, {}
   for index = 3, #ARGV, 2 do
     local times, limit = ARGV[index], ARGV[index + 1] or ''
     if not times_of[times] then
@@ -35,27 +35,29 @@ local function plain_words()
       times_of[times] = number + 0
     end
     if not key_of[limit] then
-      local key, cost, full = match(limit, '^w ([%d+]+) 0 e (%d+) (%d+)$')
+      local kind, key, cost, full = match(limit, '^([sw]) ([%d+]+) 0 e (%d+) (%d+)$')
       if not key then return nil end
-      key_of[limit], cost_of[limit], full_of[limit] = key, cost + 0, full + 0
+      full = full + 0
+      key_of[limit], cost_of[limit], full_of[limit] = key, cost + 0, full
+      furthest_of[limit] = full + (kind == 's' and TEN_YEARS or full > SECOND and full or SECOND)
     end
   end
-  return times_of, key_of, cost_of, full_of
+  return times_of, key_of, cost_of, full_of, furthest_of
 end
 
--- How many of `times` charges fit into `room` in a row. What costs nothing needs none.
+-- How many of `times` charges fit into `room` in a row. A cost of zero needs no room.
 local function admitted(times, cost, room)
   if cost == 0 or cost * times <= room then return times end
   return room > 0 and (room - math.fmod(room, cost)) / cost or 0
 end
 
 local function batch()
-  local times_of, key_of, cost_of, full_of = plain_words()
+  local times_of, key_of, cost_of, full_of, furthest_of = plain_words()
   local states = times_of and plain_states()
   if not states then return nil end
   local call, ceil, key = redis.call, math.ceil, 0
   local whole = format('%d', LAST) == '9007199254740991' and '%d' or '%.0f'
-  -- A table that has room for all of them.
+  -- A table with room for all of them.
   local reports, reported = {unpack(KEYS)}, 0
   for index = 3, #ARGV, 2 do
     local times, limit = times_of[ARGV[index]], ARGV[index + 1]
@@ -64,7 +66,7 @@ local function batch()
     local digits, from, empty, after = states[key], now, now + full, nil
     if digits then
       local tat = digits + 0
-      if tat > empty + (full > SECOND and full or SECOND) then
+      if tat > now + furthest_of[limit] then
         tat, after, digits = empty, empty, format(whole, empty)
       end
       if tat > now then from = tat end
@@ -87,7 +89,7 @@ local function batch()
   return nonce .. ' ' .. now_shown .. ' 0 ' .. table.concat(reports, ' ')
 end
 
--- More keys than this are more than a command may have arguments.
+-- With more keys, a command would have too many arguments.
 if value == nil and match(ARGV[3], '^charge') and #KEYS <= 1000 then
   local reply = batch()
   if reply then return reply end

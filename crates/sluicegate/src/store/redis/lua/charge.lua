@@ -1,27 +1,28 @@
--- Decides requests over limits whose states are in Redis: the core's algorithms once more, on doubles.
+-- Decides requests over limits with states in Redis: a second implementation of the core's algorithms, on doubles.
 --
--- KEYS     Every key that a decision speaks of, each once. One key holds all states of one subject under one rule.
--- ARGV[1]  The last microsecond on this server's clock at which anything may be done, or 0 for no such bound.
+-- KEYS     The keys of all decisions, each once. One key holds all states of one subject under one rule.
+-- ARGV[1]  The last microsecond on this server's clock at which the script may execute, or 0 for no deadline.
 -- ARGV[2]  A nonce for the reply.
--- ARGV[3…] Decisions, taken in order. Each is its operation (`charge`, `charge <n>`, `peek`, `refund`, `reset`, or
---          `undo <at µs>`), then its limits, no place under a key twice:
---            w <key> <index> <group> <cost µs> <full µs>                  a token bucket in whole µs, no credits
---            b <key> <index> <group> <n> <cost µs> <cost parts> <full µs> <full parts>          a token bucket
---            k  as b, then <unearned µs> <unearned parts> <credit ttl µs>             a token bucket with credits
---            l <key> <index> <group> <cost> <limit> <window µs>                                  a sliding window
---            c <key> <index> <group> <cost> <limit> <window ms>                                 a sliding counter
---            f <key> <index> <group> <cost> <limit> <window µs> <phase µs>                         a fixed window
---            m <key> <index> <group> <cost> <limit> <boundary µs> <boundary µs> …          a window of a calendar
+-- ARGV[3…] Decisions, taken in order. Each is its operation (`charge`, `charge <n>`, `reserve`, `peek`, `refund`,
+--          `reset`, `undo <at µs>`, `release <at µs>`, or `force <n>`), then its limits, no index under a key twice:
+--            w <key> <index> <mode> <cost µs> <fill µs>                  a token bucket in whole µs, no credits
+--            b <key> <index> <mode> <n> <cost µs> <cost parts> <fill µs> <fill parts>          a token bucket
+--            s, t  as w and b, of a bucket with a state that is also used with other numbers: no state is out of range
+--            k  as b, then <earning µs> <earning parts> <credit ttl µs>               a token bucket with credits
+--            l <key> <index> <mode> <cost> <limit> <window µs>                                  a sliding window
+--            c <key> <index> <mode> <cost> <limit> <window ms>                                 a sliding counter
+--            f <key> <index> <mode> <cost> <limit> <window µs> <phase µs>                         a fixed window
+--            m <key> <index> <mode> <cost> <limit> <boundary µs> <boundary µs> …          a window of a calendar
 --          <key> counts from 1; `+` is the key after that of the limit before. <index> is the limit's place under its
---          key, one hexadecimal digit. <group> is `e` for enforced or the number of a shadow group. A bucket's cost above
---          its limit arrives as a length beyond anything it is believed to hold. The boundaries of a calendar are where
---          one window ends and the next begins, all there are around the time that the caller believes it is here.
--- Reply    `<nonce> <now µs> late`, when nothing was done because it is too late, and `<nonce> <now µs> outdated`, when
+--          key, one hexadecimal digit. <mode> is `e` for enforced or the number of a shadow group. A bucket's cost above
+--          its limit arrives as a length beyond anything it is believed to hold. The boundaries of a calendar separate its
+--          windows around the time that the caller expects on this server.
+-- Reply    `<nonce> <now µs> late`, if nothing was done because the deadline has passed, and `<nonce> <now µs> outdated`, if
 --          nothing was done because now is before the first boundary, or fewer than two are after it. Otherwise
 --          `<nonce> <now µs> <damaged keys>` and for every limit a space, `+` if the cost fits or `-`, and its state,
---          pulled back into range: before the charge, or after the refund, undo or reset. `charge <n>` means the same
---          charge n times in a row. Before its limits stands ` x<k>`, how many of the n were admitted, and these are
---          the first k; what the limits say is said of the first of all.
+--          pulled back into range: before the charge, or after the refund, undo, release, reset or force. `charge <n>` means
+--          the same charge n times in a row. ` x<k>` precedes its limits: the first k of the n charges were admitted.
+--          The states are those before the first charge.
 --            -                                  none
 --            w<tat>                             a token bucket in whole µs
 --            b<tat>,<parts>,<n>,<kept until>    a token bucket
@@ -32,32 +33,36 @@
 --            c<previous>,<current>,<end>        a sliding counter
 --            f<count>,<end>                     a fixed window
 -- Value    `<tat>1`, digits only, which Redis stores as an integer: one token bucket in whole µs at index 0, kept
---          until it is full. Otherwise `a` and records, whose last field says how long each is to be kept:
---            b<index><tat>,<parts>,<n>,<kept until − tat>;
+--          until it is full. Otherwise `a` and records; the last field of each determines how long it is kept:
+--            b<index><tat>,<parts>,<n>,<kept until − tat>;  perhaps with recent charges: see `recent_charges.lua`
 --            l<index><entries>,<base>,<window>:<entries>;   an entry is 7 bytes of time and 6 of the sum of all units
 --                                                           up to it, from <base>, modulo 2⁴⁸: the search is binary
 --            c<index><previous>,<current>,<end>,<window>;
---            f<index><count>,<end>,<phase>;                 also of a calendar, whose phase is 0
+--            f<index><count>,<end>,<phase>;                 also of a calendar, with phase 0
 --
--- What must stay true:
--- - A decision is all or nothing over its enforced limits; a shadow group is charged when the request passes and all of
---   the group fits. A peek writes nothing, and a denial only what had to be repaired.
--- - A refund takes units back at whatever instant it comes. An undo takes back one charge that was made at <at>, by this
---   server's clock, and leaves no limit with more room than it would have, had that charge never been made. Where this
---   cannot be had exactly it gives back less: what time has given back already, what has left its window, and all if the
---   clock went back, or if the state had to be repaired. A lost unit denies a little too much for a while.
+-- Invariants:
+-- - A decision is all or nothing over its enforced limits. The limits of a shadow rule are charged if the request passes
+--   and all of them fit. A peek writes nothing, and a denial only repairs.
+-- - A refund takes units back at any time. An undo takes back one charge that was made at <at>, by this
+--   server's clock, and leaves no limit with more room than it would have, had that charge never been made. Of a bucket
+--   it gives back less by the time since the charge; and nothing if the clock went back, or if a state had to be repaired.
+-- - `force <n>` charges n admissions that were made elsewhere, even if they do not fit, as the core's `force` does.
+-- - A reservation is a charge that may be released, and a release is an exact undo: the limit is then as if the
+--   reservation had never been made, whatever else was charged, reserved and released meanwhile. Only buckets
+--   distinguish the two.
 -- - Keys are read once, before anything is written, and decisions that share a key see each other.
--- - A value that cannot be read counts as a drained limit, is written back as such, and disturbs no other key.
--- - A key expires a second after its last state ceased to matter, rounded up to a millisecond.
+-- - An unreadable value counts as an exhausted limit, is written back as such, and does not affect other keys.
+-- - A key expires a second after its last state stops mattering, rounded up to a millisecond.
 -- - Every number is an integer below 2⁵³, so doubles are exact. Only %.0f writes them: `..` and tostring round to
 --   14 digits. `%` and math.floor of a quotient may be off by one near 2⁵³, math.fmod is not.
 -- - No globals, and only what Lua 5.1 and 5.4 agree on.
--- There is no shebang: Redis 6.2 knows none, and with one a full server could not even deny any more.
+-- There is no shebang: Redis 6.2 does not support it, and with one, a server that is out of memory could not even deny.
 
--- Everything up to the end of the short way runs at every call, so it makes no closures and no tables, and as few
--- strings and conversions as it can. `+ 0` reads a number from digits at half the cost of tonumber.
+-- Everything up to the end of the fast path runs in every call. So it creates no closures and no tables, and as few
+-- strings and conversions as possible. `+ 0` parses a number at half the cost of tonumber.
 local format, match = string.format, string.match
 local NOW_MAX, LAST, SECOND = 4503599627370495, 9007199254740991, 1000000
+local TEN_YEARS = 315360000000000
 
 local nonce, time = ARGV[2], redis.call('TIME')
 local now, now_shown = time[1] * SECOND + time[2], nil
@@ -70,10 +75,10 @@ end
 local deadline = ARGV[1] + 0
 if now > deadline and deadline > 0 then return nonce .. ' ' .. now_shown .. ' late' end
 
--- The short way, which nearly every call takes: one charge of one bucket in whole µs, alone under its key.
+-- The fast path of nearly every call: one charge of one bucket in whole µs, alone under its key.
 local value
 if #ARGV == 4 and ARGV[3] == 'charge' then
-  local cost, full = match(ARGV[4], '^w 1 0 e (%d+) (%d+)$')
+  local kind, cost, full = match(ARGV[4], '^([sw]) 1 0 e (%d+) (%d+)$')
   if cost then
     value = redis.pcall('GET', KEYS[1])
     local digits = value and #value <= 17 and type(value) == 'string' and match(value, '^(%d+)1$')
@@ -82,7 +87,7 @@ if #ARGV == 4 and ARGV[3] == 'charge' then
       cost, full = cost + 0, full + 0
       local empty, from, shown, written = now + full, now, '-', nil
       if tat then
-        if tat > empty + (full > SECOND and full or SECOND) then
+        if tat > empty + (kind == 's' and TEN_YEARS or full > SECOND and full or SECOND) then
           tat, written, digits = empty, empty, format('%.0f', empty)
         end
         if tat > now then from = tat end

@@ -1,37 +1,39 @@
--- What all algorithms use, and what each of them answers.
+-- Functions that all algorithms use, and the interface of an algorithm.
 
 local find, sub, byte = string.find, string.sub, string.byte
 local fmod, char, max, min = math.fmod, string.char, math.max, math.min
 
--- How long a key lives whose states matter for `rest` µs more.
+-- The expiry of a key with states that matter for `rest` more µs.
 local function expiry(rest)
   if rest < 0 then rest = 0 end
   return format('%.0f', math.ceil(rest / 1000) + 1000)
 end
 
--- The number that `digits` spell, if it is exact.
+-- The number in `digits`, if a double represents it exactly.
 local function exact(digits)
   local number = tonumber(digits)
   return number <= LAST and number or nil
 end
 
--- The numbers that some digits spell, if all are exact and none is missing.
+-- The numbers in some digits, if all are exact and none is missing.
 local function all_exact(a, b, c, d)
   if not a then return nil end
   a, b, c, d = exact(a), exact(b), exact(c), exact(d or '0')
   if a and b and c and d then return a, b, c, d end
 end
 
--- How far ahead of what now could leave a state is believed.
+-- How far a state may be ahead of the latest one that is possible now.
 local function believed(window) return window > SECOND and window or SECOND end
 
--- Algorithms, by the letter of their states. Each is made when a call first needs it: to make them all would cost more
--- than most decisions. They answer for a limit and a state that is false where there is none:
---   decode(fields)        the state and until when it said it matters, or nothing if it cannot be read
+-- Algorithms, by the letter of their states. Each is created when a call first needs it, because creating all of them
+-- would cost more than most decisions. Their functions take a limit and a state, which is false if there is none:
+--   decode(fields)        the state and until when it matters, or nothing if it is unreadable
 --   encode(limit, state)  its record
---   fits(limit, state, times)   whether the cost fits this often in a row, at this one instant
---   charge(limit, state, times)   the state after as many charges, which fit
---   shown(limit, state, is_short, charged)   for the reply: whether another charge after `charged` of them is denied
+--   fits(limit, state, times)   whether the cost fits this many times in a row, at one instant
+--   charge(limit, state, times, is_reserved)   the state after these charges, which fit and may be released later
+--   force(limit, state, times)   the state after these charges, even if they do not fit; nothing if unchanged
+--   shown(limit, state, is_short, charged)   the state for the reply; `is_short` if a charge after `charged` ones is denied
 --   drained(limit), repair(limit, state), refund(limit, state), kept(limit, state)   as in the core
---   undo(limit, state, at)   the state without a charge that was made at `at`, which is not after now; false for none
+--   undo(limit, state, at)   the state without a charge that was made at `at`; false for none
+--   release(limit, state, at)   the same for a charge that was reserved, where the algorithm needs more to be exact
 local makers, algorithms = {}, {}

@@ -1,26 +1,26 @@
--- The decisions: what each finds and changes, then what is written.
+-- Executes the decisions in order, and then writes the changed keys.
 
 local keys, reports = {}, {}
 
-local function tell(limit, state, fits, is_short, charged)
+local function report(limit, state, fits, is_short, charged)
   local shown = state and limit.algorithm.shown(limit, state, is_short, charged) or '-'
   reports[#reports + 1] = (fits and '+' or '-') .. shown
 end
 
--- Tells whether each limit has room, and its state, and changes nothing.
-local function look(limits)
+-- Reports whether each limit has room, and its state, without a change.
+local function peek(limits)
   for _, limit in ipairs(limits) do
     local state = seen(keys[limit.key], limit, true)
     local fits = limit.is_free or limit.algorithm.fits(limit, state, 1)
-    tell(limit, state, fits, not fits, 0)
+    report(limit, state, fits, not fits, 0)
   end
 end
 
-local function keep(limit, slot, state)
-  slot.state, slot.limit, keys[limit.key].is_changed = state, limit, true
+local function keep(limit, entry, state)
+  entry.state, entry.limit, keys[limit.key].is_changed = state, limit, true
 end
 
--- How many of `times` in a row fit.
+-- How many of `times` charges in a row fit.
 local function room(limit, state, times)
   local fits = limit.algorithm.fits
   if limit.is_free or fits(limit, state, times) then return times end
@@ -33,9 +33,9 @@ local function room(limit, state, times)
   return most
 end
 
--- The same charge `times` in a row. At one instant the first of them pass, as many as every enforced limit has room for;
--- a shadow group is charged by the first of these, as many as all of the group has room for.
-local function charge(limits, times)
+-- The same charge `times` in a row. At one instant the first of them pass, as many as every enforced limit has room for.
+-- The limits of a shadow rule are charged for the first of these, as many as all of the rule's limits have room for.
+local function charge(limits, times, is_reserved)
   local states, rooms, rooms_of = {}, {}, {e = times}
   for index, limit in ipairs(limits) do
     local state = seen(keys[limit.key], limit, false)
@@ -45,12 +45,22 @@ local function charge(limits, times)
   if times > 1 then reports[#reports + 1] = format('x%.0f', rooms_of.e) end
   for index, limit in ipairs(limits) do
     local state, charged = states[index], min(rooms_of.e, rooms_of[limit.group])
-    tell(limit, state, rooms[index] > 0, rooms[index] == charged and charged < times, charged)
+    report(limit, state, rooms[index] > 0, rooms[index] == charged and charged < times, charged)
     if charged > 0 and not limit.is_free then
-      local slot = keys[limit.key][limit.place]
-      keep(limit, slot, limit.algorithm.charge(limit, slot.state, charged))
+      local entry = keys[limit.key][limit.place]
+      keep(limit, entry, limit.algorithm.charge(limit, entry.state, charged, is_reserved))
     end
   end
+end
+
+-- Charges admissions that were made elsewhere, even if they do not fit.
+local function force(limits, times)
+  for _, limit in ipairs(limits) do
+    local state, entry = seen(keys[limit.key], limit, false)
+    local after = not limit.is_free and limit.algorithm.force(limit, state, times)
+    if after then keep(limit, entry, after) end
+  end
+  peek(limits)
 end
 
 local function is_same(left, right)
@@ -62,30 +72,31 @@ end
 
 local function refund(limits)
   for _, limit in ipairs(limits) do
-    local state, slot = seen(keys[limit.key], limit, false)
+    local state, entry = seen(keys[limit.key], limit, false)
     local after = state and limit.algorithm.refund(limit, state)
-    if after and not is_same(after, state) then keep(limit, slot, after) end
+    if after and not is_same(after, state) then keep(limit, entry, after) end
   end
-  look(limits)
+  peek(limits)
 end
 
--- What was made up just now has never been charged, and after a step back of the clock nobody knows how long ago it was.
-local function undo(limits, at)
+-- A state that was created just now contains no charge.
+local function undo(limits, at, is_reserved)
   for _, limit in ipairs(limits) do
-    local state, slot, is_as_left = seen(keys[limit.key], limit, false)
-    if state and is_as_left and not limit.is_free and at <= now then
-      local after = limit.algorithm.undo(limit, state, at)
-      if not (after and is_same(after, state)) then keep(limit, slot, after) end
+    local state, entry, is_as_left = seen(keys[limit.key], limit, false)
+    if state and is_as_left and not limit.is_free then
+      local algorithm = limit.algorithm
+      local after = (is_reserved and algorithm.release or algorithm.undo)(limit, state, at)
+      if after ~= state then keep(limit, entry, after) end
     end
   end
-  look(limits)
+  peek(limits)
 end
 
 local function reset(limits)
   for _, limit in ipairs(limits) do
     keys[limit.key] = {exists = keys[limit.key].exists, is_changed = true}
   end
-  look(limits)
+  peek(limits)
 end
 
 local all = decisions()
@@ -99,8 +110,10 @@ for _, limits in ipairs(all) do
   local operation = limits.operation
   if operation == 'charge' then
     charge(limits, 1)
+  elseif operation == 'reserve' then
+    charge(limits, 1, true)
   elseif operation == 'peek' then
-    look(limits)
+    peek(limits)
   elseif operation == 'refund' then
     refund(limits)
   elseif operation == 'reset' then
@@ -109,8 +122,10 @@ for _, limits in ipairs(all) do
     local name, number = match(operation, '^(%l+) (%d+)$')
     if name == 'charge' then
       charge(limits, tonumber(number))
-    elseif name == 'undo' then
-      undo(limits, tonumber(number))
+    elseif name == 'force' then
+      force(limits, tonumber(number))
+    elseif name == 'undo' or name == 'release' then
+      undo(limits, tonumber(number), name == 'release')
     else
       return redis.error_reply('ERR unknown operation')
     end

@@ -1,14 +1,14 @@
--- Says that an instance lives, and counts those that do.
+-- Announces an instance, and counts the live ones.
 --
--- KEYS[1]  A sorted set: instances by the microsecond at which each was last heard of.
--- ARGV[1]  The last microsecond on this server's clock at which anything may be done, or 0 for no such bound.
+-- KEYS[1]  A sorted set: instances, scored by the microsecond of their last announcement.
+-- ARGV[1]  The last microsecond on this server's clock at which the script may execute, or 0 for no deadline.
 -- ARGV[2]  A nonce for the reply.
 -- ARGV[3]  The instance.
--- ARGV[4]  How long, in µs, an instance counts after it was last heard of; 0 says that it leaves now.
--- Reply    `<nonce> <now µs> late`, when nothing was done because it is too late, or `<nonce> <now µs> <instances>`.
+-- ARGV[4]  How long the announcement counts, in µs; 0 withdraws it.
+-- Reply    `<nonce> <now µs> late`, if nothing was done because the deadline has passed, or `<nonce> <now µs> <instances>`.
 --
--- What must stay true: an instance that is silent for longer than it said is forgotten by the next that speaks, and
--- the set by itself when nobody does. Whatever else stands in its place is not ours, and makes room for it.
+-- Invariants: an announcement that has expired is removed by the next script call, and the whole set expires without
+-- announcements. A value of another type under the key is not ours and is replaced.
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])

@@ -1,4 +1,4 @@
--- Limits as they arrive, and keys with all their states.
+-- Parses the limits in the arguments, and reads and writes keys with all their states.
 
 local function algorithm_of(kind)
   local algorithm = algorithms[kind]
@@ -9,21 +9,29 @@ local function algorithm_of(kind)
   return algorithm
 end
 
+-- A bucket with a state that is shared with other numbers accepts any TAT that a bucket can set.
+local function new_bucket(limit, is_shared)
+  local full, parts = limit.fill + (limit.earning or 0), limit.fill_parts + (limit.earning_parts or 0)
+  if parts > limit.n then full, parts = full + 1, parts - limit.n end
+  if parts > 0 then full = full + 1 end
+  limit.tolerance = is_shared and TEN_YEARS or believed(full)
+  return 'b', limit
+end
+
 local function new_limit(kind, fields)
-  if kind == 'w' then
-    local cost, full = match(fields, '^(%d+) (%d+)$')
-    return 'b', {
-      n = 1, cost = tonumber(cost), cost_parts = 0, full = tonumber(full), full_parts = 0,
-      unearned = 0, unearned_parts = 0,
-    }
+  if kind == 'w' or kind == 's' then
+    local cost, fill = match(fields, '^(%d+) (%d+)$')
+    local limit = {n = 1, cost = tonumber(cost), cost_parts = 0, fill = tonumber(fill), fill_parts = 0}
+    return new_bucket(limit, kind == 's')
   end
   local a, b, c, d, e, more = match(fields, '^(%d+) (%d+) (%d+) ?(%d*) ?(%d*) ?(.*)$')
-  if kind == 'b' or kind == 'k' then
-    local unearned, unearned_parts, ttl = match(more, '^(%d+) (%d+) (%d+)$')
-    return 'b', {
-      n = tonumber(a), cost = tonumber(b), cost_parts = tonumber(c), full = tonumber(d), full_parts = tonumber(e),
-      unearned = tonumber(unearned or 0), unearned_parts = tonumber(unearned_parts or 0), ttl = tonumber(ttl),
+  if kind == 'b' or kind == 't' or kind == 'k' then
+    local earning, earning_parts, ttl = match(more, '^(%d+) (%d+) (%d+)$')
+    local limit = {
+      n = tonumber(a), cost = tonumber(b), cost_parts = tonumber(c), fill = tonumber(d), fill_parts = tonumber(e),
+      earning = tonumber(earning), earning_parts = tonumber(earning_parts), ttl = tonumber(ttl),
     }
+    return new_bucket(limit, kind == 't')
   elseif kind == 'c' then
     return 'c', {cost = tonumber(a), limit = tonumber(b), millis = tonumber(c), window = c * 1000}
   elseif kind == 'm' then
@@ -34,13 +42,14 @@ local function new_limit(kind, fields)
   return kind, {cost = tonumber(a), limit = tonumber(b), window = tonumber(c), phase = tonumber(d)}
 end
 
--- True if the boundaries do not tell where the window ends that now lies in, and where the next one does.
+-- True if the boundaries do not cover the window that now lies in and the next one.
 local function is_outdated(limit)
   local boundaries = limit.boundaries
   return boundaries and (now < boundaries[1] or now >= boundaries[#boundaries - 1])
 end
 
--- The decisions, each a list of limits with its operation. Nothing if a limit's calendar is of another time.
+-- The decisions, each a list of limits with its operation. Nothing if a limit's calendar boundaries do not cover
+-- now.
 local function decisions()
   local all, current, before = {}, nil, 0
   for index = 3, #ARGV do
@@ -61,8 +70,8 @@ local function decisions()
   return all
 end
 
--- A key is a list of slots, which it also knows by their place. A slot has `record`, the text of its state as it was
--- found, if any; `state` and `limit` once a limit has asked for it, and what it was asked by last.
+-- A key is a list of entries, also indexed by place. An entry has `record`, the stored text of its state, if any.
+-- Once a limit uses it, it has `state` and `limit`, the limit that used it last.
 
 local damaged = 0
 
@@ -72,12 +81,12 @@ local function damage(key)
 end
 
 local function add(key, place, record)
-  local slot = {place = place, record = record}
-  key[place], key[#key + 1] = slot, slot
-  return slot
+  local entry = {place = place, record = record}
+  key[place], key[#key + 1] = entry, entry
+  return entry
 end
 
--- Takes the records of a value apart, or says that it cannot be read.
+-- Splits a value into records, or reports that it is unreadable.
 local function parse(key, text)
   local digits = match(text, '^(%d+)1$')
   if digits then
@@ -104,7 +113,7 @@ local function parse(key, text)
 end
 
 local function loaded(index)
-  -- The short way may have read it already.
+  -- The fast path may have read the key already.
   local text = value
   value = nil
   if text == nil then text = redis.pcall('GET', KEYS[index]) end
@@ -121,55 +130,55 @@ local function loaded(index)
   return key
 end
 
--- A limit's slot and the state in it as it was left, false if there is none; and whether that is new, since what was
--- left cannot be read.
+-- A limit's entry, its stored state (false if there is none), and whether that state is new because the stored one
+-- is unreadable.
 local function found(key, limit)
-  local slot = key[limit.place] or add(key, limit.place, nil)
-  local state = slot.state
-  if state ~= nil then return slot, state, false end
-  if slot.record then
-    state = limit.algorithm.decode(slot.record)
-    if state then return slot, state, false end
+  local entry = key[limit.place] or add(key, limit.place, nil)
+  local state = entry.state
+  if state ~= nil then return entry, state, false end
+  if entry.record then
+    state = limit.algorithm.decode(entry.record)
+    if state then return entry, state, false end
     damage(key)
   elseif not key.is_drained then
-    return slot, false, false
+    return entry, false, false
   end
-  return slot, limit.algorithm.drained(limit), true
+  return entry, limit.algorithm.drained(limit), true
 end
 
--- The state that counts: pulled back into range, and kept so unless this is a question; its slot, and whether it is as it
--- was left.
+-- The state in effect, pulled back into range. That correction is kept unless this is a peek. Also returns the
+-- entry, and whether the state is as it was stored.
 local function seen(key, limit, is_question)
-  local slot, state, is_new = found(key, limit)
+  local entry, state, is_new = found(key, limit)
   local repaired = state and limit.algorithm.repair(limit, state)
   if not is_question then
-    slot.state, slot.limit = repaired or state, limit
+    entry.state, entry.limit = repaired or state, limit
     if repaired or is_new then key.is_changed = true end
   end
-  return repaired or state, slot, not (repaired or is_new)
+  return repaired or state, entry, not (repaired or is_new)
 end
 
--- What a slot is written as, and until when it matters; nothing if it is empty.
-local function record_of(slot)
-  local state, limit = slot.state, slot.limit
+-- The record of an entry, and until when it matters; nothing if it is empty.
+local function record_of(entry)
+  local state, limit = entry.state, entry.limit
   if limit then
-    -- A log may be empty; its first field says so.
-    if not state or state[1] == 0 and byte(slot.place) == 108 then return nil end
+    -- A log may be empty; its first field is 0 then.
+    if not state or state[1] == 0 and byte(entry.place) == 108 then return nil end
     return limit.algorithm.encode(limit, state), limit.algorithm.kept(limit, state), state
-  elseif slot.record then
-    -- Another tier's: it stays for as long as it said.
-    local left, kept = algorithm_of(sub(slot.place, 1, 1)).decode(slot.record)
-    if left and kept + SECOND >= now then return slot.record .. ';', kept, left end
+  elseif entry.record then
+    -- The state of another tier: it stays for as long as its record specifies.
+    local left, kept = algorithm_of(sub(entry.place, 1, 1)).decode(entry.record)
+    if left and kept + SECOND >= now then return entry.record .. ';', kept, left end
   end
 end
 
--- A key's new value, and until when it matters; nothing if nothing is left.
+-- A key's new value, and until when it matters; nothing if no state is left.
 local function packed(key)
   local last, records, only = 0, {}, nil
-  for _, slot in ipairs(key) do
-    local record, kept, state = record_of(slot)
+  for _, entry in ipairs(key) do
+    local record, kept, state = record_of(entry)
     if record then
-      records[#records + 1] = slot.place .. record
+      records[#records + 1] = entry.place .. record
       if kept > last then last = kept end
       only = state
     end

@@ -1,7 +1,8 @@
 -- Sliding windows, as in the core's `sliding_window.rs`.
 --
--- A limit has cost, limit and window. A state is {entries, base, text}: how many, the sum before the
--- first, and the entries themselves. Nothing here takes more than some fifteen steps, however long the log is.
+-- A limit has cost, limit and window. A state is {entries, base, text}: the number of entries, the sum before the
+-- first one, and the entries as text. Every operation but an undo takes about fifteen steps at most, however long
+-- the log is.
 
 local ENTRY = 13
 
@@ -14,7 +15,7 @@ function makers.l()
     return (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
   end
 
-  -- The units of all entries up to this one.
+  -- The sum of all entries up to this one.
   local function sum_to(state, index)
     if index == 0 then return 0 end
     local a, b, c, d, e, f = byte(state[3], index * ENTRY - 5, index * ENTRY)
@@ -34,8 +35,8 @@ function makers.l()
   -- An entry at `at`, with `sum` units up to it.
   local function entry(state, at, sum) return bytes(at, 7) .. bytes(fmod(state[2] + sum, SUMS), 6) end
 
-  -- The first entry from `from` on for which `is_beyond` holds: if for one, then for all after it. One past the last if
-  -- for none.
+  -- The first entry from `from` on for which `is_beyond` holds, one past the last if there is none. It must hold for
+  -- all entries after the first.
   local function first(state, from, is_beyond)
     local past = state[1] + 1
     while from < past do
@@ -92,6 +93,13 @@ function makers.l()
     return ended(state, entries, at, sum)
   end
 
+  -- The log may exceed the limit, up to the largest sum it can represent.
+  local function force(limit, state, times)
+    local left = UNITS_MAX - (state and used(state, first_live(limit, state)) or 0)
+    local units = min(left, limit.cost * times)
+    return units > 0 and charge({cost = units, limit = limit.limit, window = limit.window}, state, 1)
+  end
+
   local function refund(limit, state)
     state = cut(state, first_live(limit, state))
     if limit.cost == 0 then return state end
@@ -101,18 +109,64 @@ function makers.l()
     return ended(state, last - 1, time_of(state, last), rest)
   end
 
-  -- All that was charged since then counts from the newest entry on, without the units that are taken back: it leaves the
-  -- window a little later than it could, and never earlier. To leave every entry at its time would mean to write all sums
-  -- after it anew. If nothing is at that instant any more, an undo of somebody else has moved it already, and all of it
-  -- stays.
+  -- The entries from `from` to `upto`, with `more` added to their sums.
+  local function shifted(state, from, upto, more)
+    local text = state[3]
+    if more == 0 or from > upto then return sub(text, (from - 1) * ENTRY + 1, upto * ENTRY) end
+    local entries = {}
+    for last = from * ENTRY, upto * ENTRY, ENTRY do
+      local d, e, f = byte(text, last - 2, last)
+      local low = d * 65536 + e * 256 + f + more
+      if low >= 0 and low < 16777216 then
+        f = fmod(low, 256)
+        low = (low - f) / 256
+        e = fmod(low, 256)
+        entries[#entries + 1] = sub(text, last - 12, last - 3) .. char((low - e) / 256, e, f)
+      else
+        -- The upper three bytes change as well.
+        local index = last / ENTRY
+        entries[#entries + 1] = entry(state, time_of(state, index), sum_to(state, index) + more + SUMS)
+      end
+    end
+    return table.concat(entries)
+  end
+
+  -- The last entry that an undo may take units from: the one that was charged at `at`. Nothing if there is none.
+  local function charged(state, live, at)
+    local entries = state[1]
+    local index = first(state, live, function(index) return time_of(state, index) > at end) - 1
+    if index >= live and time_of(state, index) == at then return index end
+    -- The clock has gone back far enough for a repair, so the position of the units is unknown.
+    if entries < live or at > now then return nil end
+    -- The log is ahead of the clock, which went back a little before the charge. So the charge joined the newest
+    -- entry.
+    if time_of(state, entries) > now then return entries end
+    -- A refund has taken these units in place of older ones. So the undo takes the older ones.
+    return index >= live and index or nil
+  end
+
+  -- Removes the units from the entry that was charged at `at`. Every other entry keeps its time and units. Units
+  -- that the entry no longer has are taken from the entries before it, newest first. After a reset there are none.
+  --
+  -- The sums on one side of the removed units have to be rewritten: those after them, or else those before them
+  -- together with the base. The shorter side is chosen. So the undos of a burst are cheap in the order of the
+  -- charges and in reverse order, and no undo rewrites more than half of the entries.
   local function undo(limit, state, at)
-    local live = first_live(limit, state)
-    local charged = first(state, live, function(index) return time_of(state, index) >= at end)
-    if charged > state[1] or time_of(state, charged) ~= at then return state end
-    local before, rest = sum_to(state, charged - 1), sum_to(state, state[1]) - limit.cost
-    if rest < before then return state end
-    if rest == before then return cut({charged - 1, state[2], sub(state[3], 1, (charged - 1) * ENTRY)}, live) end
-    return cut(ended(state, charged - 1, time_of(state, state[1]), rest), live)
+    if now - at >= limit.window then return state end
+    local entries, live = state[1], first_live(limit, state)
+    local index = charged(state, live, at)
+    if not index then return state end
+    local before, total = sum_to(state, live - 1), sum_to(state, index)
+    local rest = max(total - limit.cost, before)
+    local last = live - 1
+    if rest > before then last = first(state, live, function(each) return sum_to(state, each) >= rest end) end
+    local count, taken, more = last - live + 1, total - rest, 0
+    if entries - index > count then more = taken end
+    local text = shifted(state, index + 1, entries, more - taken)
+    if count > 0 then
+      text = shifted(state, live, last - 1, more) .. entry(state, time_of(state, last), rest + more) .. text
+    end
+    return {count + entries - index, fmod(state[2] + before + more, SUMS), text}
   end
 
   local function kept(limit, state)
@@ -149,6 +203,6 @@ function makers.l()
 
   return {
     decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
-    charge = charge, refund = refund, undo = undo, kept = kept,
+    charge = charge, force = force, refund = refund, undo = undo, kept = kept,
   }
 end

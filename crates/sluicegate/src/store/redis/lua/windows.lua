@@ -1,6 +1,7 @@
 -- Fixed windows and sliding counters, as in the core's `fixed_window.rs` and `sliding_counter.rs`.
 
--- What both counters share. Ends that were written under another window fall into one of this window.
+-- The common part of both counters. An end that was written under another window is rounded to a boundary of this
+-- window.
 
 local function window_end(at, window) return at + window - fmod(at, window) end
 
@@ -13,8 +14,8 @@ local function pulled_back(finish, window, at)
   return finish > window_end(at + believed(window), window) and window_end(at, window) + window
 end
 
--- The first of the boundaries that is after an instant, and its place among them. Of what is before all of them, or after,
--- nothing is told apart: that is over, or is pulled back before anybody looks at it.
+-- The first boundary after an instant, and its index. Instants before all boundaries, or after them, are not
+-- distinguished: such a state is over, or is pulled back before it is used.
 local function boundary_after(boundaries, at)
   for index, each in ipairs(boundaries) do
     if each > at then return each, index end
@@ -22,8 +23,8 @@ local function boundary_after(boundaries, at)
   return boundaries[#boundaries], #boundaries
 end
 
--- Fixed windows. A limit has cost, limit, phase, and window or, of a calendar, the boundaries around now. A state is
--- {count, end}, in time shifted by the phase.
+-- Fixed windows. A limit has cost, limit, phase, and window or, with a calendar, the boundaries around now. A state
+-- is {count, end}, in time shifted by the phase.
 function makers.f()
   local function end_after(limit, at)
     return limit.boundaries and boundary_after(limit.boundaries, at) or window_end(at, limit.window)
@@ -44,7 +45,7 @@ function makers.f()
 
   local function drained(limit) return {limit.limit, end_after(limit, now + limit.phase)} end
 
-  -- Of a calendar, the end of the next window is also the last that is believed.
+  -- With a calendar, the end of the next window is also the latest valid end.
   local function too_far(limit, finish)
     if not limit.boundaries then return pulled_back(finish, limit.window, now + limit.phase) end
     local _, index = boundary_after(limit.boundaries, now)
@@ -64,12 +65,17 @@ function makers.f()
     return {count + limit.cost * times, finish}
   end
 
+  -- The count may exceed the limit. A limit of zero needs no state.
+  local function force(limit, state, times)
+    return limit.limit > 0 and charge(limit, state, times)
+  end
+
   local function refund(limit, state)
     local count, finish = live(limit, state)
     return {max(count - limit.cost, 0), finish}
   end
 
-  -- Another window never saw the charge.
+  -- The charge is not part of another window.
   local function undo(limit, state, at)
     local count, finish = live(limit, state)
     if finish ~= end_after(limit, at + limit.phase) then return state end
@@ -90,11 +96,12 @@ function makers.f()
 
   return {
     decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
-    charge = charge, refund = refund, undo = undo, kept = kept,
+    charge = charge, force = force, refund = refund, undo = undo, kept = kept,
   }
 end
 
--- Sliding counters. A limit has cost, limit, window and millis, the window in ms. A state is {previous, current, end}.
+-- Sliding counters. A limit has cost, limit, window, and millis (the window in ms). A state is {previous, current,
+-- end}.
 function makers.c()
   local function live(limit, state)
     if state then
@@ -116,7 +123,7 @@ function makers.c()
     local previous, current, finish = live(limit, state)
     local rest = finish - now + 999
     local overlap = min((rest - fmod(rest, 1000)) / 1000, limit.millis)
-    -- The right side is below 2⁵³. A product or sum that is not stays above it however it is rounded, and so does any
+    -- The right side is below 2⁵³. A product or sum above 2⁵³ stays above it however it is rounded, and so does any
     -- cost above the limit.
     return previous * overlap + (current + limit.cost * times) * limit.millis <= limit.limit * limit.millis
   end
@@ -132,7 +139,7 @@ function makers.c()
     return {max(previous - (limit.cost - taken), 0), current - taken, finish}
   end
 
-  -- Units are taken from where they are by now: from the window of the charge, as long as that counts.
+  -- Takes the units from where they count now: from the window of the charge, while that is in use.
   local function undo(limit, state, at)
     local previous, current, finish = live(limit, state)
     local charged = window_end(at, limit.window)
@@ -157,6 +164,6 @@ function makers.c()
 
   return {
     decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
-    charge = charge, refund = refund, undo = undo, kept = kept,
+    charge = charge, force = charge, refund = refund, undo = undo, kept = kept,
   }
 end

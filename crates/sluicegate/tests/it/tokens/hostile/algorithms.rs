@@ -1,4 +1,4 @@
-//! Tokens that want to choose how they are verified.
+//! Tokens that try to choose their own verification.
 
 use super::super::keyring::{Json, Keyring, Signer, encoded, quoted};
 use super::super::{EC, ED, NARROW, PEM, RSA, SECRET};
@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// No algorithm, under all its names, with and without something in the place of the signature.
+/// The algorithm `none` under all its names, with and without bytes in place of the signature.
 fn unsigned() -> Vec<Case> {
     let signer = &Keyring::get().rsa;
     let mut cases = Vec::new();
@@ -39,7 +39,7 @@ fn unsigned() -> Vec<Case> {
     cases
 }
 
-/// The public key is public: whoever takes it for a secret believes everybody.
+/// The public key is public: a verifier that used it as a secret would accept any token.
 fn public_keys_as_secrets() -> Vec<Case> {
     let keyring = Keyring::get();
     let mut cases = Vec::new();
@@ -68,7 +68,7 @@ fn public_keys_as_secrets() -> Vec<Case> {
     cases
 }
 
-/// Good keys and good signatures, of the wrong kind for the issuer.
+/// Valid keys and signatures of the wrong kind for the issuer.
 fn keys_for_something_else() -> Vec<Case> {
     let keyring = Keyring::get();
     let (rsa, p256, p384, ed) = (&keyring.rsa, &keyring.p256, &keyring.p384, &keyring.ed);
@@ -85,14 +85,14 @@ fn keys_for_something_else() -> Vec<Case> {
         case("RSA key at the issuer of secrets", Kind::Algorithm, renamed(rsa, "secret", SECRET)),
         case("EC key at the issuer of secrets", Kind::Algorithm, renamed(p256, "secret", SECRET)),
     ];
-    // The key says RS256 and nothing else, although its numbers would do for all of these.
+    // The key declares RS256 only, although its numbers would work for all of these.
     for algorithm in [Algorithm::RS384, Algorithm::RS512, Algorithm::PS256, Algorithm::PS384, Algorithm::PS512] {
         let header = rsa.header().with("alg", &quoted(&format!("{algorithm:?}")));
         let message = format!("{}.{}", encoded(header.to_string()), encoded(Json::claims(NARROW).to_string()));
         let token = format!("{message}.{}", rsa.signature(&message, algorithm));
         cases.push(case(format!("{algorithm:?} by a key for RS256"), Kind::Algorithm, token));
     }
-    // The header says one thing, the signature is another.
+    // The header names one algorithm, and the signature uses another.
     for (said, done) in [
         (Algorithm::RS256, Algorithm::PS256),
         (Algorithm::PS256, Algorithm::RS256),

@@ -1,4 +1,4 @@
-//! Claims that say the wrong thing, in the wrong type, or twice. All of them truly signed.
+//! Claims with the wrong value or type, or given twice; all with valid signatures.
 
 use super::super::keyring::{Json, Keyring, quoted};
 use super::super::{AUDIENCE, EC, ED, LEEWAY_SECONDS, NOW_SECONDS, RSA};
@@ -18,7 +18,7 @@ fn signed(claims: &Json) -> String {
     Keyring::get().ed.token(claims)
 }
 
-/// Every claim that is looked at, absent and in every type that it does not have.
+/// Every checked claim, absent and in every wrong type.
 fn types() -> Vec<Case> {
     let mut cases = Vec::new();
     for name in ["iss", "aud", "sub", "exp"] {
@@ -85,7 +85,7 @@ fn times() -> Vec<Case> {
 fn issuers_and_audiences() -> Vec<Case> {
     let keyring = Keyring::get();
     let mut cases = vec![
-        // One issuer of ours speaks for another.
+        // One issuer of ours signs claims of another.
         case("RSA issuer's claims by the EC issuer", Kind::Algorithm, {
             keyring.p256.token_with(&keyring.p256.header().with("kid", "\"rsa\""), &Json::claims(RSA))
         }),
@@ -158,7 +158,7 @@ fn texts() -> Vec<Case> {
     cases
 }
 
-/// The same name twice: whoever reads the first and whoever reads the last would believe different things.
+/// The same name twice: a reader of the first and a reader of the last would accept different values.
 fn twice() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, value) in [

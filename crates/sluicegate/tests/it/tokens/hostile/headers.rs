@@ -1,4 +1,4 @@
-//! Headers that name keys, extensions and places that nobody asked for.
+//! Headers with unexpected keys, extensions and locations.
 
 use super::super::keyring::{Json, Keyring, quoted};
 use super::super::{EC, RSA};
@@ -76,7 +76,7 @@ fn extensions() -> Vec<Case> {
     cases
 }
 
-/// The token brings its own key, and a true signature with it.
+/// The token carries its own key, and a valid signature by it.
 fn keys_in_the_header() -> Vec<Case> {
     let keyring = Keyring::get();
     let mut cases = Vec::new();
@@ -121,7 +121,7 @@ fn damaged() -> Vec<Case> {
         case("header without its end", Kind::Malformed, text.replace('}', "")),
         case("header in single quotes", Kind::Malformed, text.replace('"', "'")),
     ];
-    // So far these are headers; here they become tokens with a true signature.
+    // The cases above are headers; here they become tokens with valid signatures.
     for case in &mut cases {
         case.token = signer.signed(&case.token, &claims);
     }

@@ -69,8 +69,8 @@ fn encodings() -> Vec<Case> {
         cases.push(case(format!("{name} before"), Kind::Malformed, format!("{text}{token}")));
         cases.push(case(format!("{name} inside"), Kind::Malformed, token.replacen('.', &format!("{text}."), 1)));
     }
-    // Signed as they are: only the way in which the bytes are written is wrong. The claims need both letters in which
-    // the alphabets differ, and a length that needs padding.
+    // Validly signed: only the encoding of the bytes is wrong. The claims need both letters in which the alphabets
+    // differ, and a length that needs padding.
     let header = signer.header().to_string();
     let claims = Json::claims(EC).with("x", "\"???>>>~~~\"").to_string();
     let standard = format!("{}.{}", encoded(&header), STANDARD_NO_PAD.encode(&claims));
@@ -85,7 +85,8 @@ fn encodings() -> Vec<Case> {
     cases
 }
 
-/// 64 bytes end in a letter of which only two bits count: any other letter with the same two would decode to the same.
+/// 64 bytes end in a letter with only two significant bits: any other letter with the same two bits would decode to
+/// the same bytes.
 fn with_bits_left_over(token: &str) -> String {
     let (message, last) = token.split_at(token.len() - 1);
     let next = match last {
@@ -102,7 +103,7 @@ fn sizes() -> Vec<Case> {
     let signer = &Keyring::get().rsa;
     let filled =
         |length: usize| signer.token(&Json::claims(RSA).with("x", &format!("\"{}\"", "x".repeat(length))));
-    // The longest that is read would be accepted, one letter of base64 more is not.
+    // The longest readable token would be accepted, and one more base64 letter is not.
     let length = (0..9_000).rev().step_by(1).find(|length| filled_length(*length, signer) <= 8_192).unwrap();
     assert!(super::verify(&super::tokens(), &filled(length)).is_ok());
     vec![

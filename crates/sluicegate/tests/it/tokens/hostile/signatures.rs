@@ -40,7 +40,7 @@ fn of_others() -> Vec<Case> {
     ]
 }
 
-/// A true signature of the right key, over something else.
+/// A valid signature of the right key, over another message.
 fn of_another_token() -> Vec<Case> {
     let keyring = Keyring::get();
     let shared = Signer::secret(super::super::keyring::SHARED, Algorithm::HS256);
@@ -72,7 +72,7 @@ fn of_another_token() -> Vec<Case> {
     cases
 }
 
-/// Zeros and the order of the curve in the place of numbers that must lie between them, and the other encoding.
+/// Zeros and the order of the curve instead of numbers between them, and the other encoding.
 fn elliptic() -> Vec<Case> {
     const ORDER: [u8; 32] = [
         0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbc,
@@ -102,7 +102,7 @@ fn elliptic() -> Vec<Case> {
     .collect()
 }
 
-/// Two numbers as ASN.1 has them.
+/// Two numbers in ASN.1.
 fn der(r: &[u8], s: &[u8]) -> Vec<u8> {
     let number = |bytes: &[u8]| {
         let zeros = bytes.iter().take_while(|byte| **byte == 0).count().min(bytes.len() - 1);
@@ -114,7 +114,7 @@ fn der(r: &[u8], s: &[u8]) -> Vec<u8> {
     [&[0x30, u8::try_from(numbers.len()).unwrap()][..], &numbers].concat()
 }
 
-/// S plus the order of the group is the same number to whoever does not look.
+/// S plus the order of the group is the same number to a verifier that does not check the range.
 fn edwards() -> Vec<Case> {
     const ORDER: [u8; 32] = [
         0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0,

@@ -1,0 +1,124 @@
+//! Requests that a shared limit denies, many concurrently on a real Cluster: identities and tenants lose exactly the
+//! admitted units.
+
+use crate::support::hourly;
+use sluicegate::clock::SystemClock;
+use sluicegate::core::{
+    Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, TokenBucket,
+};
+use sluicegate::rules::{Limits, OnStoreFailure, Per, Rule, RuleSet, Unmatched};
+use sluicegate::store::redis::{KeyEncoder, RedisStore};
+use sluicegate::{Limiter, Request};
+use sluicegate_testkit::redis_cluster::{Options, RedisCluster};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Longer than any call takes, because a late call may charge without a reply.
+const PATIENCE: Duration = Duration::from_secs(10);
+const CALLERS: u32 = 10;
+const LIMIT: u64 = 1_000;
+/// How long each limit is under load.
+const LASTS: Duration = Duration::from_millis(1_500);
+/// The time by which all reservations are released.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// None of these refills a whole unit within the test.
+fn limits() -> Vec<(&'static str, Vec<Quota>)> {
+    let (hour, year) = (Micros::from_secs(3_600), Micros::from_secs(365 * 86_400));
+    let window: Quota = SlidingWindow::new(LIMIT, hour).unwrap().into();
+    let counter: Quota = SlidingCounter::new(LIMIT, year).unwrap().into();
+    let fixed: Quota = FixedWindow::new(LIMIT, year, Align::Epoch).unwrap().into();
+    let credits = TokenBucket::with_credits(LIMIT, Rate::new(1, hour).unwrap(), 5, hour).unwrap();
+    vec![
+        ("sliding-window", vec![window.clone()]),
+        ("sliding-counter", vec![counter]),
+        ("fixed-window", vec![fixed.clone()]),
+        ("bucket", vec![hourly(LIMIT)]),
+        ("credits", vec![credits.into()]),
+        ("several", vec![window, hourly(LIMIT), fixed]),
+    ]
+}
+
+fn rules(name: &str, quotas: &[Quota]) -> RuleSet {
+    let everybody = TokenBucket::new(2, Rate::new(20, Micros::from_secs(1)).unwrap()).unwrap();
+    let rule = |name: String, per, quotas: Vec<Quota>| Rule {
+        per,
+        deadline: PATIENCE,
+        on_store_failure: OnStoreFailure::Closed,
+        ..Rule::new(&name, Limits::all(&name, quotas.into_iter().map(|quota| (None, quota))))
+    };
+    let rules = vec![
+        rule(format!("{name}-own"), Per::IDENTIFIER, quotas.to_vec()),
+        rule(format!("{name}-tenant"), Per::TENANT, quotas.to_vec()),
+        rule(format!("{name}-all"), Per::GLOBAL, vec![everybody.into()]),
+    ];
+    RuleSet::new(rules, Vec::new(), Unmatched::Deny).unwrap()
+}
+
+async fn limiter(cluster: &RedisCluster, rules: RuleSet) -> Arc<Limiter<RedisStore>> {
+    let store = RedisStore::start(&cluster.url().parse().unwrap(), KeyEncoder::default()).unwrap();
+    store.ready(PATIENCE).await.unwrap();
+    Arc::new(Limiter::new(rules, store, SystemClock::new()))
+}
+
+/// Sends requests as fast as it can. Returns the admitted cost and the number of denials.
+async fn ask(limiter: Arc<Limiter<RedisStore>>, caller: u32) -> (u64, u64) {
+    // Another cost is another decision, so the denial of one client does not answer the others.
+    let cost = 1 + u64::from(caller % 2);
+    let request = Request::new("any", "alice").cost(Cost::new(cost as u32));
+    let (started, mut admitted, mut denied) = (Instant::now(), 0, 0);
+    while started.elapsed() < LASTS {
+        if limiter.check(&request).await.unwrap().is_allowed() {
+            admitted += cost;
+        } else {
+            denied += 1;
+            tokio::task::yield_now().await;
+        }
+    }
+    (admitted, denied)
+}
+
+/// The remaining quota of every limit but the shared one.
+async fn left(limiter: &Limiter<RedisStore>) -> Vec<u64> {
+    let decision = limiter.peek(&Request::new("any", "alice")).await.unwrap();
+    let own = decision.limits().filter(|limit| !limit.rule.ends_with("-all"));
+    own.map(|limit| limit.verdict.remaining).collect()
+}
+
+async fn denied_requests_leave_no_trace(limiters_count: usize) {
+    let cluster = RedisCluster::with(&Options::default().size(3, 0));
+    for (name, quotas) in limits() {
+        let mut limiters = Vec::new();
+        for _ in 0..limiters_count {
+            limiters.push(limiter(&cluster, rules(name, &quotas)).await);
+        }
+        let callers = (0..CALLERS)
+            .map(|caller| tokio::spawn(ask(Arc::clone(&limiters[caller as usize % limiters_count]), caller)));
+        let (mut admitted, mut denied) = (0, 0);
+        for asked in futures_util::future::join_all(callers).await {
+            let asked = asked.unwrap();
+            admitted += asked.0;
+            denied += asked.1;
+        }
+        assert!(admitted > 20 && denied > 100, "{name}: {admitted} admitted, {denied} denied");
+        let expected = vec![LIMIT - admitted; 2 * quotas.len()];
+        let started = Instant::now();
+        let mut seen = left(&limiters[0]).await;
+        while seen != expected && started.elapsed() < SETTLED {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            seen = left(&limiters[0]).await;
+        }
+        assert_eq!(seen, expected, "{name}: {admitted} admitted, {denied} denied");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn denied_requests_of_one_server_leave_no_trace() {
+    denied_requests_leave_no_trace(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn denied_requests_of_two_servers_leave_no_trace() {
+    denied_requests_leave_no_trace(2).await;
+}
