@@ -10,7 +10,7 @@ use sluicegate::Request;
 use sluicegate::core::Timestamp;
 use sluicegate::identity::{Stage, Target};
 use sluicegate::rules::RuleSet;
-use sluicegate::rules::explain::Says;
+use sluicegate::rules::explain::MatchResult;
 use sluicegate::rules::file::Environment;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -54,14 +54,14 @@ fn explanation_matches_charges(rules: &RuleSet, request: &Request<'_>) {
     assert_eq!(explained.len(), rules.rules().len());
     let mut limited = 0;
     for each in explained {
-        assert_eq!(each.rule.matches(request), !matches!(each.says, Says::Nothing(_)));
+        assert_eq!(each.rule.matches(request), !matches!(each.says, MatchResult::Mismatched(_)));
         match &each.says {
-            Says::Nothing(reasons) => {
+            MatchResult::Mismatched(reasons) => {
                 assert!(!reasons.is_empty());
                 assert!(reasons.iter().all(|reason| !reason.reason(request).is_empty()));
             }
-            Says::Unlimited(source) => assert!(each.rule.limits_of(*source).quotas().is_empty()),
-            Says::Limited(source, _) => {
+            MatchResult::Unlimited(source) => assert!(each.rule.limits_of(*source).quotas().is_empty()),
+            MatchResult::Limited(source, _) => {
                 assert!(!each.rule.limits_of(*source).quotas().is_empty());
                 limited += 1;
             }

@@ -12,10 +12,10 @@ use crate::workspace::Workspace;
 const MANIFESTS: [&str; 2] = ["Cargo.toml", "fuzz/Cargo.toml"];
 
 /// `cargo xtask advisories`.
-pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure> {
-    match words {
+pub(crate) fn run(arguments: &[String], workspace: &Workspace) -> Result<(), Failure> {
+    match arguments {
         [] => check(workspace).map(|remark| println!("advisories: {remark}")),
-        _ => Err(Failure::usage(format!("`advisories` takes no options, not `{}`", words.join(" ")))),
+        _ => Err(Failure::usage(format!("`advisories` takes no options, not `{}`", arguments.join(" ")))),
     }
 }
 
@@ -35,8 +35,8 @@ pub(crate) fn check(workspace: &Workspace) -> Result<String, Failure> {
 }
 
 fn on(program: &str, manifest: &str, what: &str, workspace: &Workspace) -> Invocation {
-    let command = Invocation::new(program).words("--locked --workspace --manifest-path").word(manifest);
-    command.words("--config deny.toml").words(what).within(&workspace.root)
+    let command = Invocation::new(program).arguments("--locked --workspace --manifest-path").argument(manifest);
+    command.arguments("--config deny.toml").arguments(what).within(&workspace.root)
 }
 
 fn did_not_run(why: &str, failure: &Failure) -> String {

@@ -70,8 +70,8 @@ const PLOT: &str = "plot";
 const KEEP: &str = "--keep";
 const RUNS: &str = "bench/runs";
 
-pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
-    let Some((name, rest)) = words.split_first() else {
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    let Some((name, rest)) = arguments.split_first() else {
         return Err(Failure::usage(format!("which benchmark?\n{}", known())));
     };
     match name.as_str() {
@@ -87,15 +87,15 @@ fn find(name: &str) -> Result<&'static Benchmark, Failure> {
     found.ok_or_else(|| Failure::usage(format!("there is no benchmark `{name}`\n{}", known())))
 }
 
-fn run_one(benchmark: &Benchmark, words: &[String]) -> Result<(), Failure> {
+fn run_one(benchmark: &Benchmark, arguments: &[String]) -> Result<(), Failure> {
     let workspace = Workspace::find()?;
     let mut programs = Vec::new();
     for need in benchmark.needs {
         let program = need.program(&workspace)?;
         programs.extend(need.option().map(|option| (option, program)));
     }
-    let file = words.iter().any(|word| word == KEEP).then(|| kept(&workspace, benchmark.name)).transpose()?;
-    invocation(benchmark.name, &programs, file, words).within(&workspace.root).run()
+    let file = arguments.iter().any(|word| word == KEEP).then(|| kept(&workspace, benchmark.name)).transpose()?;
+    invocation(benchmark.name, &programs, file, arguments).within(&workspace.root).run()
 }
 
 fn plot() -> Result<(), Failure> {
@@ -103,14 +103,14 @@ fn plot() -> Result<(), Failure> {
 }
 
 /// The same arguments plus `--keep`.
-fn with_keep(words: &[String]) -> Vec<String> {
-    let is_missing = !words.iter().any(|word| word == KEEP);
-    words.iter().cloned().chain(is_missing.then(|| KEEP.to_owned())).collect()
+fn with_keep(arguments: &[String]) -> Vec<String> {
+    let is_missing = !arguments.iter().any(|word| word == KEEP);
+    arguments.iter().cloned().chain(is_missing.then(|| KEEP.to_owned())).collect()
 }
 
 /// The file of today's run of a benchmark. Documents cite runs, so no run is ever overwritten.
 fn kept(workspace: &Workspace, name: &str) -> Result<String, Failure> {
-    let today = Invocation::new("date").word("--utc").word("+%F").ask()?;
+    let today = Invocation::new("date").argument("--utc").argument("+%F").output()?;
     first_free(today.trim(), name, |path| workspace.root.join(path).exists())
 }
 
@@ -122,11 +122,12 @@ fn first_free(today: &str, name: &str, exists: impl Fn(&str) -> bool) -> Result<
     free.ok_or_else(|| Failure::step(format!("{RUNS} holds 26 runs of `{name}` of {today} already: remove some")))
 }
 
-fn invocation(name: &str, programs: &[(&str, String)], file: Option<String>, words: &[String]) -> Invocation {
-    let start = Invocation::cargo().words("run --release --locked --package sluicegate-bench --").word(name);
-    let start = programs.iter().fold(start, |start, (option, path)| start.word(*option).word(path));
-    let start = file.into_iter().fold(start, |start, file| start.word("--json").word(file));
-    words.iter().filter(|word| *word != KEEP).fold(start, |start, word| start.word(word))
+fn invocation(name: &str, programs: &[(&str, String)], file: Option<String>, arguments: &[String]) -> Invocation {
+    let start =
+        Invocation::cargo().arguments("run --release --locked --package sluicegate-bench --").argument(name);
+    let start = programs.iter().fold(start, |start, (option, path)| start.argument(*option).argument(path));
+    let start = file.into_iter().fold(start, |start, file| start.argument("--json").argument(file));
+    arguments.iter().filter(|word| *word != KEEP).fold(start, |start, word| start.argument(word))
 }
 
 impl Need {
@@ -144,7 +145,7 @@ impl Need {
     fn program(self, workspace: &Workspace) -> Result<String, Failure> {
         match self {
             Self::Ours => {
-                Invocation::cargo().words("build --release --locked --package sluicegate-server").run()?;
+                Invocation::cargo().arguments("build --release --locked --package sluicegate-server").run()?;
                 tools::printable(&workspace.target.join("release/sluicegate"))
             }
             Self::Nginx => servers::nginx(),
@@ -171,14 +172,14 @@ fn known() -> String {
 mod tests {
     use super::*;
 
-    fn words(words: &[&str]) -> Vec<String> {
-        words.iter().map(|&word| word.to_owned()).collect()
+    fn text_arguments(arguments: &[&str]) -> Vec<String> {
+        arguments.iter().map(|&word| word.to_owned()).collect()
     }
 
     #[test]
     fn further_words_reach_the_benchmark_unchanged() {
         assert_eq!(
-            invocation("core", &[], None, &words(&["--rounds", "3"])).to_string(),
+            invocation("core", &[], None, &text_arguments(&["--rounds", "3"])).to_string(),
             "cargo run --release --locked --package sluicegate-bench -- core --rounds 3"
         );
     }
@@ -188,7 +189,7 @@ mod tests {
         let programs = [("--ours", "/out/sluicegate".to_owned())];
         let file = Some("bench/runs/2026-01-02-peers.json".to_owned());
         assert_eq!(
-            invocation("peers", &programs, file, &words(&["--quick", "--keep"])).to_string(),
+            invocation("peers", &programs, file, &text_arguments(&["--quick", "--keep"])).to_string(),
             "cargo run --release --locked --package sluicegate-bench -- peers --ours /out/sluicegate \
              --json bench/runs/2026-01-02-peers.json --quick"
         );
@@ -207,14 +208,14 @@ mod tests {
 
     #[test]
     fn all_keeps_its_runs_with_and_without_the_option() {
-        assert_eq!(with_keep(&words(&["--quick"])), words(&["--quick", "--keep"]));
-        assert_eq!(with_keep(&words(&["--keep", "--quick"])), words(&["--keep", "--quick"]));
+        assert_eq!(with_keep(&text_arguments(&["--quick"])), text_arguments(&["--quick", "--keep"]));
+        assert_eq!(with_keep(&text_arguments(&["--keep", "--quick"])), text_arguments(&["--keep", "--quick"]));
     }
 
     #[test]
     fn an_unknown_or_missing_name_is_answered_with_the_known_ones() {
-        let text = |words: &[String]| run(words).unwrap_err().to_string();
-        let unknown = text(&words(&["cor"]));
+        let text = |arguments: &[String]| run(arguments).unwrap_err().to_string();
+        let unknown = text(&text_arguments(&["cor"]));
         assert!(unknown.starts_with("there is no benchmark `cor`\nThe benchmarks are:\n  core "), "{unknown}");
         let missing = text(&[]);
         assert!(missing.starts_with("which benchmark?\nThe benchmarks are:\n  core "), "{missing}");
@@ -223,6 +224,6 @@ mod tests {
         {
             assert!(missing.contains(&format!("\n  {name} ")), "{name}");
         }
-        assert!(text(&words(&["plot", "--quick"])).contains("takes no options"));
+        assert!(text(&text_arguments(&["plot", "--quick"])).contains("takes no options"));
     }
 }

@@ -29,15 +29,15 @@ impl Invocation {
         Self::new("cargo")
     }
 
-    /// Adds the words of a fixed text, split at its spaces.
-    pub(crate) fn words(mut self, words: &str) -> Self {
-        self.arguments.extend(words.split_whitespace().map(str::to_owned));
+    /// Adds the arguments of a fixed text, split at its spaces.
+    pub(crate) fn arguments(mut self, text: &str) -> Self {
+        self.arguments.extend(text.split_whitespace().map(str::to_owned));
         self
     }
 
-    /// Adds one word as it is.
-    pub(crate) fn word(mut self, word: impl Into<String>) -> Self {
-        self.arguments.push(word.into());
+    /// Adds one argument as it is.
+    pub(crate) fn argument(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
         self
     }
 
@@ -55,7 +55,7 @@ impl Invocation {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         println!("$ {self}");
         let (status, took) = timed(|| self.command().status());
-        self.judge(status, took)?;
+        self.check_status(status, took)?;
         println!("  done in {took:.1?}");
         Ok(())
     }
@@ -66,7 +66,7 @@ impl Invocation {
         let (status, took) = timed(|| self.command().status());
         match status.as_ref().ok().and_then(ExitStatus::code) {
             Some(code) => Ok(code),
-            None => self.judge(status, took).map(|()| 0),
+            None => self.check_status(status, took).map(|()| 0),
         }
     }
 
@@ -92,16 +92,16 @@ impl Invocation {
             pass_on(stream(&mut child), &mut text)?;
             child.wait()
         });
-        self.judge(status, took)?;
+        self.check_status(status, took)?;
         println!("  done in {took:.1?}");
         Ok(text)
     }
 
     /// Runs the command without showing it and returns its standard output.
-    pub(crate) fn ask(&self) -> Result<String, Failure> {
+    pub(crate) fn output(&self) -> Result<String, Failure> {
         let (output, took) = timed(|| self.command().stderr(Stdio::inherit()).output());
         let output = output.map_err(|error| self.not_started(&error))?;
-        self.judge(Ok(output.status), took)?;
+        self.check_status(Ok(output.status), took)?;
         String::from_utf8(output.stdout)
             .map_err(|_| Failure::step(format!("`{self}` printed something that is not UTF-8")))
     }
@@ -115,7 +115,7 @@ impl Invocation {
         let lines = child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines());
         let has_failed = lines.map_while(Result::ok).any(|line| is_failure(&line));
         if has_failed {
-            Self::new("kill").word(child.id().to_string()).run_silently()?;
+            Self::new("kill").argument(child.id().to_string()).run_silently()?;
         }
         let status = child.wait().map_err(|error| failed(&error))?;
         Ok(status.success() && !has_failed)
@@ -123,7 +123,7 @@ impl Invocation {
 
     fn run_silently(&self) -> Result<(), Failure> {
         let (status, took) = timed(|| self.command().stdout(Stdio::null()).stderr(Stdio::null()).status());
-        self.judge(status, took)
+        self.check_status(status, took)
     }
 
     fn command(&self) -> Command {
@@ -135,7 +135,7 @@ impl Invocation {
         command
     }
 
-    fn judge(&self, status: io::Result<ExitStatus>, took: Duration) -> Result<(), Failure> {
+    fn check_status(&self, status: io::Result<ExitStatus>, took: Duration) -> Result<(), Failure> {
         let status = status.map_err(|error| self.not_started(&error))?;
         if status.success() {
             return Ok(());
@@ -188,30 +188,30 @@ mod tests {
     #[test]
     fn a_command_is_shown_as_a_shell_would_read_it() {
         let invocation = Invocation::cargo()
-            .words("test -p sluicegate")
-            .word("it's here")
-            .word("")
+            .arguments("test -p sluicegate")
+            .argument("it's here")
+            .argument("")
             .variable("RUSTFLAGS", "--cfg loom");
         assert_eq!(invocation.to_string(), r"RUSTFLAGS='--cfg loom' cargo test -p sluicegate 'it'\''s here' ''");
     }
 
     #[test]
     fn a_failing_command_is_named_with_its_status() {
-        let failure = Invocation::new("sh").word("-c").word("exit 3").run().unwrap_err().to_string();
+        let failure = Invocation::new("sh").argument("-c").argument("exit 3").run().unwrap_err().to_string();
         assert!(failure.starts_with("`sh -c 'exit 3'` failed after "), "{failure}");
         assert!(failure.ends_with("exit status: 3"), "{failure}");
     }
 
     #[test]
     fn an_exit_code_is_returned_and_a_signal_is_a_failure() {
-        let sh = |script: &str| Invocation::new("sh").word("-c").word(script).exit_code();
+        let sh = |script: &str| Invocation::new("sh").argument("-c").argument(script).exit_code();
         assert_eq!((sh("exit 0").unwrap(), sh("exit 4").unwrap()), (0, 4));
         assert!(sh("kill -9 $$").unwrap_err().to_string().contains("signal: 9"));
     }
 
     #[test]
     fn a_command_ends_with_the_first_line_that_means_failure() {
-        let sh = |script: &str| Invocation::new("sh").word("-c").word(script);
+        let sh = |script: &str| Invocation::new("sh").argument("-c").argument(script);
         let is_failure = |line: &str| line.ends_with("FAILED");
         assert!(sh("echo one; echo two").succeeds_without(is_failure).unwrap());
         assert!(!sh("echo one FAILED; exec sleep 600").succeeds_without(is_failure).unwrap());
@@ -226,16 +226,16 @@ mod tests {
 
     #[test]
     fn forwarded_output_is_also_returned() {
-        let printed = Invocation::new("sh").word("-c").word("echo one; echo two").run_and_keep().unwrap();
+        let printed = Invocation::new("sh").argument("-c").argument("echo one; echo two").run_and_keep().unwrap();
         assert_eq!(printed, "one\ntwo\n");
         let printed =
-            Invocation::new("sh").word("-c").word("echo one >&2; echo two").run_and_keep_errors().unwrap();
+            Invocation::new("sh").argument("-c").argument("echo one >&2; echo two").run_and_keep_errors().unwrap();
         assert_eq!(printed, "one\n");
     }
 
     #[test]
     fn a_failure_is_seen_although_the_output_is_kept() {
-        assert!(Invocation::new("sh").word("-c").word("echo one; exit 1").run_and_keep().is_err());
-        assert!(Invocation::new("sh").word("-c").word("echo one; exit 1").ask().is_err());
+        assert!(Invocation::new("sh").argument("-c").argument("echo one; exit 1").run_and_keep().is_err());
+        assert!(Invocation::new("sh").argument("-c").argument("echo one; exit 1").output().is_err());
     }
 }

@@ -41,11 +41,11 @@ struct Count {
 }
 
 /// `cargo xtask counts [--accept]`.
-pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure> {
-    match words {
+pub(crate) fn run(arguments: &[String], workspace: &Workspace) -> Result<(), Failure> {
+    match arguments {
         [] => check(workspace).map(|remark| println!("counts: {remark}")),
         [word] if word == "--accept" => accept(workspace),
-        _ => Err(Failure::usage(format!("`counts` takes `--accept` or nothing, not `{}`", words.join(" ")))),
+        _ => Err(Failure::usage(format!("`counts` takes `--accept` or nothing, not `{}`", arguments.join(" ")))),
     }
 }
 
@@ -73,16 +73,16 @@ fn accept(workspace: &Workspace) -> Result<(), Failure> {
 /// Builds the paths, runs them under Callgrind, and parses its output files.
 fn count(workspace: &Workspace) -> Result<Vec<Count>, Failure> {
     let valgrind = servers::of_debian(VALGRIND, VALGRIND, VALGRIND_REMEDY)?;
-    Invocation::cargo().words("build --locked --profile counts --package sluicegate-counts").run()?;
+    Invocation::cargo().arguments("build --locked --profile counts --package sluicegate-counts").run()?;
     let folder = workspace.target.join("callgrind");
     // Remove the output files of an earlier run.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)
         .map_err(|error| Failure::step(format!("cannot make {}: {error}", folder.display())))?;
     let printed = Invocation::new(valgrind)
-        .words("--quiet --tool=callgrind --zero-before=*counting_begins* --dump-before=*counting_ends*")
-        .word(format!("--callgrind-out-file={}", printable(&folder.join("counts"))?))
-        .word(printable(&workspace.target.join("counts/sluicegate-counts"))?)
+        .arguments("--quiet --tool=callgrind --zero-before=*counting_begins* --dump-before=*counting_ends*")
+        .argument(format!("--callgrind-out-file={}", printable(&folder.join("counts"))?))
+        .argument(printable(&workspace.target.join("counts/sluicegate-counts"))?)
         .variable(TUNABLES.0, TUNABLES.1)
         .run_and_keep()?;
     let (calls, paths) = announced(&printed)?;

@@ -3,15 +3,15 @@
 use crate::command::Invocation;
 use crate::failure::Failure;
 
-pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
-    match words {
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    match arguments {
         [] => invocation().run(),
-        words => Err(Failure::usage(format!("`explore` takes no options, not `{}`", words.join(" ")))),
+        arguments => Err(Failure::usage(format!("`explore` takes no options, not `{}`", arguments.join(" ")))),
     }
 }
 
 fn invocation() -> Invocation {
-    Invocation::cargo().words("run --release --locked --package sluicegate-testkit --bin explore_leases")
+    Invocation::cargo().arguments("run --release --locked --package sluicegate-testkit --bin explore_leases")
 }
 
 #[cfg(test)]

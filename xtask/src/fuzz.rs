@@ -59,20 +59,20 @@ struct Wanted {
 }
 
 /// `cargo xtask fuzz [TARGET…] [--seconds N] [--replay FILE]`.
-pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure> {
-    let wanted = Wanted::parse(words)?;
+pub(crate) fn run(arguments: &[String], workspace: &Workspace) -> Result<(), Failure> {
+    let wanted = Wanted::parse(arguments)?;
     let programs = build(workspace, &wanted.targets)?;
     for (number, &target) in wanted.targets.iter().enumerate() {
         let program = Invocation::new(printable(&programs.join(target))?);
         if let Some(file) = &wanted.replay {
-            program.word(file).run()?;
+            program.argument(file).run()?;
             println!("{target}: {file} breaks nothing");
             continue;
         }
         println!("\n[{}/{}] {target}: for {} s", number + 1, wanted.targets.len(), wanted.seconds);
         let found = folder(workspace.target.join("fuzz/found").join(target))?;
         // libFuzzer would print a line per new input; periodic statistics are enough.
-        let program = program.word("-print_new=0");
+        let program = program.argument("-print_new=0");
         let tried = search(workspace, program, target, wanted.seconds, &found)?;
         println!("{target}: {} inputs tried, {} of them new and kept in {found}", tried.inputs, tried.kept);
     }
@@ -88,7 +88,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<String, Failure> {
         let found = workspace.target.join("fuzz/test").join(target);
         // Remove the inputs that an earlier run discovered.
         let _ = fs::remove_dir_all(&found);
-        let program = Invocation::new(printable(&programs.join(target))?).word("-verbosity=0");
+        let program = Invocation::new(printable(&programs.join(target))?).argument("-verbosity=0");
         let tried = search(workspace, program, target, SECONDS_IN_TEST, &folder(found)?)?;
         if tried.kept == 0 {
             return Err(Failure::step(format!(
@@ -105,17 +105,17 @@ pub(crate) fn check(workspace: &Workspace) -> Result<String, Failure> {
 pub(crate) fn cargo(workspace: &Workspace, command: &str) -> Result<Invocation, Failure> {
     servers::of_debian("c++", "g++", COMPILER_REMEDY)?;
     Ok(Invocation::cargo()
-        .words(command)
-        .words("--release --locked --manifest-path fuzz/Cargo.toml --target")
-        .word(platform()?)
-        .word("--target-dir")
-        .word(printable(&workspace.target)?)
+        .arguments(command)
+        .arguments("--release --locked --manifest-path fuzz/Cargo.toml --target")
+        .argument(platform()?)
+        .argument("--target-dir")
+        .argument(printable(&workspace.target)?)
         .variable("RUSTFLAGS", FLAGS)
         .within(&workspace.root))
 }
 
 fn platform() -> Result<String, Failure> {
-    let about = Invocation::new("rustc").word("-vV").ask()?;
+    let about = Invocation::new("rustc").argument("-vV").output()?;
     let host = about.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).ok_or_else(|| Failure::step("`rustc -vV` does not say what it compiles for"))
 }
@@ -123,7 +123,7 @@ fn platform() -> Result<String, Failure> {
 /// The folder of the programs, which are built if necessary.
 fn build(workspace: &Workspace, targets: &[&str]) -> Result<PathBuf, Failure> {
     let build = cargo(workspace, "build")?;
-    targets.iter().fold(build, |build, target| build.word("--bin").word(*target)).run()?;
+    targets.iter().fold(build, |build, target| build.argument("--bin").argument(*target)).run()?;
     Ok(workspace.target.join(platform()?).join("release"))
 }
 
@@ -145,12 +145,12 @@ fn search(
     let artifacts = folder(workspace.root.join("fuzz/artifacts").join(target))?;
     let before = files(Path::new(&artifacts));
     let printed = program
-        .words(BOUNDS)
-        .word(format!("-max_total_time={seconds}"))
-        .word("-print_final_stats=1")
-        .word(format!("-artifact_prefix={artifacts}/"))
-        .word(found)
-        .word(printable(&workspace.root.join("fuzz/corpus").join(target))?)
+        .arguments(BOUNDS)
+        .argument(format!("-max_total_time={seconds}"))
+        .argument("-print_final_stats=1")
+        .argument(format!("-artifact_prefix={artifacts}/"))
+        .argument(found)
+        .argument(printable(&workspace.root.join("fuzz/corpus").join(target))?)
         .run_and_keep_errors();
     let new = files(Path::new(&artifacts)).difference(&before).last().map(|(name, _)| name.clone());
     match (printed, new) {
@@ -184,14 +184,14 @@ impl Tried {
 }
 
 impl Wanted {
-    fn parse(words: &[String]) -> Result<Self, Failure> {
+    fn parse(arguments: &[String]) -> Result<Self, Failure> {
         let mut wanted = Self { targets: Vec::new(), seconds: SECONDS, replay: None };
-        let mut words = words.iter().map(String::as_str);
-        while let Some(word) = words.next() {
+        let mut arguments = arguments.iter().map(String::as_str);
+        while let Some(word) = arguments.next() {
             match word {
-                "--seconds" => wanted.seconds = seconds(words.next())?,
+                "--seconds" => wanted.seconds = seconds(arguments.next())?,
                 "--replay" => {
-                    let file = words.next().ok_or_else(|| Failure::usage("`--replay` needs a file"))?;
+                    let file = arguments.next().ok_or_else(|| Failure::usage("`--replay` needs a file"))?;
                     wanted.replay = Some(file.to_owned());
                 }
                 name => wanted.targets.push(target(name)?),
@@ -242,9 +242,9 @@ fn files(folder: &Path) -> BTreeSet<(String, Option<SystemTime>)> {
 mod tests {
     use super::*;
 
-    fn parsed(words: &[&str]) -> Result<Wanted, String> {
-        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        Wanted::parse(&words).map_err(|failure| failure.to_string())
+    fn parsed(arguments: &[&str]) -> Result<Wanted, String> {
+        let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+        Wanted::parse(&arguments).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -276,11 +276,11 @@ mod tests {
             unknown.starts_with("there is no target or option `paths`\nThe targets are:\n  decide "),
             "{unknown}"
         );
-        for words in [&["--seconds"][..], &["--seconds", "0"], &["--seconds", "soon"]] {
-            assert!(parsed(words).unwrap_err().contains("above zero"), "{words:?}");
+        for arguments in [&["--seconds"][..], &["--seconds", "0"], &["--seconds", "soon"]] {
+            assert!(parsed(arguments).unwrap_err().contains("above zero"), "{arguments:?}");
         }
-        for words in [&["--replay", "a"][..], &["--replay", "a", "path", "hops"], &["path", "--replay"]] {
-            assert!(parsed(words).unwrap_err().starts_with("`--replay` needs"), "{words:?}");
+        for arguments in [&["--replay", "a"][..], &["--replay", "a", "path", "hops"], &["path", "--replay"]] {
+            assert!(parsed(arguments).unwrap_err().starts_with("`--replay` needs"), "{arguments:?}");
         }
     }
 

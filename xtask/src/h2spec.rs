@@ -31,7 +31,7 @@ const LISTENERS: [(&str, &str); 3] = [("gateway", "/api/ping"), ("api", "/openap
 
 /// Runs every case on every listener.
 pub(crate) fn check(workspace: &Workspace) -> Result<String, Failure> {
-    if Invocation::new("go").word("version").ask().is_err() {
+    if Invocation::new("go").argument("version").output().is_err() {
         return Ok(did_not_run("h2spec is compiled by Go, and there is no `go` on this machine"));
     }
     let h2spec = match installed(workspace) {
@@ -39,7 +39,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<String, Failure> {
         Err(failure) => return Ok(did_not_run(&format!("Go could not compile h2spec: {failure}"))),
     };
     // The tests build the server, so its binary exists after them.
-    Invocation::cargo().words("test --no-run --workspace --all-features --locked").run()?;
+    Invocation::cargo().arguments("test --no-run --workspace --all-features --locked").run()?;
     let server = Server::start(&workspace.target.join("debug/sluicegate"))?;
     for (name, path) in LISTENERS {
         let failed = failures(&h2spec, server.address(name)?, path)?;
@@ -68,7 +68,7 @@ fn installed(workspace: &Workspace) -> Result<String, Failure> {
     let program = printable(&home.join("h2spec"))?;
     if !Path::new(&program).exists() {
         println!("h2spec is not there yet: compiling it with Go");
-        Invocation::new("go").words("install").word(PACKAGE).variable("GOBIN", printable(&home)?).run()?;
+        Invocation::new("go").arguments("install").argument(PACKAGE).variable("GOBIN", printable(&home)?).run()?;
     }
     Ok(program)
 }

@@ -29,15 +29,17 @@ const LIBRARY: &str = "sluicegate";
 const SERVER: &str = "sluicegate-server";
 
 fn format(workspace: &Workspace) -> Result<String, Failure> {
-    Invocation::cargo().words("fmt --all --check").run()?;
-    Invocation::cargo().words("fmt --check --manifest-path fuzz/Cargo.toml").within(&workspace.root).run()?;
+    Invocation::cargo().arguments("fmt --all --check").run()?;
+    Invocation::cargo().arguments("fmt --check --manifest-path fuzz/Cargo.toml").within(&workspace.root).run()?;
     Ok("nothing to change".to_owned())
 }
 
 /// The fuzz targets are a workspace of their own, compiled here as they are run, so that the tests find it done.
 fn clippy(workspace: &Workspace) -> Result<String, Failure> {
-    Invocation::cargo().words("clippy --workspace --all-targets --all-features --locked -- -D warnings").run()?;
-    fuzz::cargo(workspace, "clippy")?.words("-- -D warnings").run()?;
+    Invocation::cargo()
+        .arguments("clippy --workspace --all-targets --all-features --locked -- -D warnings")
+        .run()?;
+    fuzz::cargo(workspace, "clippy")?.arguments("-- -D warnings").run()?;
     Ok("no warnings".to_owned())
 }
 
@@ -53,12 +55,12 @@ fn features(workspace: &Workspace) -> Result<String, Failure> {
 }
 
 fn alone(feature: Option<&str>) -> Invocation {
-    let start = Invocation::cargo().words("clippy --locked --no-default-features --package").word(LIBRARY);
+    let start = Invocation::cargo().arguments("clippy --locked --no-default-features --package").argument(LIBRARY);
     let start = match feature {
-        Some(feature) => start.word("--features").word(feature),
+        Some(feature) => start.argument("--features").argument(feature),
         None => start,
     };
-    start.words("-- -D warnings")
+    start.arguments("-- -D warnings")
 }
 
 /// In two runs, because the server's program and the library have the same name, which is also the name of the
@@ -71,9 +73,9 @@ fn docs(_: &Workspace) -> Result<String, Failure> {
 
 fn documentation(with_or_without_server: &str) -> Invocation {
     Invocation::cargo()
-        .words("doc --no-deps --all-features --locked")
-        .words(with_or_without_server)
-        .word(SERVER)
+        .arguments("doc --no-deps --all-features --locked")
+        .arguments(with_or_without_server)
+        .argument(SERVER)
         .variable("RUSTDOCFLAGS", "-D warnings")
 }
 
@@ -87,9 +89,9 @@ fn deny(workspace: &Workspace) -> Result<String, Failure> {
     let program = tools::cargo_deny(workspace)?;
     for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
         Invocation::new(&program)
-            .words("--locked --workspace --manifest-path")
-            .word(manifest)
-            .words("--config deny.toml check bans licenses sources")
+            .arguments("--locked --workspace --manifest-path")
+            .argument(manifest)
+            .arguments("--config deny.toml check bans licenses sources")
             .within(&workspace.root)
             .run()?;
     }

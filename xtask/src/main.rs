@@ -40,7 +40,7 @@ Tasks:
   lint              everything that can be said about the code without running it
   test              every test against real servers, which it installs, then the loom models
   tidy              only the house rules, a part of `lint` that takes no time
-  bench <name> ...  a benchmark, or `all`, or `plot`; further words go to it unchanged
+  bench <name> ...  a benchmark, or `all`, or `plot`; further arguments go to it unchanged
   counts            instructions of the core paths beside the accepted ones, a part of `test`;
                     `--accept` accepts what is counted now
   advisories        known vulnerabilities in the dependencies, the last step of `lint`; says so where the
@@ -64,7 +64,7 @@ Options of lint and test:
 ";
 
 fn main() -> ExitCode {
-    match words().and_then(|words| run(&words)) {
+    match arguments().and_then(|arguments| run(&arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("\nxtask: {failure}");
@@ -73,15 +73,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn words() -> Result<Vec<String>, Failure> {
+fn arguments() -> Result<Vec<String>, Failure> {
     std::env::args_os()
         .skip(1)
         .map(|word| word.into_string().map_err(|word| Failure::usage(format!("{} is not UTF-8", word.display()))))
         .collect()
 }
 
-fn run(words: &[String]) -> Result<(), Failure> {
-    let Some((task, rest)) = words.split_first() else {
+fn run(arguments: &[String]) -> Result<(), Failure> {
+    let Some((task, rest)) = arguments.split_first() else {
         return Err(Failure::usage(format!("which task?\n\n{HELP}")));
     };
     match task.as_str() {

@@ -73,8 +73,8 @@ pub(super) struct Outcome {
 }
 
 /// `cargo xtask mutants <target> [options]`.
-pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure> {
-    let Options { target, shard, list } = Options::parse(words)?;
+pub(crate) fn run(arguments: &[String], workspace: &Workspace) -> Result<(), Failure> {
+    let Options { target, shard, list } = Options::parse(arguments)?;
     let outcome = match target {
         Target::Script if list => {
             script::mutants(workspace, shard)?.iter().for_each(|mutant| println!("{mutant}"));
@@ -85,7 +85,7 @@ pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure
             let program = tools::cargo_mutants(workspace)?;
             let invocation = cargo_mutants(&program, target, shard, workspace)?;
             if list {
-                return invocation.word("--list").run();
+                return invocation.argument("--list").run();
             }
             outcome_of(&invocation, &output(workspace))?
         }
@@ -117,18 +117,18 @@ fn cargo_mutants(
     workspace: &Workspace,
 ) -> Result<Invocation, Failure> {
     let base = Invocation::new(program)
-        .words("mutants --no-shuffle --colors never --minimum-test-timeout 60 --timeout-multiplier 4 --output")
-        .word(printable(&output(workspace))?)
-        .word("--shard")
-        .word(format!("{}/{}", shard.index, shard.of));
+        .arguments("mutants --no-shuffle --colors never --minimum-test-timeout 60 --timeout-multiplier 4 --output")
+        .argument(printable(&output(workspace))?)
+        .argument("--shard")
+        .argument(format!("{}/{}", shard.index, shard.of));
     if target == Target::Core {
-        return Ok(base.words("--package sluicegate-core"));
+        return Ok(base.arguments("--package sluicegate-core"));
     }
     let library = base
-        .words("--package sluicegate --all-features")
-        .words("--file crates/sluicegate/src/limiter.rs --file crates/sluicegate/src/limiter/**")
-        .words("--file crates/sluicegate/src/rules/** --file crates/sluicegate/src/store/**")
-        .words("--exclude **/tests.rs --exclude **/tests/** --exclude **/models.rs");
+        .arguments("--package sluicegate --all-features")
+        .arguments("--file crates/sluicegate/src/limiter.rs --file crates/sluicegate/src/limiter/**")
+        .arguments("--file crates/sluicegate/src/rules/** --file crates/sluicegate/src/store/**")
+        .arguments("--exclude **/tests.rs --exclude **/tests/** --exclude **/models.rs");
     Ok(Servers::find_or_install(workspace)?.tell(library))
 }
 
@@ -169,9 +169,9 @@ fn accepted_of(text: &str) -> BTreeMap<&str, &str> {
 }
 
 impl Options {
-    fn parse(words: &[String]) -> Result<Self, Failure> {
-        let unknown = || Failure::usage(format!("cannot read `{}`: {USAGE}", words.join(" ")));
-        let (target, mut rest) = words.split_first().ok_or_else(unknown)?;
+    fn parse(arguments: &[String]) -> Result<Self, Failure> {
+        let unknown = || Failure::usage(format!("cannot read `{}`: {USAGE}", arguments.join(" ")));
+        let (target, mut rest) = arguments.split_first().ok_or_else(unknown)?;
         let target = match target.as_str() {
             "core" => Target::Core,
             "library" => Target::Library,
@@ -233,9 +233,9 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    fn parse(words: &str) -> Result<Options, String> {
-        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        Options::parse(&words).map_err(|failure| failure.to_string())
+    fn parse(arguments: &str) -> Result<Options, String> {
+        let arguments: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+        Options::parse(&arguments).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
                 lists.display()
             );
             let script = format!("{}exit {code}", if lists_written { &*write } else { "" });
-            let program = Invocation::new("sh").word("-c").word(script);
+            let program = Invocation::new("sh").argument("-c").argument(script);
             outcome_of(&program, &folder).map_err(|failure| failure.to_string())
         };
         for code in [COMPLETE, MISSED, TIMED_OUT] {

@@ -34,8 +34,8 @@ struct Options {
 }
 
 /// `cargo xtask oracle [options]`.
-pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure> {
-    let Options { stores, door, seconds, seed } = Options::parse(words)?;
+pub(crate) fn run(arguments: &[String], workspace: &Workspace) -> Result<(), Failure> {
+    let Options { stores, door, seconds, seed } = Options::parse(arguments)?;
     let seed = seed.unwrap_or_else(another_seed);
     println!("the first case of every store has seed {seed}");
     if let Some(door) = door {
@@ -54,10 +54,10 @@ pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure
 
 fn invocation(store: &str, seconds: u64, seed: u64) -> Invocation {
     Invocation::cargo()
-        .words("run --quiet --locked --package sluicegate-testkit --features servers --bin oracle --")
-        .word(store)
-        .word(seconds.to_string())
-        .word(seed.to_string())
+        .arguments("run --quiet --locked --package sluicegate-testkit --features servers --bin oracle --")
+        .argument(store)
+        .argument(seconds.to_string())
+        .argument(seed.to_string())
 }
 
 /// A server always remembers denials on Redis, so both of its layouts with one server are the same.
@@ -70,8 +70,8 @@ fn through_doors(stores: &[&str], door: &str, seconds: u64, seed: u64) -> Invoca
     let tests: BTreeSet<String> = tests.map(|store| format!(" oracle::front_doors_on_{store}")).collect();
     let tests: String = tests.into_iter().collect();
     Invocation::cargo()
-        .words("test --quiet --locked --package sluicegate-server --all-features --test it -- --nocapture --test-threads 1")
-        .words(&tests)
+        .arguments("test --quiet --locked --package sluicegate-server --all-features --test it -- --nocapture --test-threads 1")
+        .arguments(&tests)
         .variable("SLUICEGATE_ORACLE_DOOR", door)
         .variable("SLUICEGATE_ORACLE_SECONDS", seconds.to_string())
         .variable("SLUICEGATE_ORACLE_SEED", seed.to_string())
@@ -84,10 +84,10 @@ fn another_seed() -> u64 {
 }
 
 impl Options {
-    fn parse(words: &[String]) -> Result<Self, Failure> {
-        let unknown = || Failure::usage(format!("cannot read `{}`: {USAGE}", words.join(" ")));
+    fn parse(arguments: &[String]) -> Result<Self, Failure> {
+        let unknown = || Failure::usage(format!("cannot read `{}`: {USAGE}", arguments.join(" ")));
         let mut options = Self { stores: STORES.to_vec(), door: None, seconds: SECONDS_DEFAULT, seed: None };
-        let mut rest = words;
+        let mut rest = arguments;
         while let Some((word, after)) = rest.split_first() {
             let (value, after) = after.split_first().ok_or_else(unknown)?;
             match word.as_str() {
@@ -112,9 +112,9 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn parse(words: &str) -> Result<Options, String> {
-        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        Options::parse(&words).map_err(|failure| failure.to_string())
+    fn parse(arguments: &str) -> Result<Options, String> {
+        let arguments: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+        Options::parse(&arguments).map_err(|failure| failure.to_string())
     }
 
     #[test]

@@ -24,17 +24,17 @@ pub(crate) fn throttlecrab(workspace: &Workspace) -> Result<String, Failure> {
     servers::of_debian(PROTOC.0, PROTOC.1, PROTOC_REMEDY)
         .map_err(|failure| not_to_be_had(THROTTLECRAB, &failure))?;
     let source = Invocation::cargo()
-        .word("install")
-        .word(THROTTLECRAB)
-        .word("--version")
-        .word(format!("={THROTTLECRAB_VERSION}"));
+        .argument("install")
+        .argument(THROTTLECRAB)
+        .argument("--version")
+        .argument(format!("={THROTTLECRAB_VERSION}"));
     installed(workspace, THROTTLECRAB, source)
 }
 
 /// The path of limitador's library behind hyper.
 pub(crate) fn limitador(workspace: &Workspace) -> Result<String, Failure> {
     let folder = printable(&workspace.root.join(LIMITADOR_FOLDER))?;
-    installed(workspace, LIMITADOR, Invocation::cargo().words("install --path").word(folder))
+    installed(workspace, LIMITADOR, Invocation::cargo().arguments("install --path").argument(folder))
 }
 
 /// Cargo decides whether a rebuild is necessary.
@@ -43,10 +43,10 @@ fn installed(workspace: &Workspace, name: &str, source: Invocation) -> Result<St
     fs::create_dir_all(&home)
         .map_err(|error| Failure::step(format!("cannot make {}: {error}", home.display())))?;
     source
-        .words("--locked --root")
-        .word(printable(&home)?)
-        .word("--target-dir")
-        .word(printable(&home.join("build"))?)
+        .arguments("--locked --root")
+        .argument(printable(&home)?)
+        .argument("--target-dir")
+        .argument(printable(&home.join("build"))?)
         .run()
         .map_err(|failure| not_to_be_had(name, &failure))?;
     printable(&home.join("bin").join(name))

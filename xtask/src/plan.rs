@@ -24,16 +24,16 @@ pub(crate) enum Selection {
 }
 
 impl Selection {
-    pub(crate) fn parse(words: &[String]) -> Result<Self, Failure> {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        match words[..] {
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        match arguments[..] {
             [] => Ok(Self::All),
             ["--list"] => Ok(Self::List),
             ["--only", step] => Ok(Self::Only(step.to_owned())),
             ["--only"] => Err(Failure::usage("`--only` needs the name of a step; `--list` shows them")),
             _ => Err(Failure::usage(format!(
                 "cannot read `{}`: the options are `--list` and `--only <step>`",
-                words.join(" ")
+                arguments.join(" ")
             ))),
         }
     }
@@ -110,10 +110,10 @@ mod tests {
         Step { name: "bad", about: "fails", run: |_| Err(Failure::step("the sky fell")) },
     ];
 
-    fn run_with(words: &[&str]) -> Result<(), String> {
-        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+    fn run_with(arguments: &[&str]) -> Result<(), String> {
+        let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
         let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), packages: Vec::new() };
-        Selection::parse(&words)
+        Selection::parse(&arguments)
             .and_then(|selection| run("demo", STEPS, &selection, &workspace))
             .map_err(|failure| failure.to_string())
     }

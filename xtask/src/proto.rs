@@ -8,15 +8,15 @@ use crate::failure::Failure;
 use crate::tools;
 use crate::workspace::Workspace;
 
-pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure> {
-    match words {
+pub(crate) fn run(arguments: &[String], workspace: &Workspace) -> Result<(), Failure> {
+    match arguments {
         [] => invocation(&tools::printable(&workspace.root)?).run(),
-        words => Err(Failure::usage(format!("`proto` takes no options, not `{}`", words.join(" ")))),
+        arguments => Err(Failure::usage(format!("`proto` takes no options, not `{}`", arguments.join(" ")))),
     }
 }
 
 fn invocation(root: &str) -> Invocation {
-    Invocation::cargo().words("run --locked --package sluicegate-proto --").word(root)
+    Invocation::cargo().arguments("run --locked --package sluicegate-proto --").argument(root)
 }
 
 #[cfg(test)]

@@ -155,14 +155,14 @@ fn install(program: &str, packages: &str, remedy: &str) -> Result<(), Failure> {
 }
 
 /// Runs `apt-get` as root, with `sudo` for other users.
-fn apt_get(words: &str) -> Result<(), Failure> {
-    let user = Invocation::new("id").word("-u").ask()?;
+fn apt_get(arguments: &str) -> Result<(), Failure> {
+    let user = Invocation::new("id").argument("-u").output()?;
     let invocation = match (user.trim(), on_search_path("sudo")) {
         ("0", _) => Invocation::new("env"),
-        (_, Some(sudo)) => Invocation::new(sudo).word("env"),
+        (_, Some(sudo)) => Invocation::new(sudo).argument("env"),
         (_, None) => return Err(Failure::step("only root may install packages, and there is no `sudo`")),
     };
-    invocation.word("DEBIAN_FRONTEND=noninteractive").word("apt-get").words(words).run()
+    invocation.argument("DEBIAN_FRONTEND=noninteractive").argument("apt-get").arguments(arguments).run()
 }
 
 fn not_to_be_had(program: &str, why: &str, remedy: &str) -> Failure {
@@ -170,7 +170,7 @@ fn not_to_be_had(program: &str, why: &str, remedy: &str) -> Failure {
 }
 
 fn version(program: &str) -> Result<String, Failure> {
-    Invocation::new(program).word("--version").ask().map(|answer| version_in(&answer))
+    Invocation::new(program).argument("--version").output().map(|answer| version_in(&answer))
 }
 
 /// `Redis server v=7.0.15 sha=…` in short.

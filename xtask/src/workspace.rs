@@ -29,7 +29,7 @@ pub(crate) struct Package {
 impl Workspace {
     /// Reads the metadata of the workspace around the current folder.
     pub(crate) fn find() -> Result<Self, Failure> {
-        let metadata = Invocation::cargo().words("metadata --no-deps --format-version 1").ask()?;
+        let metadata = Invocation::cargo().arguments("metadata --no-deps --format-version 1").output()?;
         Self::parse(&metadata)
     }
 

@@ -366,7 +366,7 @@ impl<B> LimitedBody<B> {
     }
 
     /// Updates the watch: whether the reader waits for the client.
-    fn tell(&self, is_waiting: bool) {
+    fn set_waiting(&self, is_waiting: bool) {
         let Some(BodyWatch(watched)) = &self.watch else { return };
         watched.is_waiting.store(is_waiting, Ordering::Relaxed);
         if !is_waiting {
@@ -395,11 +395,11 @@ impl<B: RequestBody> HttpBody for LimitedBody<B> {
             return Poll::Ready(Some(Err(axum::Error::new(fault))));
         }
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
-            self.tell(true);
+            self.set_waiting(true);
             ready!(self.poll_too_slow(cx));
             return Poll::Ready(Some(Err(self.fail(BodyFault::TooSlow))));
         };
-        self.tell(false);
+        self.set_waiting(false);
         let frame = match frame {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {

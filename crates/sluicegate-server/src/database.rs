@@ -139,15 +139,15 @@ impl Database {
             let old = rows.content().await?;
             let mut new = old.clone();
             let changed = edit(&mut new)?;
-            let is_news = !changed.is_empty() || new.entries != old.entries;
-            if is_news {
+            let has_changed = !changed.is_empty() || new.entries != old.entries;
+            if has_changed {
                 new.revision += 1;
             }
             // Compiling a large content takes a while, and must not block other tasks.
             let compiled = tokio::task::spawn_blocking(move || (new.compile(), new)).await;
             let (compiled, content) = compiled.map_err(|_| DatabaseError::Stopping)?;
             let compiled = compiled.map_err(ChangeError::Invalid)?;
-            if is_news {
+            if has_changed {
                 rows.write(&old, &content).await?;
                 rows.write_audit(&content, actor, at, &changed).await?;
                 rows.commit(content.revision).await?;

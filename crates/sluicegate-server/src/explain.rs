@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 use sluicegate::core::{Micros, Quota, Timestamp};
-use sluicegate::rules::explain::{Explained, Mismatch, Says};
+use sluicegate::rules::explain::{Explained, MatchResult, Mismatch};
 use sluicegate::rules::matching::Source;
 use sluicegate::rules::{Mode, Override, Rule, RuleSet, Unmatched};
 use sluicegate::store::redis::{KeyEncoder, RedisStore};
@@ -207,17 +207,17 @@ impl ExplainReport {
 }
 
 fn charge_of<'a>(explained: &Explained<'a>) -> Option<Charge<'a>> {
-    match explained.says {
-        Says::Limited(_, charge) => Some(charge),
-        Says::Unlimited(_) | Says::Nothing(_) => None,
+    match explained.result {
+        MatchResult::Limited(_, charge) => Some(charge),
+        MatchResult::Unlimited(_) | MatchResult::Mismatched(_) => None,
     }
 }
 
 fn outcome(explained: &[Explained<'_>], unmatched: Unmatched, request: &Request<'_>) -> ExplainOutcome {
     let is_any = |wanted: fn(&Explained<'_>) -> bool| explained.iter().any(wanted);
-    if is_any(|each| matches!(each.says, Says::Limited(..)) && each.rule.mode == Mode::Enforce) {
+    if is_any(|each| matches!(each.result, MatchResult::Limited(..)) && each.rule.mode == Mode::Enforce) {
         ExplainOutcome::Limited
-    } else if is_any(|each| !matches!(each.says, Says::Nothing(_))) {
+    } else if is_any(|each| !matches!(each.result, MatchResult::Mismatched(_))) {
         ExplainOutcome::Unlimited
     } else if unmatched == Unmatched::Allow || request.cost.is_some_and(|cost| cost.is_zero()) {
         ExplainOutcome::Allowed
@@ -269,10 +269,10 @@ impl RuleExplainer<'_> {
             part: mismatch.name(),
             reason: mismatch.reason(self.request),
         };
-        let (mismatches, terms) = match &explained.says {
-            Says::Nothing(mismatches) => (mismatches.iter().map(mismatch).collect(), None),
-            Says::Unlimited(source) => (Vec::new(), Some(self.terms(index, explained, *source, None))),
-            Says::Limited(source, charge) => {
+        let (mismatches, terms) = match &explained.result {
+            MatchResult::Mismatched(mismatches) => (mismatches.iter().map(mismatch).collect(), None),
+            MatchResult::Unlimited(source) => (Vec::new(), Some(self.terms(index, explained, *source, None))),
+            MatchResult::Limited(source, charge) => {
                 (Vec::new(), Some(self.terms(index, explained, *source, Some(charge))))
             }
         };

@@ -30,10 +30,10 @@ const IMPORTER: &str = "start";
 
 /// The source and the content of the rules. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RuleSource(Arc<Shared>);
+pub(crate) struct RuleSource(Arc<SourceState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SourceState {
     database: Option<Database>,
     content: ArcSwap<RuleDocuments>,
     keys: Arc<LiveKeys>,
@@ -51,7 +51,7 @@ pub(crate) struct RuleSourceError {
 
 impl RuleSource {
     fn with(database: Option<Database>, content: RuleDocuments, compiled: &CompiledRules) -> Self {
-        let shared = Shared { database, content: ArcSwap::from_pointee(content), ..Shared::default() };
+        let shared = SourceState { database, content: ArcSwap::from_pointee(content), ..SourceState::default() };
         shared.keys.replace(compiled.keys.iter().cloned());
         Self(Arc::new(shared))
     }
@@ -210,8 +210,8 @@ async fn wait(listener: &mut Option<PgListener>) {
     let Some(listening) = listener else { return tokio::time::sleep(ROUND).await };
     tokio::select! {
         () = tokio::time::sleep(ROUND) => {}
-        told = listening.recv() => {
-            if told.is_err() {
+        notified = listening.recv() => {
+            if notified.is_err() {
                 *listener = None;
                 // A database that has just gone down is not back at once.
                 tokio::time::sleep(ROUND).await;

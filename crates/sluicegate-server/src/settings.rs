@@ -33,14 +33,14 @@ pub(crate) type Flags = SettingValues;
 pub(crate) struct Env {
     values: SettingValues,
     admin_token: Option<Secret>,
-    variables: Variables,
+    variables: AllVariables,
 }
 
 /// All variables. Each may be a secret, so `Debug` shows only their number.
 #[derive(Clone, Default)]
-struct Variables(Environment);
+struct AllVariables(Environment);
 
-impl fmt::Debug for Variables {
+impl fmt::Debug for AllVariables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} variables", self.0.len())
     }
@@ -77,7 +77,7 @@ pub(crate) struct Settings {
 
 /// The source of a setting, with the name that the operator uses for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct SettingOrigin {
     setting: &'static Setting,
     place: SettingSource,
 }
@@ -90,7 +90,7 @@ enum SettingSource {
     Default,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setting { name, variable, .. } = self.setting;
         match self.place {
@@ -115,7 +115,7 @@ pub(crate) enum SettingsError {
     #[error("{origin}: {source}")]
     Listen {
         /// Where it was set.
-        origin: Origin,
+        origin: SettingOrigin,
         /// The problem.
         source: ListenError,
     },
@@ -123,7 +123,7 @@ pub(crate) enum SettingsError {
     #[error("{origin}: {problem}")]
     Store {
         /// Where it was set.
-        origin: Origin,
+        origin: SettingOrigin,
         /// The problem, without secrets.
         problem: String,
     },
@@ -131,7 +131,7 @@ pub(crate) enum SettingsError {
     #[error("{origin}: {problem}")]
     Database {
         /// Where it was set.
-        origin: Origin,
+        origin: SettingOrigin,
         /// The problem, without secrets.
         problem: String,
     },
@@ -187,12 +187,12 @@ impl Env {
         if admin_token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(SettingsError::AdminToken);
         }
-        Ok(Self { values, admin_token: admin_token.map(Secret::new), variables: Variables::default() })
+        Ok(Self { values, admin_token: admin_token.map(Secret::new), variables: AllVariables::default() })
     }
 
     /// Adds all variables, which a configuration file can use as `${NAME}`.
     pub(crate) fn with_variables(self, variables: Environment) -> Self {
-        Self { variables: Variables(variables), ..self }
+        Self { variables: AllVariables(variables), ..self }
     }
 
     /// The variables that a configuration file can use as `${NAME}`.
@@ -281,7 +281,7 @@ impl Settings {
 
 /// The value with the highest precedence, and its source.
 struct ChosenSetting<'a> {
-    origin: Origin,
+    origin: SettingOrigin,
     value: &'a str,
 }
 
@@ -296,7 +296,7 @@ impl<'a> ChosenSetting<'a> {
         let chosen = sources.into_iter().find_map(|(place, values)| Some((place, values.text(setting)?)));
         let default = || (SettingSource::Default, setting.default.unwrap_or_default());
         let (place, value) = chosen.unwrap_or_else(default);
-        Self { origin: Origin { setting, place }, value }
+        Self { origin: SettingOrigin { setting, place }, value }
     }
 
     fn listen(self) -> Result<Listen, SettingsError> {

@@ -369,9 +369,9 @@ impl<'d> Headline<'d> {
     /// The headline of a decision.
     #[must_use]
     pub fn of(decision: &'d Decision) -> Self {
-        let speaks = decision.tightest();
+        let headline = decision.tightest();
         if !decision.is_allowed() {
-            return Self { outcome: LimitOutcome::denied_by(decision.source()), limit: speaks };
+            return Self { outcome: LimitOutcome::denied_by(decision.source()), limit: headline };
         }
         let shadow = |limit: &LimitReport<'_>| limit.mode != Mode::Enforce && !limit.verdict.outcome.is_allowed();
         if let Some(limit) = decision.limits().find(shadow) {
@@ -381,6 +381,6 @@ impl<'d> Headline<'d> {
             Some(degradation) if !degradation.open.is_empty() => LimitOutcome::FailedOpen,
             _ => LimitOutcome::allowed_by(decision.source()),
         };
-        Self { outcome, limit: speaks }
+        Self { outcome, limit: headline }
     }
 }

@@ -65,7 +65,7 @@ impl<'a> Target<'a> {
 /// Named values, such as header fields; several may have the same name.
 pub trait Values: fmt::Debug + Sync {
     /// Calls the closure with every value of this name.
-    fn each(&self, name: &str, tell: &mut dyn FnMut(&str));
+    fn each(&self, name: &str, visit: &mut dyn FnMut(&str));
 }
 
 impl<N, V> Values for Vec<(N, V)>
@@ -73,16 +73,16 @@ where
     N: AsRef<str> + fmt::Debug + Sync,
     V: AsRef<str> + fmt::Debug + Sync,
 {
-    fn each(&self, name: &str, tell: &mut dyn FnMut(&str)) {
-        self.iter().filter(|(known, _)| known.as_ref() == name).for_each(|(_, value)| tell(value.as_ref()));
+    fn each(&self, name: &str, visit: &mut dyn FnMut(&str)) {
+        self.iter().filter(|(known, _)| known.as_ref() == name).for_each(|(_, value)| visit(value.as_ref()));
     }
 }
 
 #[cfg(feature = "http")]
 impl Values for http::HeaderMap {
-    fn each(&self, name: &str, tell: &mut dyn FnMut(&str)) {
+    fn each(&self, name: &str, visit: &mut dyn FnMut(&str)) {
         // A value that is not text still counts, so that it does not evade a rule for any value.
-        self.get_all(name).iter().for_each(|value| tell(&String::from_utf8_lossy(value.as_bytes())));
+        self.get_all(name).iter().for_each(|value| visit(&String::from_utf8_lossy(value.as_bytes())));
     }
 }
 

@@ -73,15 +73,15 @@ pub type Body<B> = Either<Full<Bytes>, B>;
 type Peer = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 
 /// Wraps services in [`RateLimit`].
-pub struct RateLimitLayer<S, C, O = NoObserver>(Arc<Shared<S, C, O>>);
+pub struct RateLimitLayer<S, C, O = NoObserver>(Arc<LayerState<S, C, O>>);
 
 /// A service with limits.
 pub struct RateLimit<I, S, C, O = NoObserver> {
     inner: I,
-    shared: Arc<Shared<S, C, O>>,
+    shared: Arc<LayerState<S, C, O>>,
 }
 
-struct Shared<S, C, O> {
+struct LayerState<S, C, O> {
     gate: Gate<S, C, O>,
     peer: Box<Peer>,
     headers: HeaderOptions,
@@ -94,7 +94,7 @@ impl<S: Store, C: Clock, O: Observer> RateLimitLayer<S, C, O> {
     /// answered with 500.
     pub fn new(gate: Gate<S, C, O>, peer: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
         let (headers, slashes) = (HeaderOptions::default(), EncodedSlashes::default());
-        Self(Arc::new(Shared { gate, peer: Box::new(peer), headers, slashes }))
+        Self(Arc::new(LayerState { gate, peer: Box::new(peer), headers, slashes }))
     }
 
     /// The same with these header fields.
@@ -110,7 +110,7 @@ impl<S: Store, C: Clock, O: Observer> RateLimitLayer<S, C, O> {
     }
 
     /// Exclusive until it is cloned; a clone made earlier keeps its settings.
-    fn changed(mut self, change: impl FnOnce(&mut Shared<S, C, O>)) -> Self {
+    fn changed(mut self, change: impl FnOnce(&mut LayerState<S, C, O>)) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
             change(shared);
         }
@@ -162,7 +162,7 @@ where
     }
 }
 
-impl<S: Store, C: Clock, O: Observer> Shared<S, C, O> {
+impl<S: Store, C: Clock, O: Observer> LayerState<S, C, O> {
     /// The admission of a request. The future holds no part of the request's body, which need not be shared between
     /// threads.
     fn admitted<'a, Q>(

@@ -144,8 +144,8 @@ fn reading_files_at_start(loader: &str) -> Result<String, Failure> {
 /// Compiles the tests in the copy and returns the path of their program.
 fn compiled_tests(workspace: &Workspace, copy: &Path) -> Result<String, Failure> {
     let output = Invocation::new("cargo")
-        .words("test --locked --no-run --package sluicegate --all-features --test it --target-dir")
-        .word(printable(&workspace.target.join("mutants/build"))?)
+        .arguments("test --locked --no-run --package sluicegate --all-features --test it --target-dir")
+        .argument(printable(&workspace.target.join("mutants/build"))?)
         .within(copy)
         .run_and_keep_errors()?;
     let program = output.lines().find_map(|line| line.trim().strip_prefix("Executable")?.split(['(', ')']).nth(1));
@@ -170,16 +170,16 @@ fn first_failing_module(
 /// The tests of a module. `timeout` leads a process group, so ending it also ends the servers that the tests have started.
 fn tests(workspace: &Workspace, copy: &Path, program: &str, module: &str) -> Result<Invocation, Failure> {
     let invocation = Invocation::new("timeout")
-        .words(SECONDS_MAX)
-        .word(program)
-        .word(format!("{module}::"))
+        .arguments(SECONDS_MAX)
+        .argument(program)
+        .argument(format!("{module}::"))
         .within(&copy.join("crates/sluicegate"));
     Ok(Servers::find_or_install(workspace)?.tell(invocation))
 }
 
 /// Copies all files that Git tracks, so that the working copy never changes.
 fn copy_tree(workspace: &Workspace, copy: &Path) -> Result<(), Failure> {
-    let files = Invocation::new("git").words("ls-files -z --cached").within(&workspace.root).ask()?;
+    let files = Invocation::new("git").arguments("ls-files -z --cached").within(&workspace.root).output()?;
     for file in files.split('\0').filter(|file| !file.is_empty()) {
         let (from, to) = (workspace.root.join(file), copy.join(file));
         if !from.is_file() || is_same(&from, &to) {

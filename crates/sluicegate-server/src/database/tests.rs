@@ -50,7 +50,7 @@ async fn set(database: &Database, name: &str, cost: u32) -> Result<Committed, Da
 #[tokio::test]
 async fn imported_content_is_stored_in_order() {
     for Owned { database, url, .. } in &both().await {
-        assert_eq!(database.revision().await.expect("asked"), 0, "{url}");
+        assert_eq!(database.revision().await.expect("a revision"), 0, "{url}");
         let import = |content: &mut RuleDocuments| Ok(content.take_over(&wanted(), |_| true));
         let committed = database.change("somebody", 7, import).await.expect("good");
         assert_eq!((committed.content.revision, committed.changed.len()), (1, 6), "{url}");
@@ -137,7 +137,7 @@ async fn start_at_once(url: &str) {
     let tasks: Vec<_> = (0..4).map(|_| tokio::spawn(open(url.clone()))).collect();
     for task in tasks {
         let database = task.await.expect("no panic").unwrap_or_else(|error| panic!("{url}: {error}"));
-        assert_eq!(database.revision().await.expect("asked"), 0);
+        assert_eq!(database.revision().await.expect("a revision"), 0);
     }
 }
 

@@ -58,10 +58,10 @@ async fn auth(
     let original = OriginalRequest::read(question, proxies.trusted_header())?;
     let path = admit::path(original.target.path(), engine.slashes())?;
     // The fields contain the client's host; the authority of the subrequest is this server's.
-    let asked =
+    let request =
         Head { method: original.method.as_str(), path: &path, authority: None, headers: &original.headers };
     engine
-        .admit(&asked, peer.ip())
+        .admit(&request, peer.ip())
         .await
         .map(|admission| allowed(&engine, admission.as_ref()))
         .map_err(|problem| denied_as(deny_status, problem))

@@ -160,8 +160,8 @@ impl GatewayState {
         let target = Target::of(head)?;
         let path = target.path(self.engine.slashes())?;
         let (method, authority) = (head.method.as_str(), target.host());
-        let asked = Head { method, path: &path, authority, headers: &head.headers };
-        let admitted = self.engine.admit(&asked, client.peer.ip()).await?;
+        let request = Head { method, path: &path, authority, headers: &head.headers };
+        let admitted = self.engine.admit(&request, client.peer.ip()).await?;
         let Some(Admission { client: identified, decision }) = admitted else {
             return self.forward(head, body, &target, &path, client, limits).await;
         };

@@ -18,8 +18,8 @@ pub(super) fn is_fetched_from(address: IpAddr, is_local: bool) -> bool {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
     };
-    let is_nobody = address.is_unspecified() || address.is_multicast() || is_link_local;
-    !is_nobody && address.is_loopback() == is_local
+    let is_unusable = address.is_unspecified() || address.is_multicast() || is_link_local;
+    !is_unusable && address.is_loopback() == is_local
 }
 
 /// Resolves names, and removes addresses that keys may not be fetched from.

@@ -72,11 +72,11 @@ pub(super) enum Due {
 #[derive(Debug)]
 pub(crate) struct Activity {
     options: Arc<ListenerOptions>,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     phase: Phase,
     /// When the phase began.
     since: Instant,
@@ -113,7 +113,7 @@ struct State {
 impl Activity {
     pub(super) fn new(options: Arc<ListenerOptions>) -> Arc<Self> {
         let now = Instant::now();
-        let state = State {
+        let state = ConnectionState {
             phase: Phase::Connected,
             since: now,
             requests_in_flight: 0,
@@ -177,10 +177,10 @@ impl Activity {
     pub(super) fn frames_arrived(&self, arrived: FrameCounts) -> bool {
         let FrameCounts { control_frames, head_frames, flow_frames, acknowledgement_bytes, .. } = arrived;
         let mut state = self.lock();
-        let unasked = spend(&mut state.flow_allowance, flow_frames);
+        let unsolicited = spend(&mut state.flow_allowance, flow_frames);
         let unpaid = spend(&mut state.head_allowance, head_frames);
         state.acknowledgement_bytes += u64::from(acknowledgement_bytes);
-        let frames = control_frames.saturating_add(unasked).saturating_add(unpaid);
+        let frames = control_frames.saturating_add(unsolicited).saturating_add(unpaid);
         let in_this_second = state.control_frames.add(frames, Instant::now());
         state.is_flooding |= in_this_second > self.options.http2_control_frames_per_second_max;
         state.is_flooding
@@ -296,13 +296,13 @@ impl Activity {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         // No code panics while it holds the lock, and a poisoned state would still be valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ConnectionState {
     fn enter(&mut self, phase: Phase) {
         self.phase = phase;
         self.since = Instant::now();

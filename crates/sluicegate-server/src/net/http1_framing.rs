@@ -24,14 +24,14 @@ const POISON: u8 = 0;
 /// The framing state of one connection.
 #[derive(Debug)]
 pub(super) struct FramingGuard {
-    state: State,
+    state: FramingState,
     line: Line,
     /// Complete heads so far.
     heads: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FramingState {
     /// Before a request line; empty lines may come first.
     Start,
     /// In the header lines of a head.
@@ -55,13 +55,13 @@ enum State {
 struct Head {
     length: Option<u64>,
     is_chunked: bool,
-    asks_upgrade: bool,
+    requests_upgrade: bool,
 }
 
 /// The state after counted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
-    Request { asks_upgrade: bool },
+    Request { requests_upgrade: bool },
     ChunkEnd,
 }
 
@@ -86,15 +86,15 @@ pub(super) struct ResponseProgress {
 impl FramingGuard {
     /// The guard of a new connection.
     pub(super) fn new() -> Self {
-        Self { state: State::Start, line: Line::default(), heads: 0 }
+        Self { state: FramingState::Start, line: Line::default(), heads: 0 }
     }
 
     fn stop(&mut self) {
-        self.state = State::Off;
+        self.state = FramingState::Off;
     }
 
     fn is_on(&self) -> bool {
-        self.state != State::Off
+        self.state != FramingState::Off
     }
 
     /// Checks incoming bytes, and poisons one if they make a request ambiguous. Returns whether it did.
@@ -102,13 +102,13 @@ impl FramingGuard {
         if progress.is_upgraded {
             self.stop();
         }
-        if self.state == State::Held && progress.answers >= self.heads {
-            self.state = State::Start;
+        if self.state == FramingState::Held && progress.answers >= self.heads {
+            self.state = FramingState::Start;
         }
         // The start of the current head in these bytes.
         let (mut at, mut head) = (0, 0);
         while at < bytes.len() && self.is_on() {
-            if self.state == State::Start {
+            if self.state == FramingState::Start {
                 head = at;
             }
             match self.step(&bytes[at..]) {
@@ -134,18 +134,18 @@ impl FramingGuard {
     fn byte_to_poison(&self, bytes: &[u8], head: usize, why: Ambiguous) -> Option<usize> {
         let end = bytes.len() - 1;
         match self.state {
-            State::Start | State::Head(_) => {
+            FramingState::Start | FramingState::Head(_) => {
                 let visible = bytes[head..end].iter().rposition(|byte| !matches!(byte, b'\r' | b'\n'));
                 Some(visible.map_or(end, |place| head + place))
             }
-            State::ChunkSize if why == Ambiguous::BareLf => None,
+            FramingState::ChunkSize if why == Ambiguous::BareLf => None,
             _ => Some(end),
         }
     }
 
     /// Consumes some of `bytes`, which are not empty. Breaks with the end and the reason of an ambiguous line.
     fn step(&mut self, bytes: &[u8]) -> ControlFlow<(usize, Ambiguous), usize> {
-        if let State::Bytes(left, after) = &mut self.state {
+        if let FramingState::Bytes(left, after) = &mut self.state {
             let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
             *left -= taken as u64;
             if *left == 0 {
@@ -153,7 +153,7 @@ impl FramingGuard {
             }
             return ControlFlow::Continue(taken);
         }
-        if self.state == State::Held {
+        if self.state == FramingState::Held {
             return ControlFlow::Break((0, Ambiguous::Content));
         }
         let Some(end) = memchr::memchr(b'\n', bytes) else {
@@ -169,7 +169,9 @@ impl FramingGuard {
         self.line.clear();
         match taken {
             Ok(next) => {
-                self.heads += u64::from(matches!(self.state, State::Head(_)) && !matches!(next, State::Head(_)));
+                self.heads += u64::from(
+                    matches!(self.state, FramingState::Head(_)) && !matches!(next, FramingState::Head(_)),
+                );
                 self.state = next;
                 ControlFlow::Continue(end + 1)
             }
@@ -178,7 +180,7 @@ impl FramingGuard {
     }
 }
 
-impl State {
+impl FramingState {
     /// The state after a line. `line` lacks its LF, and its middle if it `is_cut`.
     fn end_of_line(self, line: &[u8], is_cut: bool) -> Result<Self, Ambiguous> {
         let Some((b'\r', line)) = line.split_last() else {
@@ -187,7 +189,9 @@ impl State {
         match self {
             Self::Start if line.is_empty() => Ok(Self::Start),
             Self::Start if line.contains(&b'\r') => Err(Ambiguous::Content),
-            Self::Start => Ok(Self::Head(Head { asks_upgrade: line.starts_with(b"CONNECT "), ..Head::default() })),
+            Self::Start => {
+                Ok(Self::Head(Head { requests_upgrade: line.starts_with(b"CONNECT "), ..Head::default() }))
+            }
             Self::Head(head) if line.is_empty() => head.end(),
             Self::Head(head) => head.field(line, is_cut).map(Self::Head),
             Self::ChunkSize if !is_cut => match chunk_size(line)? {
@@ -220,31 +224,31 @@ impl Head {
                 // `head.rs` checks the codings, where a response can name them; all that hyper accepts end in chunked.
                 self.is_chunked = true;
             }
-            b'u' if value_of(line, b"upgrade").is_some() => self.asks_upgrade = true,
+            b'u' if value_of(line, b"upgrade").is_some() => self.requests_upgrade = true,
             _ => {}
         }
         if self.is_chunked && self.length.is_some() { Err(Ambiguous::Content) } else { Ok(self) }
     }
 
     /// The state after the head.
-    fn end(self) -> Result<State, Ambiguous> {
-        let asks_upgrade = self.asks_upgrade;
+    fn end(self) -> Result<FramingState, Ambiguous> {
+        let requests_upgrade = self.requests_upgrade;
         match self.length {
             // No client sends a chunked body before a protocol upgrade.
-            _ if self.is_chunked && asks_upgrade => Err(Ambiguous::Content),
-            _ if self.is_chunked => Ok(State::ChunkSize),
-            None | Some(0) => Ok(After::Request { asks_upgrade }.state()),
-            Some(length) => Ok(State::Bytes(length, After::Request { asks_upgrade })),
+            _ if self.is_chunked && requests_upgrade => Err(Ambiguous::Content),
+            _ if self.is_chunked => Ok(FramingState::ChunkSize),
+            None | Some(0) => Ok(After::Request { requests_upgrade }.state()),
+            Some(length) => Ok(FramingState::Bytes(length, After::Request { requests_upgrade })),
         }
     }
 }
 
 impl After {
-    fn state(self) -> State {
+    fn state(self) -> FramingState {
         match self {
-            Self::Request { asks_upgrade: true } => State::Held,
-            Self::Request { asks_upgrade: false } => State::Start,
-            Self::ChunkEnd => State::ChunkEnd,
+            Self::Request { requests_upgrade: true } => FramingState::Held,
+            Self::Request { requests_upgrade: false } => FramingState::Start,
+            Self::ChunkEnd => FramingState::ChunkEnd,
         }
     }
 }

@@ -175,7 +175,7 @@ impl<T, S> WatchedIo<T, S> {
         let credit = self.write_credit;
         let (_, timer) = self.write_timer.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(credit))));
         ready!(timer.as_mut().poll(cx));
-        let reason = "the peer does not read what it asked for, or too slowly";
+        let reason = "the peer does not read its responses, or too slowly";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 }

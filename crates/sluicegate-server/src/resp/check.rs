@@ -19,7 +19,7 @@ pub(super) struct Check<'w> {
 
 /// A syntax error.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Invalid {
+pub(super) enum CheckSyntaxError {
     /// Too few words.
     #[error("wrong number of arguments for 'sg.check' command; {USAGE}")]
     Words,
@@ -53,9 +53,9 @@ const USAGE: &str = "use SG.CHECK resource identifier [COST n] [TENANT t] [TIER 
 
 impl<'w> Check<'w> {
     /// Reads the words after the command's name.
-    pub(super) fn read(words: &'w Words<'_>) -> Result<Self, Invalid> {
+    pub(super) fn read(words: &'w Words<'_>) -> Result<Self, CheckSyntaxError> {
         let [resource, identifier, options @ ..] = &words[1..] else {
-            return Err(Invalid::Words);
+            return Err(CheckSyntaxError::Words);
         };
         let request = Request::new(text("resource", resource)?, text("identifier", identifier)?);
         let mut check = Self { request, is_peek: false };
@@ -65,11 +65,11 @@ impl<'w> Check<'w> {
             let is = |option: &str| word.eq_ignore_ascii_case(option.as_bytes());
             rest = if is("PEEK") {
                 if std::mem::replace(&mut check.is_peek, true) {
-                    return Err(Invalid::Twice { option: "PEEK" });
+                    return Err(CheckSyntaxError::Twice { option: "PEEK" });
                 }
                 after
             } else {
-                let bad = || Invalid::Option { word: Shown(word).to_string() };
+                let bad = || CheckSyntaxError::Option { word: Shown(word).to_string() };
                 let [value, after @ ..] = after else { return Err(bad()) };
                 match () {
                     () if is("COST") => once("COST", &mut cost, cost_of(value)?)?,
@@ -120,20 +120,20 @@ pub(super) fn write(decision: &Decision, replies: &mut Replies) {
     }
 }
 
-fn once<T>(option: &'static str, slot: &mut Option<T>, value: T) -> Result<(), Invalid> {
+fn once<T>(option: &'static str, slot: &mut Option<T>, value: T) -> Result<(), CheckSyntaxError> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Invalid::Twice { option }),
+        Some(_) => Err(CheckSyntaxError::Twice { option }),
     }
 }
 
-fn text<'w>(field: &'static str, word: &'w [u8]) -> Result<&'w str, Invalid> {
-    std::str::from_utf8(word).map_err(|_| Invalid::NotText { field })
+fn text<'w>(field: &'static str, word: &'w [u8]) -> Result<&'w str, CheckSyntaxError> {
+    std::str::from_utf8(word).map_err(|_| CheckSyntaxError::NotText { field })
 }
 
-fn cost_of(word: &[u8]) -> Result<Cost, Invalid> {
+fn cost_of(word: &[u8]) -> Result<Cost, CheckSyntaxError> {
     let units = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
-    units.map(Cost::new).ok_or_else(|| Invalid::Cost { value: Shown(word).to_string() })
+    units.map(Cost::new).ok_or_else(|| CheckSyntaxError::Cost { value: Shown(word).to_string() })
 }
 
 #[cfg(test)]
@@ -203,18 +203,18 @@ mod tests {
     #[test]
     fn an_invalid_command_gets_a_reason() {
         for (line, expected) in [
-            (&b"SG.CHECK"[..], Invalid::Words),
-            (b"SG.CHECK r", Invalid::Words),
-            (b"SG.CHECK r \xff", Invalid::NotText { field: "identifier" }),
-            (b"SG.CHECK \xff i", Invalid::NotText { field: "resource" }),
-            (b"SG.CHECK r i TIER \xff", Invalid::NotText { field: "TIER" }),
-            (b"SG.CHECK r i COST", Invalid::Option { word: "COST".to_owned() }),
-            (b"SG.CHECK r i COSTS 1", Invalid::Option { word: "COSTS".to_owned() }),
-            (b"SG.CHECK r i PEEK peek", Invalid::Twice { option: "PEEK" }),
-            (b"SG.CHECK r i COST 1 COST 1", Invalid::Twice { option: "COST" }),
-            (b"SG.CHECK r i COST -1", Invalid::Cost { value: "-1".to_owned() }),
-            (b"SG.CHECK r i COST 4294967296", Invalid::Cost { value: "4294967296".to_owned() }),
-            (b"SG.CHECK r i COST 1.5", Invalid::Cost { value: "1.5".to_owned() }),
+            (&b"SG.CHECK"[..], CheckSyntaxError::Words),
+            (b"SG.CHECK r", CheckSyntaxError::Words),
+            (b"SG.CHECK r \xff", CheckSyntaxError::NotText { field: "identifier" }),
+            (b"SG.CHECK \xff i", CheckSyntaxError::NotText { field: "resource" }),
+            (b"SG.CHECK r i TIER \xff", CheckSyntaxError::NotText { field: "TIER" }),
+            (b"SG.CHECK r i COST", CheckSyntaxError::Option { word: "COST".to_owned() }),
+            (b"SG.CHECK r i COSTS 1", CheckSyntaxError::Option { word: "COSTS".to_owned() }),
+            (b"SG.CHECK r i PEEK peek", CheckSyntaxError::Twice { option: "PEEK" }),
+            (b"SG.CHECK r i COST 1 COST 1", CheckSyntaxError::Twice { option: "COST" }),
+            (b"SG.CHECK r i COST -1", CheckSyntaxError::Cost { value: "-1".to_owned() }),
+            (b"SG.CHECK r i COST 4294967296", CheckSyntaxError::Cost { value: "4294967296".to_owned() }),
+            (b"SG.CHECK r i COST 1.5", CheckSyntaxError::Cost { value: "1.5".to_owned() }),
         ] {
             let line = [line, b"\r\n"].concat();
             let (words, _) = Parser::default().next(&line).expect("a line").expect("all of it");

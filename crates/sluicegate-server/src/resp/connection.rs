@@ -222,7 +222,7 @@ async fn send<I: AsyncWrite + Unpin>(io: &mut I, session: &mut Session, options:
     };
     replies.clear(WRITE_BYTES);
     sent.unwrap_or_else(|_elapsed| {
-        Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read what it asked for"))
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its responses"))
     })
 }
 

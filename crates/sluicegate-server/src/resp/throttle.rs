@@ -45,7 +45,7 @@ pub(super) struct Buckets {
 
 /// The parameters of a bucket, which clients send with every command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct ThrottleShape {
     max_burst: u64,
     count: u64,
     period_secs: u64,
@@ -53,13 +53,13 @@ pub(super) struct Shape {
 
 /// The quota of the last command. Most connections use one shape, or a few in turn.
 #[derive(Debug, Default)]
-pub(super) struct LastQuota(Option<(Shape, Quota)>);
+pub(super) struct LastQuota(Option<(ThrottleShape, Quota)>);
 
 /// A validated command.
 #[derive(Debug)]
 pub(super) struct Throttle<'w> {
     key: KeyName<'w>,
-    shape: Shape,
+    shape: ThrottleShape,
     quantity: u64,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct KeyName<'w> {
 
 /// An invalid command.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Invalid {
+pub(super) enum ThrottleSyntaxError {
     /// Too few words, or too many.
     #[error("wrong number of arguments for 'cl.throttle' command")]
     Words,
@@ -123,12 +123,12 @@ pub(super) struct Answer {
 
 impl<'w> Throttle<'w> {
     /// Reads the words after the command's name.
-    pub(super) fn read(words: &'w Words<'_>) -> Result<Self, Invalid> {
+    pub(super) fn read(words: &'w Words<'_>) -> Result<Self, ThrottleSyntaxError> {
         let (key, numbers) = match &words[1..] {
             [key, numbers @ ..] if (3..=4).contains(&numbers.len()) => (key, numbers),
-            _ => return Err(Invalid::Words),
+            _ => return Err(ThrottleSyntaxError::Words),
         };
-        let shape = Shape {
+        let shape = ThrottleShape {
             max_burst: number("max_burst", &numbers[0], 0, UNITS_MAX - 1)?,
             count: number("count", &numbers[1], 1, UNITS_MAX)?,
             period_secs: number("period", &numbers[2], 1, PERIOD_SECS_MAX)?,
@@ -145,7 +145,7 @@ impl<'w> Throttle<'w> {
     }
 
     /// The bucket's parameters.
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> ThrottleShape {
         self.shape
     }
 
@@ -172,7 +172,7 @@ impl<'w> Throttle<'w> {
     }
 }
 
-impl Shape {
+impl ThrottleShape {
     fn limit(self) -> u64 {
         self.max_burst + 1
     }
@@ -185,11 +185,11 @@ impl Shape {
 
 impl LastQuota {
     /// The quota of this shape.
-    pub(super) fn of(&mut self, shape: Shape) -> Result<&Quota, Invalid> {
+    pub(super) fn of(&mut self, shape: ThrottleShape) -> Result<&Quota, ThrottleSyntaxError> {
         if self.0.as_ref().is_none_or(|(last, _)| *last != shape) {
-            self.0 = Some((shape, shape.quota().ok_or(Invalid::TooSlow)?));
+            self.0 = Some((shape, shape.quota().ok_or(ThrottleSyntaxError::TooSlow)?));
         }
-        self.0.as_ref().map(|(_, quota)| quota).ok_or(Invalid::TooSlow)
+        self.0.as_ref().map(|(_, quota)| quota).ok_or(ThrottleSyntaxError::TooSlow)
     }
 }
 
@@ -200,9 +200,9 @@ impl<'w> KeyName<'w> {
     }
 
     /// The name for a key of these bytes.
-    pub(super) fn read(key: &'w [u8]) -> Result<Self, Invalid> {
+    pub(super) fn read(key: &'w [u8]) -> Result<Self, ThrottleSyntaxError> {
         if key.len() > IDENTIFIER_BYTES_MAX {
-            return Err(Invalid::KeyLength { bytes: key.len() });
+            return Err(ThrottleSyntaxError::KeyLength { bytes: key.len() });
         }
         match std::str::from_utf8(key) {
             Ok(text) if !text.is_empty() && !has_control_characters(text) => {
@@ -243,12 +243,12 @@ impl Buckets {
         now: Timestamp,
     ) -> Result<Decided, StoreError> {
         let (store, charges) = (limiter.store(), [self.charge(&throttle.key, quota, throttle.cost(quota))]);
-        let asked = if charges[0].cost.is_zero() {
+        let reply = if charges[0].cost.is_zero() {
             store.peek(&charges, now, self.deadline).await
         } else {
             store.charge(&charges, now, self.deadline).await
         };
-        let (verdicts, overload) = match asked {
+        let (verdicts, overload) = match reply {
             Ok(reply) => (reply.verdicts, None),
             Err(mut error) => match limiter.decide_in_overload(&charges, &mut error) {
                 Some(verdicts) => (verdicts, Some(error)),
@@ -286,7 +286,7 @@ impl Buckets {
         // An invalid key cannot exist.
         let Ok(key) = KeyName::read(key) else { return Ok(false) };
         // Any parameters will do: whether a bucket is full does not depend on its rate.
-        let any = Shape { max_burst: 0, count: 1, period_secs: 1 };
+        let any = ThrottleShape { max_burst: 0, count: 1, period_secs: 1 };
         let Some(quota) = any.quota() else { return Ok(false) };
         let charges = [self.charge(&key, &quota, Cost::ZERO)];
         let before = store.peek(&charges, now, self.deadline).await?;
@@ -344,7 +344,7 @@ fn has_control_characters(text: &str) -> bool {
     !is_visible_ascii && text.contains(char::is_control)
 }
 
-fn number(field: &'static str, word: &[u8], low: u64, high: u64) -> Result<u64, Invalid> {
+fn number(field: &'static str, word: &[u8], low: u64, high: u64) -> Result<u64, ThrottleSyntaxError> {
     let number = digits(word).or_else(|| std::str::from_utf8(word).ok()?.parse().ok());
     number.filter(|number| (low..=high).contains(number)).ok_or_else(|| out_of_range(field, word, low, high))
 }
@@ -355,7 +355,7 @@ fn digits(word: &[u8]) -> Option<u64> {
     if word.is_empty() || word.len() > DIGITS_MAX {
         return None;
     }
-    // Invalid digits are checked once, at the end: the sum stays far below the maximum anyway.
+    // ThrottleSyntaxError digits are checked once, at the end: the sum stays far below the maximum anyway.
     let (number, are_digits) = word.iter().fold((0, true), |(number, are_digits), byte| {
         let digit = byte.wrapping_sub(b'0');
         (number * 10 + u64::from(digit), are_digits & (digit <= 9))
@@ -363,8 +363,8 @@ fn digits(word: &[u8]) -> Option<u64> {
     are_digits.then_some(number)
 }
 
-fn out_of_range(field: &'static str, word: &[u8], low: u64, high: u64) -> Invalid {
-    Invalid::Number { field, value: Shown(word).to_string(), low, high }
+fn out_of_range(field: &'static str, word: &[u8], low: u64, high: u64) -> ThrottleSyntaxError {
+    ThrottleSyntaxError::Number { field, value: Shown(word).to_string(), low, high }
 }
 
 /// A client's word in an error: shortened, with only visible ASCII.

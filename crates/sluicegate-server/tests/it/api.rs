@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Connection, ask, ask_with, post, post_with};
+use crate::client::{Answer, Connection, post, post_with, send, send_with};
 use crate::server::{ConfigFile, Server};
 
 const TOKEN: &str = "canary-token-of-tests";
@@ -141,9 +141,9 @@ fn guesses_at_the_api_listener_are_429_and_lock_no_client_out() {
     let guess = |path: &str| post_with(api, path, "authorization: Bearer wrong\r\n", check_of("alice", 1)).status;
     let statuses: Vec<u16> = (0..10).map(|_| guess("/v1/reset")).collect();
     assert_eq!(statuses, [401; 10]);
-    let is_late = |ask: &dyn Fn() -> u16, status: u16| {
+    let is_late = |send: &dyn Fn() -> u16, status: u16| {
         let started = Instant::now();
-        assert_eq!(ask(), status);
+        assert_eq!(send(), status);
         started.elapsed() >= Duration::from_secs(1)
     };
     assert!(is_late(&|| guess("/v1/reset"), 429), "the answer to a wrong token beyond the limit is delayed");
@@ -155,7 +155,7 @@ fn guesses_at_the_api_listener_are_429_and_lock_no_client_out() {
     assert!(!is_late(&|| refund_as(TOKEN), 200));
     assert_eq!(with_token(api, "/v1/reset", &check_of("alice", 1)).status, 200);
     assert_eq!(
-        ask_with(server.address("admin"), "GET", "/admin/v1/rules", "authorization: Bearer wrong").status,
+        send_with(server.address("admin"), "GET", "/admin/v1/rules", "authorization: Bearer wrong").status,
         429
     );
 }
@@ -167,7 +167,7 @@ fn with_a_token_of_the_api_only_its_holders_ask() {
     let file = ConfigFile::new("api-access", text);
     let server = Server::start(&["--config", file.path()]);
     let api = server.address("api");
-    let ask = |path: &str, host: &str, fields: &str| {
+    let send = |path: &str, host: &str, fields: &str| {
         let mut connection = Connection::open(api);
         let body = check_of("alice", 0);
         let length = body.len();
@@ -179,12 +179,12 @@ fn with_a_token_of_the_api_only_its_holders_ask() {
     };
     let token = "authorization: Bearer token-of-the-api\r\n";
     let origin = |origin: &str| format!("{token}origin: {origin}\r\n");
-    assert_eq!(ask("/v1/check", "limits.example", token), 200);
-    assert_eq!(ask("/v1/check", "limits.example", ""), 401);
-    assert_eq!(ask("/v1/check", "rebound.example", token), 421);
-    assert_eq!(ask("/v1/check", "limits.example", &origin("https://app.example")), 200);
-    assert_eq!(ask("/v1/check", "limits.example", &origin("https://evil.example")), 403);
-    assert_eq!(ask("/json", "limits.example", &origin("https://evil.example")), 403);
+    assert_eq!(send("/v1/check", "limits.example", token), 200);
+    assert_eq!(send("/v1/check", "limits.example", ""), 401);
+    assert_eq!(send("/v1/check", "rebound.example", token), 421);
+    assert_eq!(send("/v1/check", "limits.example", &origin("https://app.example")), 200);
+    assert_eq!(send("/v1/check", "limits.example", &origin("https://evil.example")), 403);
+    assert_eq!(send("/json", "limits.example", &origin("https://evil.example")), 403);
 }
 
 /// This also holds without a configuration and for every content type: a page needs no preflight for `text/plain`.
@@ -200,7 +200,7 @@ fn pages_of_other_sites_charge_no_limit() {
         assert_eq!((answer.status, &answer.json()["field"]), (403, &json!("origin")), "{path}");
     }
     assert_eq!(post(api, "/v1/peek", check_of("alice", 1)).json()["remaining"], 10);
-    assert_eq!(ask_with(api, "GET", "/openapi.json", "origin: https://evil.example").status, 200);
+    assert_eq!(send_with(api, "GET", "/openapi.json", "origin: https://evil.example").status, 200);
 }
 
 #[test]
@@ -248,14 +248,14 @@ fn a_bad_item_refuses_the_whole_batch_and_charges_nothing() {
 fn the_description_and_its_page_are_served() {
     let server = Server::start(&[]);
     let api = server.address("api");
-    assert_eq!(ask(api, "GET", "/openapi.json").json()["openapi"], "3.1.0");
-    let page = ask(api, "GET", "/docs");
+    assert_eq!(send(api, "GET", "/openapi.json").json()["openapi"], "3.1.0");
+    let page = send(api, "GET", "/docs");
     assert_eq!((page.status, page.header("x-content-type-options")), (200, Some("nosniff")));
     assert!(
         page.header("content-security-policy").is_some_and(|policy| policy.starts_with("default-src 'none';"))
     );
-    assert_eq!(ask(api, "HEAD", "/docs").body, "");
-    assert_eq!(ask(api, "GET", "/v1/check").header("allow"), Some("POST"));
+    assert_eq!(send(api, "HEAD", "/docs").body, "");
+    assert_eq!(send(api, "GET", "/v1/check").header("allow"), Some("POST"));
 }
 
 /// In every interleaving, the bucket admits no more than its capacity and its refill.

@@ -5,7 +5,7 @@
 //! token, and Redis its password. No other output may contain a secret in any form: logs at the level `trace`,
 //! metrics, responses and pages, the admin API, spans, and the output of the command line.
 
-mod doors;
+mod front_doors;
 mod programs;
 mod secrets;
 
@@ -237,14 +237,14 @@ rules:
 async fn no_secret_comes_to_light() {
     let scene = Scene::start();
     let mut outputs = Outputs::default();
-    doors::ask_all(&scene, &mut outputs).await;
+    front_doors::send_all(&scene, &mut outputs).await;
     assert_used(&scene, &outputs);
-    doors::reload_mistakes(&scene, &mut outputs);
+    front_doors::reload_mistakes(&scene, &mut outputs);
     programs::serve_with_wrong_password(&scene, &mut outputs);
     programs::serve_while_the_database_goes(&scene, &mut outputs);
     // Repeats everything while the store is down.
     scene.redis.kill();
-    doors::ask_all(&scene, &mut outputs).await;
+    front_doors::send_all(&scene, &mut outputs).await;
     programs::run_all(&scene, &mut outputs);
 
     let Scene { secrets, server, collector, folder, upstream, .. } = scene;

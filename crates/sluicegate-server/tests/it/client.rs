@@ -175,7 +175,7 @@ impl Session {
 }
 
 /// Sends one request on a connection of its own.
-pub(crate) fn ask(address: SocketAddr, method: &str, path: &str) -> Answer {
+pub(crate) fn send(address: SocketAddr, method: &str, path: &str) -> Answer {
     let mut connection = Connection::open(address);
     connection.send(format!("{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"));
     connection.answer()
@@ -200,7 +200,7 @@ pub(crate) fn post(address: SocketAddr, path: &str, body: impl AsRef<[u8]>) -> A
 }
 
 /// Sends one request with one more header, on a connection of its own.
-pub(crate) fn ask_with(address: SocketAddr, method: &str, path: &str, header: &str) -> Answer {
+pub(crate) fn send_with(address: SocketAddr, method: &str, path: &str, header: &str) -> Answer {
     let mut connection = Connection::open(address);
     connection.send(format!("{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n{header}\r\n\r\n"));
     connection.answer()

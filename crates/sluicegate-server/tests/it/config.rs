@@ -85,17 +85,17 @@ fn a_server_decides_by_its_file() {
     let server = Server::start(&["--config", file.path()]);
     let hints: Vec<_> = server.lines_to_ready().iter().filter(|line| line.starts_with("try: ")).collect();
     assert!(hints.len() == 1 && hints[0].contains("/v1/check") && !hints[0].contains("demo"), "{hints:?}");
-    let ask = |identifier: &str, tier: Value| {
+    let send = |identifier: &str, tier: Value| {
         let body = json!({ "resource": "pay.create", "identifier": identifier, "tier": tier });
         post(server.address("api"), "/v1/check", body.to_string())
     };
-    let statuses = |identifier, tier: Value| [(); 4].map(|()| ask(identifier, tier.clone()).status);
+    let statuses = |identifier, tier: Value| [(); 4].map(|()| send(identifier, tier.clone()).status);
     assert_eq!(statuses("a", Value::Null), [200, 200, 429, 429]);
     assert_eq!(statuses("b", json!("pro")), [200, 200, 200, 429]);
     assert_eq!(statuses("c", json!("free")), [200, 200, 429, 429]);
     assert_eq!(statuses("vip-1", Value::Null), [200, 200, 200, 200]);
 
-    let denied = ask("a", Value::Null);
+    let denied = send("a", Value::Null);
     assert_eq!(denied.header("ratelimit"), None, "only the styles that the file names");
     assert_eq!(denied.header("x-ratelimit-limit"), Some("2"));
     assert_eq!(denied.header("x-ratelimit-degraded"), None, "the embedded store does not fail");
@@ -111,7 +111,7 @@ fn a_server_decides_by_its_file() {
     ];
     assert_eq!(told.collect::<Vec<_>>(), expected);
 
-    let unknown = ask("a", json!("gold"));
+    let unknown = send("a", json!("gold"));
     assert_eq!((unknown.status, &unknown.json()["field"]), (400, &json!("tier")));
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sluicegate_testkit::browser::{Browser, Looks, Page};
 use sluicegate_testkit::redis_server::RedisServer;
 
-use crate::client::{Session, ask};
+use crate::client::{Session, send};
 use crate::server::{ConfigFile, Server};
 
 const RULES: &str = "
@@ -165,7 +165,7 @@ fn its_files_may_do_nothing_but_their_own() {
     let (server, _config) = start("dashboard-policy", "memory");
     let admin = server.address("admin");
     for path in ["/", "/dashboard/main.js", "/dashboard/style.css", "/dashboard/icon.svg"] {
-        let answer = ask(admin, "GET", path);
+        let answer = send(admin, "GET", path);
         let policy = answer.header("content-security-policy").unwrap_or_default();
         assert_eq!(answer.status, 200, "{path}");
         assert!(
@@ -174,10 +174,10 @@ fn its_files_may_do_nothing_but_their_own() {
         );
         assert!(!policy.contains("unsafe"), "{policy}");
     }
-    let history: Value = ask(admin, "GET", "/admin/v1/history").json();
+    let history: Value = send(admin, "GET", "/admin/v1/history").json();
     assert_eq!(history["stepSeconds"], json!(10));
-    assert_eq!(ask(admin, "GET", "/admin/v1/history?rule=burst").status, 200);
-    assert_eq!(ask(admin, "GET", "/admin/v1/history?rule=nobody").status, 404);
-    assert_eq!(ask(admin, "GET", "/admin/v1/history?limit=1").status, 400);
-    assert_eq!(ask(admin, "GET", "/admin/v1/history?rules=all").json()["rules"], json!([]));
+    assert_eq!(send(admin, "GET", "/admin/v1/history?rule=burst").status, 200);
+    assert_eq!(send(admin, "GET", "/admin/v1/history?rule=nobody").status, 404);
+    assert_eq!(send(admin, "GET", "/admin/v1/history?limit=1").status, 400);
+    assert_eq!(send(admin, "GET", "/admin/v1/history?rules=all").json()["rules"], json!([]));
 }

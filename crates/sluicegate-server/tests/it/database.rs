@@ -15,7 +15,7 @@ use serde_json::Value;
 use sluicegate_testkit::postgres_server::PostgresServer;
 use tempfile::TempDir;
 
-use crate::client::{Answer, Connection, ask, post};
+use crate::client::{Answer, Connection, post, send};
 use crate::server::{Server, sluicegate};
 
 /// The admin token of every server of these tests.
@@ -104,7 +104,7 @@ fn run(arguments: &[&str]) -> (i32, String) {
 
 /// The value of a metric without labels.
 fn metric(server: &Server, name: &str) -> String {
-    let text = ask(server.address("admin"), "GET", "/metrics").body;
+    let text = send(server.address("admin"), "GET", "/metrics").body;
     let line = text.lines().find(|line| line.split(' ').next() == Some(name)).expect("it is there");
     line.rsplit(' ').next().expect("a value").to_owned()
 }

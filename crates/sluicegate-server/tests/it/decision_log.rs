@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use sluicegate_testkit::envoy_client::{Code, Descriptor, EnvoyClient, Question};
 
-use crate::client::{Answer, Connection, Session, ask, ask_with, post};
+use crate::client::{Answer, Connection, Session, post, send, send_with};
 use crate::server::{ConfigFile, PATIENCE, Server, sluicegate};
 
 /// Rules with a limit of zero deny every request, so tests need not exhaust a limit first.
@@ -91,7 +91,7 @@ fn every_front_door_logs_the_identity_and_the_rule_of_a_denial() {
     let mut scene = Scene::start("doors", "log: { decisions: {}, identities: whole }");
     let (gateway, api) = (scene.server.address("gateway"), scene.server.address("api"));
 
-    assert_eq!(ask_with(gateway, "GET", "/pages/secret-path?token=secret", "x-api-key: demo-key").status, 429);
+    assert_eq!(send_with(gateway, "GET", "/pages/secret-path?token=secret", "x-api-key: demo-key").status, 429);
     let mut expected = denied_page("demo", "named");
     expected["tier"] = json!("free");
     assert_eq!(without_wait(scene.next()), expected);
@@ -135,7 +135,7 @@ async fn requests_of_envoy_are_logged_by_descriptor() {
     let mut scene = Scene::start("envoy", "log: { decisions: {}, identities: whole }");
     let client = EnvoyClient::new(scene.server.address("api"));
     let question = Question::new("shop", [Descriptor::new(&[("user", "carol")])]);
-    assert_eq!(client.ask(question).await.expect("an answer").overall_code(), Code::OverLimit);
+    assert_eq!(client.send(question).await.expect("an answer").overall_code(), Code::OverLimit);
     let line = scene.next();
     let says = (&line["rule"], &line["tenant"], &line["identity"]);
     assert_eq!(says, (&json!("described"), &json!("shop"), &json!("carol")));
@@ -167,7 +167,7 @@ fn identities_are_hashed_by_default() {
 fn only_the_configured_shares_are_logged() {
     let mut scene = Scene::start("shares", "log: { decisions: { denied: 0%, shadow_denied: 0%, allowed: 100% } }");
     scene.check("watched", "alice");
-    ask(scene.server.address("gateway"), "GET", "/pages/1");
+    send(scene.server.address("gateway"), "GET", "/pages/1");
     scene.check("ample", "alice");
     let line = scene.next();
     assert_eq!(
@@ -178,7 +178,7 @@ fn only_the_configured_shares_are_logged() {
     for log in ["", "log: { identities: whole }"] {
         let scene = Scene::start("none", log);
         scene.check("watched", "alice");
-        ask(scene.server.address("gateway"), "GET", "/pages/1");
+        send(scene.server.address("gateway"), "GET", "/pages/1");
         scene.server.signal("TERM");
         let lines = scene.server.wait().lines;
         assert!(!lines.iter().any(|line| line.contains("decisions")), "{lines:#?}");
@@ -246,7 +246,7 @@ fn a_stalled_log_reader_blocks_no_request() {
     let tenant = "\u{202e}".repeat(85);
     let body = json!({ "tenant": tenant, "resource": "watched", "identifier": "alice" }).to_string();
     (0..1_000).for_each(|_| assert_eq!(session.post("/v1/check", &body).status, 200));
-    assert_eq!(ask(listening["admin"], "GET", "/livez").status, 200);
+    assert_eq!(send(listening["admin"], "GET", "/livez").status, 200);
     drop(log);
 }
 
@@ -256,7 +256,7 @@ async fn log_lines_never_block_and_lost_lines_are_reported() {
     let (mut child, mut log, listening) = unread(&config, "trace");
     let client = EnvoyClient::new(listening["api"]);
     let lost = || -> u64 {
-        let metrics = ask(listening["admin"], "GET", "/metrics").body;
+        let metrics = send(listening["admin"], "GET", "/metrics").body;
         let lost = metrics.lines().find_map(|line| line.strip_prefix("sluicegate_log_lines_lost_total "));
         lost.and_then(|count| count.parse().ok()).expect("a count")
     };
@@ -265,7 +265,7 @@ async fn log_lines_never_block_and_lost_lines_are_reported() {
     while lost() == 0 {
         for _ in 0..100 {
             let question = Question::new("shop", [Descriptor::new(&[("nobody", "knows")])]);
-            client.ask(question).await.expect("an answer");
+            client.send(question).await.expect("an answer");
         }
         assert!(started.elapsed() < PATIENCE, "nothing is lost");
     }
@@ -314,7 +314,7 @@ fn a_flood_of_denials_is_rate_limited_in_the_log_and_fully_counted() {
     sent.join().expect("no panic");
     let seconds = started.elapsed().as_secs() + 2;
 
-    let metrics = ask(scene.server.address("admin"), "GET", "/metrics").body;
+    let metrics = send(scene.server.address("admin"), "GET", "/metrics").body;
     let counted = metrics.lines().find_map(|line| line.strip_prefix("sluicegate_decision_log_left_out_total "));
     let left_out: u64 = counted.and_then(|count| count.parse().ok()).expect("a count");
     scene.server.signal("TERM");

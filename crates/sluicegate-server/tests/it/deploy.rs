@@ -14,7 +14,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::client::{Session, ask};
+use crate::client::{Session, send};
 use crate::server::{ConfigFile, PATIENCE, Server, sluicegate};
 
 fn deploy(name: &str) -> PathBuf {
@@ -51,7 +51,7 @@ fn series(text: &str) -> BTreeSet<&str> {
 #[test]
 fn alerts_and_pictures_speak_only_of_series_that_there_are() {
     let server = Server::start(&["--store", "memory"]);
-    let metrics = ask(server.address("admin"), "GET", "/metrics").body;
+    let metrics = send(server.address("admin"), "GET", "/metrics").body;
     let known = series(&metrics);
     let picture: Value = serde_json::from_str(&text("grafana/sluicegate.json")).expect("JSON");
     let panels = picture["panels"].as_array().expect("panels");

@@ -9,7 +9,7 @@ use std::time::Instant;
 use sluicegate_testkit::redis_server::RedisServer;
 use tempfile::TempDir;
 
-use crate::client::{ask, post};
+use crate::client::{post, send};
 use crate::readme::page::{Step, is_shown, steps};
 use crate::server::{ConfigFile, PATIENCE, Server, sluicegate};
 
@@ -64,7 +64,7 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 fn wait_for_rule(server: &Server, name: &str) {
     let label = format!("rule=\"{name}\"");
     let started = Instant::now();
-    while !ask(server.address("admin"), "GET", "/metrics").body.contains(&label) {
+    while !send(server.address("admin"), "GET", "/metrics").body.contains(&label) {
         assert!(started.elapsed() < PATIENCE, "{name} is not in force");
         std::thread::yield_now();
     }
@@ -81,10 +81,10 @@ fn a_directory_and_its_variables_are_enough_to_start() {
     assert!(!lines.contains("demo"), "{lines}");
 
     wait_for_rule(&server, "edge.user");
-    let healthcheck = ask(server.address("gateway"), "GET", "/healthcheck");
+    let healthcheck = send(server.address("gateway"), "GET", "/healthcheck");
     assert_eq!((healthcheck.status, healthcheck.body.as_str()), (200, "OK"));
     // The server has no demo application, and only the rules of the directory.
-    assert_eq!(ask(server.address("gateway"), "GET", "/api/ping").status, 404);
+    assert_eq!(send(server.address("gateway"), "GET", "/api/ping").status, 404);
     let body = r#"{"resource":"demo","identifier":"alice"}"#;
     let free = post(server.address("api"), "/v1/check", body);
     assert_eq!((free.status, &free.json()["rule"]), (200, &serde_json::Value::Null));
@@ -102,20 +102,20 @@ fn descriptors_are_decided_by_the_directory_and_header_fields_are_as_its_variabl
         ("LIMIT_RESET_HEADER", "X-Reset"),
     ]);
     let server = Server::start_command(command);
-    let ask = |listener: &str, user: &str| {
+    let send = |listener: &str, user: &str| {
         let body =
             format!(r#"{{"domain":"edge","descriptors":[{{"entries":[{{"key":"user","value":"{user}"}}]}}]}}"#);
         post(server.address(listener), "/json", body)
     };
-    assert_eq!(ask("api", "ann").status, 200);
-    let denied = ask("gateway", "ann");
+    assert_eq!(send("api", "ann").status, 200);
+    let denied = send("gateway", "ann");
     assert_eq!((denied.status, &denied.json()["overallCode"]), (429, &"OVER_LIMIT".into()), "{}", denied.body);
     let answer = denied.json();
     let names: Vec<_> =
         answer["responseHeadersToAdd"].as_array().into_iter().flatten().map(|each| &each["key"]).collect();
     assert_eq!(names, ["ratelimit-limit", "ratelimit-remaining", "x-reset"], "{}", denied.body);
     // Every value has a counter of its own.
-    assert_eq!(ask("gateway", "bob").status, 200);
+    assert_eq!(send("gateway", "bob").status, 200);
 
     let plain = start(folder.path());
     let body = r#"{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"ann"}]}]}"#;
@@ -135,7 +135,7 @@ fn a_changed_directory_takes_effect_and_a_bad_one_does_not() {
     let line = server.wait_for_line("a mistake in the configuration");
     assert!(line.contains("bad.yml:2:1: rules: unknown key"), "{line}");
     server.wait_for_line("what was in force stays in force");
-    let metrics = ask(server.address("admin"), "GET", "/metrics").body;
+    let metrics = send(server.address("admin"), "GET", "/metrics").body;
     assert!(metrics.contains("\nsluicegate_config_last_reload_successful 0\n"), "{metrics}");
     wait_for_rule(&server, "edge.user");
 

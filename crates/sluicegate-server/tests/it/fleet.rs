@@ -81,12 +81,12 @@ fn hammer(servers: &[Server]) -> Vec<Admitted> {
     let end = micros() + RUN.as_micros() as u64;
     let addresses = addresses.iter().flat_map(|address| [*address; CLIENTS_PER_SERVER]);
     std::thread::scope(|scope| {
-        let clients: Vec<_> = addresses.map(|address| scope.spawn(move || ask_until(address, end))).collect();
+        let clients: Vec<_> = addresses.map(|address| scope.spawn(move || send_until(address, end))).collect();
         clients.into_iter().flat_map(|client| client.join().expect("a client")).collect()
     })
 }
 
-fn ask_until(address: SocketAddr, end: u64) -> Vec<Admitted> {
+fn send_until(address: SocketAddr, end: u64) -> Vec<Admitted> {
     let mut session = Session::open(address);
     let mut admitted = Vec::new();
     while micros() < end {

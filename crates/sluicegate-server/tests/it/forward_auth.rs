@@ -52,14 +52,14 @@ impl Scene {
         let scene = Self { server, application, front, _config: config };
         // A proxy may accept connections before it has its routes. A request with an unknown key charges no client.
         poll::until_true("the proxy's routes", PATIENCE, || {
-            scene.ask(BOB, "GET", "/api/ready", "x-api-key: wrong\r\n").status == 401
+            scene.send(BOB, "GET", "/api/ready", "x-api-key: wrong\r\n").status == 401
         });
         assert_eq!(scene.application.count(), 0);
         scene
     }
 
     /// Sends a request from `source` to the proxy; `fields` are whole lines.
-    fn ask(&self, source: Ipv4Addr, method: &str, path: &str, fields: &str) -> Answer {
+    fn send(&self, source: Ipv4Addr, method: &str, path: &str, fields: &str) -> Answer {
         let mut connection = Connection::open_from(source, self.front.address());
         connection
             .send(format!("{method} {path} HTTP/1.1\r\nhost: shop.test\r\nconnection: close\r\n{fields}\r\n"));
@@ -69,7 +69,7 @@ impl Scene {
     #[track_caller]
     fn passes(&self, source: Ipv4Addr, method: &str, path: &str, fields: &str) -> Answer {
         let before = self.application.count();
-        let answer = self.ask(source, method, path, fields);
+        let answer = self.send(source, method, path, fields);
         assert_eq!(answer.status, 200, "{method} {path}: {answer:?}\n{}", self.front.log());
         assert_eq!(self.application.count(), before + 1, "{method} {path} has not reached the application");
         answer
@@ -78,7 +78,7 @@ impl Scene {
     #[track_caller]
     fn is_denied(&self, source: Ipv4Addr, method: &str, path: &str, fields: &str) -> Answer {
         let before = self.application.count();
-        let answer = self.ask(source, method, path, fields);
+        let answer = self.send(source, method, path, fields);
         assert_eq!(answer.status, 429, "{method} {path}: {answer:?}\n{}", self.front.log());
         assert_eq!(self.application.count(), before, "{method} {path} was denied and reached the application");
         answer
@@ -113,7 +113,7 @@ fn allowed_requests_pass_and_denied_ones_do_not(front: &fronts::Front) {
 fn bad_credentials_are_401_and_charge_no_client(front: &fronts::Front) {
     let scene = Scene::start(front);
     for key in ["x-api-key: wrong\r\n", "x-api-key:\r\n", "x-api-key: demo-key\r\nx-api-key: demo-key\r\n"] {
-        let refused = scene.ask(ALICE, "GET", "/api/orders", key);
+        let refused = scene.send(ALICE, "GET", "/api/orders", key);
         assert_eq!(refused.status, 401, "{key:?}: {refused:?}");
         assert!(refused.header("www-authenticate").is_some(), "{refused:?}");
     }
@@ -200,7 +200,7 @@ fn a_store_that_is_gone_is_503_under_a_closed_rule(front: &fronts::Front) {
     let scene = Scene::with(front, config, &["--store", &redis.url()]);
     scene.passes(ALICE, "GET", "/api/orders", DEMO_KEY);
     redis.kill();
-    let refused = scene.ask(ALICE, "GET", "/api/orders", DEMO_KEY);
+    let refused = scene.send(ALICE, "GET", "/api/orders", DEMO_KEY);
     assert_eq!(refused.status, 503, "{refused:?}");
     assert_eq!(refused.headers("retry-after"), ["1"]);
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));
@@ -232,7 +232,7 @@ fn encoded_slashes_share_the_quota_of_both_readings() {
     }
     let reached = scene.application.count();
     for path in ["/about%2Fx/../../api", "/x%5c..%5capi", "/x%2Fy/../api"] {
-        assert_ne!(scene.ask(ALICE, "GET", path, "").status, 200, "{path}");
+        assert_ne!(scene.send(ALICE, "GET", path, "").status, 200, "{path}");
     }
     assert_eq!(scene.application.count(), reached);
     for path in ["/about%2Fapi", "/x%252Fapi"] {

@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::client::{Answer, Connection, ask, post};
+use crate::client::{Answer, Connection, post, send};
 use crate::server::Server;
 
 /// The number of decisions so far.
 fn decisions(admin: SocketAddr) -> u64 {
-    let metrics = ask(admin, "GET", "/metrics").body;
+    let metrics = send(admin, "GET", "/metrics").body;
     let counts = metrics.lines().filter(|line| line.starts_with("sluicegate_decisions_total{"));
     counts.map(|line| line.rsplit_once(' ').expect("a value").1.parse::<u64>().expect("a count")).sum()
 }

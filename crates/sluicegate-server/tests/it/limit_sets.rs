@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use sluicegate_testkit::redis_cluster::RedisCluster;
 use sluicegate_testkit::redis_server::RedisServer;
 
-use crate::client::{ask, ask_with, post};
+use crate::client::{post, send, send_with};
 use crate::server::{ConfigFile, Server};
 
 /// Runs `test` with the URL of every kind of store.
@@ -47,8 +47,8 @@ fn clients_of_two_tiers_at_one_address_have_limits_of_their_own() {
             let config = ConfigFile::new(&format!("limit-sets-{algorithm}"), by_address(algorithm));
             let server = Server::start(&["--config", config.path(), "--store", store]);
             let gateway = server.address("gateway");
-            let anonymous = || ask(gateway, "GET", "/api/ping").status;
-            let pro = || ask_with(gateway, "GET", "/api/ping", "x-api-key: k");
+            let anonymous = || send(gateway, "GET", "/api/ping").status;
+            let pro = || send_with(gateway, "GET", "/api/ping", "x-api-key: k");
             let mut passed = 0;
             for round in 0..6 {
                 passed += (0..6).filter(|_| anonymous() == 200).count();

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::client::{Connection, ask};
+use crate::client::{Connection, send};
 use crate::server::{Server, sluicegate};
 
 #[test]
@@ -41,7 +41,7 @@ fn half_a_head_is_closed() {
 fn a_long_uri_is_414_and_too_many_headers_are_431() {
     let server = Server::start(&[]);
     let api = server.address("api");
-    let answer = ask(api, "GET", &format!("/{}", "x".repeat(10_000)));
+    let answer = send(api, "GET", &format!("/{}", "x".repeat(10_000)));
     assert_eq!(answer.status, 414);
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
 
@@ -60,7 +60,7 @@ fn garbage_is_400_and_the_server_goes_on() {
         connection.send(garbage);
         assert_eq!(connection.answer().status, 400, "{garbage:?}");
     }
-    assert_eq!(ask(api, "GET", "/").status, 404);
+    assert_eq!(send(api, "GET", "/").status, 404);
 }
 
 /// With 228 open files the server reserves 128 for itself and gives each listener a fifth of the rest.
@@ -84,7 +84,7 @@ fn the_connection_cap_holds_and_leaves_the_admin_listener_alone() {
     for connection in &mut waiting {
         connection.send(keep_alive);
     }
-    assert_eq!(ask(server.address("admin"), "GET", "/livez").status, 200);
+    assert_eq!(send(server.address("admin"), "GET", "/livez").status, 200);
     // The server may not have closed the admin connection yet.
     let files = server.open_files();
     assert!(files <= idle_files + CAP + 1, "{files} open files, {idle_files} without clients");

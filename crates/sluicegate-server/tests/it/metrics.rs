@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use sluicegate_testkit::redis_server::RedisServer;
 
-use crate::client::{ask, ask_with, post};
+use crate::client::{post, send, send_with};
 use crate::server::{ConfigFile, PATIENCE, Server};
 
 /// A rule of each kind. Limits do not refill within a test, and the deadlines suit a busy machine.
@@ -34,7 +34,7 @@ fn start(test: &str, store: &str) -> (Server, ConfigFile) {
 
 /// The metrics, checked with Prometheus' own tool.
 fn metrics(server: &Server) -> String {
-    let answer = ask(server.address("admin"), "GET", "/metrics");
+    let answer = send(server.address("admin"), "GET", "/metrics");
     assert_eq!(
         (answer.status, answer.header("content-type")),
         (200, Some("text/plain; version=0.0.4; charset=utf-8"))
@@ -105,9 +105,9 @@ fn every_request_through_any_front_door_is_counted_once() {
         200
     );
     for _ in 0..3 {
-        ask_with(server.address("gateway"), "GET", "/api/ping", "x-api-key: demo-key");
+        send_with(server.address("gateway"), "GET", "/api/ping", "x-api-key: demo-key");
     }
-    ask_with(server.address("gateway"), "GET", "/api/ping", "x-api-key: wrong");
+    send_with(server.address("gateway"), "GET", "/api/ping", "x-api-key: wrong");
     resp(&server, &"SG.CHECK shadow carol\r\nSG.CHECK shadow carol PEEK\r\n".repeat(5));
     resp(&server, &"CL.THROTTLE dave 1 1 3600\r\n".repeat(3));
     // Unlimited requests and invalid requests count for no rule.
@@ -187,7 +187,7 @@ fn the_top_clients_are_visible_on_the_admin_listener() {
     (0..3).for_each(|_| batch("mallory"));
     batch("alice");
     resp(&server, &"CL.THROTTLE dave 999 1 3600\r\n".repeat(300));
-    let top = ask(server.address("admin"), "GET", "/admin/v1/top?limit=3");
+    let top = send(server.address("admin"), "GET", "/admin/v1/top?limit=3");
     assert_eq!((top.status, top.header("content-type")), (200, Some("application/json")));
     let top = top.json();
     let names = |list: &str| -> Vec<Value> {
@@ -202,9 +202,9 @@ fn the_top_clients_are_visible_on_the_admin_listener() {
         [json!(["acme", "mallory"]), json!(["acme", "alice"]), json!(["resp:cl.throttle", "dave"])];
     assert_eq!(names("heaviest"), [mallory.clone(), alice.clone(), dave]);
     assert_eq!(names("mostDenied"), [mallory, alice]);
-    let head = ask(server.address("admin"), "HEAD", "/admin/v1/top");
+    let head = send(server.address("admin"), "HEAD", "/admin/v1/top");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
-    assert_eq!(ask(server.address("admin"), "DELETE", "/admin/v1/top").status, 405);
+    assert_eq!(send(server.address("admin"), "DELETE", "/admin/v1/top").status, 405);
 }
 
 /// The example of docs/configuration.md: the bounds of leases with four servers.

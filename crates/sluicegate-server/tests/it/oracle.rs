@@ -6,7 +6,7 @@
 //! that the contract allows from the instant before the request was sent to the instant after its response. `cargo
 //! xtask oracle --door all` runs for a given duration, with other seeds.
 
-mod doors;
+mod front_doors;
 mod play;
 mod read;
 mod scene;
@@ -18,7 +18,7 @@ use sluicegate_testkit::oracle::{Options, Scope};
 use sluicegate_testkit::redis_cluster::RedisCluster;
 use sluicegate_testkit::redis_server::RedisServer;
 
-use self::doors::Door;
+use self::front_doors::FrontDoor;
 use self::play::{Play, Tally};
 use self::scene::Scene;
 
@@ -38,7 +38,7 @@ fn options() -> Options {
 struct Told {
     lasts: Option<Duration>,
     seed: u64,
-    doors: Vec<Door>,
+    doors: Vec<FrontDoor>,
 }
 
 impl Told {
@@ -49,7 +49,7 @@ impl Told {
         Self {
             lasts: number("SECONDS").map(Duration::from_secs),
             seed: number("SEED").unwrap_or(1),
-            doors: door.map_or_else(|| Door::ALL.to_vec(), |door| Door::named(&door)),
+            doors: door.map_or_else(|| FrontDoor::ALL.to_vec(), |door| FrontDoor::named(&door)),
         }
     }
 }
@@ -70,7 +70,7 @@ fn hold(store: &str, options: Options, scope: Scope) {
         }
         let play = Play::draw(&mut scene, told.seed.wrapping_add(number), &options, scope, &told.doors);
         tally.add(&play.run().unwrap_or_else(|wrong| panic!("{wrong}")));
-        if number % CASES == 0 && told.doors.contains(&Door::Resp) {
+        if number % CASES == 0 && told.doors.contains(&FrontDoor::Resp) {
             let remembered = scope == Scope::NoNumbersOfDeniedChecks;
             let throttled = throttle::play(&mut scene, told.seed.wrapping_add(number), THROTTLES, remembered);
             assert!(throttled.iter().all(|count| *count > THROTTLES / 10), "{throttled:?}");

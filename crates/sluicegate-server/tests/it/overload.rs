@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
 
-use crate::client::{ask, post};
+use crate::client::{post, send};
 use crate::server::{ConfigFile, PATIENCE, Server};
 
 /// The limit of each identity.
@@ -78,7 +78,7 @@ impl Talk {
 
 /// The decisions of a rule so far, by outcome.
 fn outcomes(server: &Server, rule: &str) -> BTreeMap<String, u64> {
-    let text = ask(server.address("admin"), "GET", "/metrics").body;
+    let text = send(server.address("admin"), "GET", "/metrics").body;
     let of_rule = format!("rule=\"{rule}\"");
     let mut counts = BTreeMap::new();
     let lines = text.lines().filter(|line| line.starts_with("sluicegate_decisions_total{"));
@@ -137,7 +137,7 @@ fn a_flood_of_requests_neither_opens_a_limit_nor_closes_a_service() {
             poll::until_true("the limit is exact", PATIENCE, || is_exact(number));
         }
     }
-    let ready = ask(server.address("admin"), "GET", "/readyz");
+    let ready = send(server.address("admin"), "GET", "/readyz");
     assert_eq!((ready.status, ready.json()["degraded"].clone()), (200, json!(false)));
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
 
-use crate::client::{Answer, Connection, ask, post};
+use crate::client::{Answer, Connection, post, send};
 use crate::server::{ConfigFile, PATIENCE, Server};
 
 /// The key in which Redis keeps the members of the fleet.
@@ -51,7 +51,7 @@ fn answer(server: &Server, resource: &str) -> (u16, Value) {
 }
 
 fn readiness(server: &Server) -> (u16, Value) {
-    let answer = ask(server.address("admin"), "GET", "/readyz");
+    let answer = send(server.address("admin"), "GET", "/readyz");
     (answer.status, answer.json())
 }
 

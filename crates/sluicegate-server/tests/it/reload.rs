@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::client::{Answer, ask, ask_with, post, post_with};
+use crate::client::{Answer, post, post_with, send, send_with};
 use crate::server::Server;
 
 const TOKEN: &str = "reload-token-of-tests";
@@ -96,17 +96,17 @@ impl Followed {
     }
 
     fn readiness(&self) -> (u16, Value) {
-        let answer = ask(self.server.address("admin"), "GET", "/readyz");
+        let answer = send(self.server.address("admin"), "GET", "/readyz");
         (answer.status, answer.json())
     }
 
     fn status(&self) -> Value {
-        ask(self.server.address("admin"), "GET", "/admin/v1/reload").json()
+        send(self.server.address("admin"), "GET", "/admin/v1/reload").json()
     }
 
     /// The value of a series; `None` if there is no such series.
     fn metric(&self, series: &str) -> Option<String> {
-        let text = ask(self.server.address("admin"), "GET", "/metrics").body;
+        let text = send(self.server.address("admin"), "GET", "/metrics").body;
         let mut values = text.lines().filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         values.next().map(str::to_owned)
     }
@@ -210,7 +210,7 @@ fn the_endpoint_lists_differences_and_requires_the_token() {
     let answer = followed.reload();
     assert_eq!((answer.status, &answer.json()["needsRestart"]), (200, &json!(["headers.degraded"])));
     assert_eq!(followed.limit(), 2);
-    let status = ask_with(admin, "GET", "/admin/v1/reload", AUTHORIZATION.trim_end()).json();
+    let status = send_with(admin, "GET", "/admin/v1/reload", AUTHORIZATION.trim_end()).json();
     assert_eq!((&status["successful"], &status["needsRestart"]), (&json!(true), &json!(["headers.degraded"])));
     assert_eq!(status["problems"], json!([]));
 }
@@ -234,7 +234,7 @@ fn a_reload_needs_a_file_and_a_token() {
     assert_eq!(post_with(server.address("admin"), "/admin/v1/reload", AUTHORIZATION, "").status, 403);
     server.signal("HUP");
     server.wait_for_line("--config FILE");
-    assert_eq!(ask(server.address("admin"), "GET", "/livez").status, 200);
+    assert_eq!(send(server.address("admin"), "GET", "/livez").status, 200);
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Client {
     }
 
     #[track_caller]
-    fn ask(&mut self, command: &str, answer: &str) {
+    fn exchange(&mut self, command: &str, answer: &str) {
         self.send(format!("{command}\r\n"));
         self.expect(answer);
     }
@@ -167,12 +167,12 @@ fn oversized_input_is_a_protocol_error_and_closes() {
 fn a_bad_command_is_an_error_and_the_connection_goes_on() {
     let server = start(&[]);
     let mut client = Client::connect(&server);
-    client.ask("CL.THROTTLE k", "-ERR wrong number of arguments for 'cl.throttle' command\r\n");
-    client.ask("FLUSHALL", "-ERR unknown command 'FLUSHALL'\r\n");
+    client.exchange("CL.THROTTLE k", "-ERR wrong number of arguments for 'cl.throttle' command\r\n");
+    client.exchange("FLUSHALL", "-ERR unknown command 'FLUSHALL'\r\n");
     for numbers in ["-1 1 1", "1 0 1", "1 1 0", "1 1 1 -1", "9223372036854775807 1 1", "1 1 99999999999999999999"]
     {
         let start = "-ERR value is not an integer or out of range: ";
-        client.ask(&format!("CL.THROTTLE k {numbers}"), start);
+        client.exchange(&format!("CL.THROTTLE k {numbers}"), start);
         while {
             let mut byte = [0];
             client.0.read_exact(&mut byte).expect("the rest of the error");
@@ -181,7 +181,7 @@ fn a_bad_command_is_an_error_and_the_connection_goes_on() {
     }
     client.send(b"SG.CHECK r \xff\xfe\r\n");
     client.expect("-ERR identifier is not valid UTF-8\r\n");
-    client.ask("PING", "+PONG\r\n");
+    client.exchange("PING", "+PONG\r\n");
 }
 
 #[test]
@@ -192,10 +192,10 @@ fn a_password_comes_from_the_file_and_the_environment() {
     let server = Server::start_command(command);
     assert_eq!(server.listeners(), ["resp"]);
     let mut client = Client::connect(&server);
-    client.ask("CL.THROTTLE k 1 1 1", "-NOAUTH Authentication required.\r\n");
-    client.ask("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
-    client.ask("AUTH canary-s3cret", "+OK\r\n");
-    client.ask("CL.THROTTLE k 1 1 1", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:1\r\n");
+    client.exchange("CL.THROTTLE k 1 1 1", "-NOAUTH Authentication required.\r\n");
+    client.exchange("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+    client.exchange("AUTH canary-s3cret", "+OK\r\n");
+    client.exchange("CL.THROTTLE k 1 1 1", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:1\r\n");
     server.signal("TERM");
     let ended = server.wait();
     assert!(!ended.lines.iter().any(|line| line.contains("canary")), "{:#?}", ended.lines);
@@ -205,7 +205,7 @@ fn a_password_comes_from_the_file_and_the_environment() {
 fn both_protocols_charge_the_same_state() {
     let server = start(&[]);
     let mut client = Client::connect(&server);
-    client.ask("SG.CHECK demo alice COST 4", "*6\r\n:1\r\n:10\r\n:6\r\n:0\r\n:4000\r\n$4\r\ndemo\r\n");
+    client.exchange("SG.CHECK demo alice COST 4", "*6\r\n:1\r\n:10\r\n:6\r\n:0\r\n:4000\r\n$4\r\ndemo\r\n");
     let body = json!({ "resource": "demo", "identifier": "alice", "cost": 10 }).to_string();
     assert_eq!(post(server.address("api"), "/v1/check", body).status, 429);
 }
@@ -215,7 +215,7 @@ fn commands_that_were_received_are_answered_before_the_server_stops() {
     let server = start(&[]);
     let mut clients: Vec<_> = (0..4).map(|_| Client::connect(&server)).collect();
     for client in &mut clients {
-        client.ask("PING", "+PONG\r\n");
+        client.exchange("PING", "+PONG\r\n");
     }
     for client in &mut clients[..3] {
         client.send("CL.THROTTLE drain 0 1 3600 0\r\n".repeat(2_000));
@@ -244,7 +244,7 @@ fn bad_clients_do_not_affect_others() {
     while deaf.0.write_all(echo.as_bytes()).is_ok() {}
     let mut silent: Vec<_> = (0..50).map(|_| Client::connect(&server)).collect();
     silent[0].send("*3\r\n$3\r\nDE");
-    Client::connect(&server).ask("PING", "+PONG\r\n");
+    Client::connect(&server).exchange("PING", "+PONG\r\n");
     let signalled = Instant::now();
     server.signal("TERM");
     let ended = server.wait();

@@ -6,7 +6,7 @@
 //! most the time between the requests to the ways. The test prints the seed; `SLUICEGATE_SAME_ANSWER_SEED` repeats a
 //! run.
 
-mod asks;
+mod requests;
 mod shown;
 mod ways;
 
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use serde_json::Value;
 
-use self::asks::Ask;
+use self::requests::TestRequest;
 use self::shown::{Shown, assert_same};
 pub(crate) use self::ways::serve;
 use self::ways::{Ways, check};
 use crate::client::Answer;
 
 /// The number of requests, enough to exhaust every limit below for some client.
-const ASKS: usize = 400;
+const REQUESTS: usize = 400;
 
 /// Windows are days, and buckets refill once a day, so no limit recovers during the test.
 const RULES: &str = "
@@ -127,19 +127,19 @@ fn rng() -> Rng {
 fn gateway_forward_auth_and_middleware_answer_alike() {
     let (ways, mut rng, mut gap) = (Ways::start("same-answer", RULES), rng(), Gap::default());
     let (mut statuses, mut passed) = (BTreeMap::new(), 0);
-    for count in 0..ASKS {
-        let ask = Ask::random(&mut rng);
+    for count in 0..REQUESTS {
+        let request = TestRequest::random(&mut rng);
         let [gateway, auth, middleware] =
-            gap.of(|| [ways.gateway(&ask), ways.forward_auth(&ask), ways.middleware(&ask)]);
+            gap.of(|| [ways.gateway(&request), ways.forward_auth(&request), ways.middleware(&request)]);
         if gateway.status == 200 {
-            assert_eq!(gateway.body, middleware.body, "{ask:?}");
+            assert_eq!(gateway.body, middleware.body, "{request:?}");
         }
-        let shown = [&gateway, &auth, &middleware].map(|answer| Shown::of(answer, &ask));
-        assert_same(&shown[0], &shown[1], gap.seconds(), &format!("forward-auth, ask {count}: {ask:?}"));
-        assert_same(&shown[0], &shown[2], gap.seconds(), &format!("middleware, ask {count}: {ask:?}"));
+        let shown = [&gateway, &auth, &middleware].map(|answer| Shown::of(answer, &request));
+        assert_same(&shown[0], &shown[1], gap.seconds(), &format!("forward-auth, request {count}: {request:?}"));
+        assert_same(&shown[0], &shown[2], gap.seconds(), &format!("middleware, request {count}: {request:?}"));
         *statuses.entry(gateway.status).or_insert(0) += 1;
         passed += usize::from(gateway.status == 200);
-        assert_eq!(ways.upstream_requests(), passed, "{ask:?}");
+        assert_eq!(ways.upstream_requests(), passed, "{request:?}");
     }
     println!("{statuses:?}");
     for status in [200, 400, 401, 429] {
@@ -151,12 +151,15 @@ fn gateway_forward_auth_and_middleware_answer_alike() {
 fn the_demo_application_answers_as_the_gateway() {
     let (ways, mut rng, mut gap) = (Ways::start("same-demo", RULES), rng(), Gap::default());
     let demo = ways.demo("same-demo-own", RULES);
-    for count in 0..ASKS / 2 {
-        let ask =
-            Ask { path: "/api/ping", method: rng.choice(&["GET", "HEAD"]).expect("two"), ..Ask::random(&mut rng) };
-        let [gateway, demo] = gap.of(|| [ways.gateway(&ask), ask.send(demo.address("gateway"))]);
-        let shown = [&gateway, &demo].map(|answer| Shown::of(answer, &ask));
-        assert_same(&shown[0], &shown[1], gap.seconds(), &format!("demo, ask {count}: {ask:?}"));
+    for count in 0..REQUESTS / 2 {
+        let request = TestRequest {
+            path: "/api/ping",
+            method: rng.choice(&["GET", "HEAD"]).expect("two"),
+            ..TestRequest::random(&mut rng)
+        };
+        let [gateway, demo] = gap.of(|| [ways.gateway(&request), request.send(demo.address("gateway"))]);
+        let shown = [&gateway, &demo].map(|answer| Shown::of(answer, &request));
+        assert_same(&shown[0], &shown[1], gap.seconds(), &format!("demo, request {count}: {request:?}"));
     }
 }
 
@@ -165,18 +168,18 @@ fn a_check_decides_as_the_gateway_does_by_rules_of_resources() {
     let (ways, mut rng, mut gap) = (Ways::start("same-check", RULES_OF_RESOURCES), rng(), Gap::default());
     let api = ways.demo("same-check-own", RULES_OF_RESOURCES);
     let mut statuses = BTreeMap::new();
-    for count in 0..ASKS {
-        let ask = Ask::random(&mut rng);
-        let Some(body) = ask.as_check() else { continue };
+    for count in 0..REQUESTS {
+        let request = TestRequest::random(&mut rng);
+        let Some(body) = request.as_check() else { continue };
         let [gateway, auth, middleware, checked] = gap.of(|| {
             let checked = check(api.address("api"), &body);
-            [ways.gateway(&ask), ways.forward_auth(&ask), ways.middleware(&ask), checked]
+            [ways.gateway(&request), ways.forward_auth(&request), ways.middleware(&request), checked]
         });
-        let shown = [&gateway, &auth, &middleware].map(|answer| Shown::of(answer, &ask));
-        assert_same(&shown[0], &shown[1], gap.seconds(), &format!("forward-auth, ask {count}: {ask:?}"));
-        assert_same(&shown[0], &shown[2], gap.seconds(), &format!("middleware, ask {count}: {ask:?}"));
+        let shown = [&gateway, &auth, &middleware].map(|answer| Shown::of(answer, &request));
+        assert_same(&shown[0], &shown[1], gap.seconds(), &format!("forward-auth, request {count}: {request:?}"));
+        assert_same(&shown[0], &shown[2], gap.seconds(), &format!("middleware, request {count}: {request:?}"));
         let limits = [&gateway, &checked].map(Shown::limits_of);
-        assert_same(&limits[0], &limits[1], gap.seconds(), &format!("check, ask {count}: {ask:?}"));
+        assert_same(&limits[0], &limits[1], gap.seconds(), &format!("check, request {count}: {request:?}"));
         says_in_json_what_it_says_in_fields(&checked);
         *statuses.entry(gateway.status).or_insert(0) += 1;
     }

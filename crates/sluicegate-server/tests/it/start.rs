@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
-use crate::client::ask;
+use crate::client::send;
 use crate::server::{ConfigFile, Server, sluicegate};
 
 /// Runs to the end and returns the exit code and stderr.
@@ -33,7 +33,7 @@ fn every_listener_is_announced_before_ready() {
     }
     for name in server.listeners() {
         assert_ne!(server.address(name).port(), 0);
-        assert_eq!(ask(server.address(name), "GET", "/nowhere").status, 404, "{name}");
+        assert_eq!(send(server.address(name), "GET", "/nowhere").status, 404, "{name}");
     }
 }
 
@@ -63,7 +63,7 @@ fn a_listener_that_is_off_is_not_there() {
         "localhost:0",
     ]));
     assert_eq!(server.listeners(), ["admin"]);
-    assert_eq!(ask(server.address("admin"), "GET", "/readyz").status, 200);
+    assert_eq!(send(server.address("admin"), "GET", "/readyz").status, 200);
 }
 
 #[test]
@@ -80,25 +80,25 @@ fn health_is_on_the_admin_listener_only() {
     let server = Server::start(&[]);
     let (admin, api) = (server.address("admin"), server.address("api"));
     for path in ["/readyz", "/healthz"] {
-        let answer = ask(admin, "GET", path);
+        let answer = send(admin, "GET", path);
         assert_eq!(answer.status, 200, "{path}");
         assert_eq!(answer.header("content-type"), Some("application/json"));
         assert_eq!(answer.json(), json!({ "status": "ready", "degraded": false }));
-        assert_eq!(ask(api, "GET", path).status, 404, "{path}");
+        assert_eq!(send(api, "GET", path).status, 404, "{path}");
     }
-    assert_eq!(ask(admin, "GET", "/livez").status, 200);
-    assert_eq!(ask(admin, "HEAD", "/livez").body, "");
+    assert_eq!(send(admin, "GET", "/livez").status, 200);
+    assert_eq!(send(admin, "HEAD", "/livez").body, "");
 }
 
 #[test]
 fn unknown_paths_and_methods_are_problems() {
     let server = Server::start(&[]);
-    let missing = ask(server.address("api"), "GET", "/v1/nothing");
+    let missing = send(server.address("api"), "GET", "/v1/nothing");
     assert_eq!(missing.status, 404);
     assert_eq!(missing.header("content-type"), Some("application/problem+json"));
     assert_eq!(missing.json()["status"], 404);
 
-    let refused = ask(server.address("admin"), "DELETE", "/livez");
+    let refused = send(server.address("admin"), "DELETE", "/livez");
     assert_eq!(refused.status, 405);
     assert_eq!(refused.header("allow"), Some("GET,HEAD"));
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::client::{Connection, ask};
+use crate::client::{Connection, send};
 use crate::server::{Ended, Server};
 
 #[track_caller]
@@ -15,7 +15,7 @@ fn assert_exit(ended: &Ended, code: i32) {
 /// Requests readiness until it is off, because the signal takes effect asynchronously.
 fn wait_until_not_ready(server: &Server) {
     loop {
-        let answer = ask(server.address("admin"), "GET", "/readyz");
+        let answer = send(server.address("admin"), "GET", "/readyz");
         if answer.status == 503 {
             assert_eq!(answer.json(), json!({ "status": "stopping", "degraded": false }));
             return;
@@ -39,8 +39,8 @@ fn a_hangup_without_a_file_is_logged_and_the_server_goes_on() {
     server.signal("HUP");
     let warning = server.wait_for_line("to have one to reload");
     assert!(warning.contains("WARN") && warning.contains("built-in configuration"), "{warning}");
-    assert_eq!(ask(server.address("admin"), "GET", "/readyz").status, 200);
-    assert_eq!(ask(server.address("gateway"), "GET", "/api/ping").status, 200);
+    assert_eq!(send(server.address("admin"), "GET", "/readyz").status, 200);
+    assert_eq!(send(server.address("gateway"), "GET", "/api/ping").status, 200);
     server.signal("TERM");
     assert_exit(&server.wait(), 0);
 }
@@ -51,7 +51,7 @@ fn a_request_in_flight_is_answered_while_readiness_is_off() {
     let mut in_flight = Connection::open(server.address("api"));
     in_flight.send("GET /v1/in-flight HTTP/1.1\r\n");
     // The response on a later connection proves that the server has accepted the first one.
-    assert_eq!(ask(server.address("api"), "GET", "/").status, 404);
+    assert_eq!(send(server.address("api"), "GET", "/").status, 404);
     let signalled = Instant::now();
     server.signal("TERM");
     wait_until_not_ready(&server);
@@ -87,7 +87,7 @@ fn a_second_signal_does_not_wait() {
     let server = Server::start(&[]);
     let mut in_flight = Connection::open(server.address("api"));
     in_flight.send("GET / HTTP/1.1\r\n");
-    assert_eq!(ask(server.address("api"), "GET", "/").status, 404);
+    assert_eq!(send(server.address("api"), "GET", "/").status, 404);
     server.signal("TERM");
     wait_until_not_ready(&server);
     server.signal("TERM");

@@ -70,7 +70,7 @@ struct Fleet {
     config: ConfigFile,
     store_url: String,
     servers: Vec<Mutex<(Server, SocketAddr)>>,
-    asked: AtomicU64,
+    sent: AtomicU64,
 }
 
 #[test]
@@ -86,8 +86,8 @@ fn no_interval_exceeds_its_bound_under_any_fault() {
     let mut admitted = 0;
     for (index, seed) in seeds.iter().enumerate() {
         let storm = Storm::draw(*seed);
-        let (asked, passed) = storm.run();
-        println!("run {} of {}: {asked} asked, {passed} passed: {storm:?}", index + 1, seeds.len());
+        let (sent, passed) = storm.run();
+        println!("run {} of {}: {sent} sent, {passed} passed: {storm:?}", index + 1, seeds.len());
         admitted += passed;
     }
     assert!(admitted > seeds.len() as u64, "hardly anything was admitted in {} runs", seeds.len());
@@ -139,16 +139,16 @@ impl Storm {
             let places = (0..self.servers).flat_map(|place| [place; CLIENTS_PER_SERVER]);
             let clients: Vec<_> = places
                 .map(|place| (place, &fleet))
-                .map(|(place, fleet)| scope.spawn(move || fleet.ask(place, end)))
+                .map(|(place, fleet)| scope.spawn(move || fleet.send(place, end)))
                 .collect();
             self.rage(&fleet, &redis, &refunded);
             clients.into_iter().flat_map(|client| client.join().expect("a client")).collect()
         });
         self.check(&admitted, refunded.into_inner());
-        let (asked, passed) = (fleet.asked.into_inner() * self.cost, admitted.len() as u64 * self.cost);
+        let (sent, passed) = (fleet.sent.into_inner() * self.cost, admitted.len() as u64 * self.cost);
         let is_calm = self.faults.is_empty();
-        assert!(!is_calm || 2 * passed > self.capacity.min(asked), "only {passed} units passed: {self:?}");
-        (asked, passed)
+        assert!(!is_calm || 2 * passed > self.capacity.min(sent), "only {passed} units passed: {self:?}");
+        (sent, passed)
     }
 
     /// Causes the faults at their times.
@@ -218,7 +218,7 @@ impl Fault {
 impl Fleet {
     fn start(config: ConfigFile, store_url: String, count: usize) -> Self {
         let servers = (0..count).map(|_| Mutex::new(launch(&config, &store_url))).collect();
-        Self { config, store_url, servers, asked: AtomicU64::new(0) }
+        Self { config, store_url, servers, sent: AtomicU64::new(0) }
     }
 
     fn address(&self, place: usize) -> SocketAddr {
@@ -247,7 +247,7 @@ impl Fleet {
     }
 
     /// Sends requests without pause, and continues after the server has been replaced.
-    fn ask(&self, place: usize, end: u64) -> Vec<Admitted> {
+    fn send(&self, place: usize, end: u64) -> Vec<Admitted> {
         let mut admitted = Vec::new();
         let mut session = None;
         while micros() < end {
@@ -255,7 +255,7 @@ impl Fleet {
                 session = Session::try_open(self.address(place)).ok();
                 continue;
             };
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.sent.fetch_add(1, Ordering::Relaxed);
             let sent = micros();
             match open.try_post("/v1/check", "", r#"{"resource":"any","identifier":"alice"}"#) {
                 Ok(answer) if answer.status == 200 => admitted.push(Admitted { sent, answered: micros() }),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::http::Request;
 
-use crate::client::{Answer, Connection, ask, ask_with};
+use crate::client::{Answer, Connection, send, send_with};
 use crate::gateway::http2;
 use crate::server::{ConfigFile, PATIENCE, Server, sluicegate};
 use issuer::{Issuer, Signer};
@@ -57,8 +57,8 @@ rules:
     );
     for user in 0..12 {
         let credential = format!("authorization: Bearer {}", signer.token(&format!("user-{user}")));
-        let asked = statuses("/login", &vec![credential; 6]);
-        assert_eq!(asked, [204, 204, 204, 204, 204, 429], "user {user}");
+        let sent = statuses("/login", &vec![credential; 6]);
+        assert_eq!(sent, [204, 204, 204, 204, 204, 429], "user {user}");
     }
 }
 
@@ -74,7 +74,7 @@ fn server(test: &str, issuer: &Issuer) -> Server {
 }
 
 fn ping(server: &Server, token: &str) -> Answer {
-    ask_with(server.address("gateway"), "GET", "/api/ping", &format!("authorization: Bearer {token}"))
+    send_with(server.address("gateway"), "GET", "/api/ping", &format!("authorization: Bearer {token}"))
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn bearers_of_good_tokens_have_quotas_of_their_own_and_others_get_401() {
     assert_eq!(ping(&server, &signer.token("alice")).status, 429);
     assert_eq!(ping(&server, &signer.token("bob")).status, 200);
 
-    assert_eq!(ask(server.address("gateway"), "GET", "/api/ping").status, 401);
+    assert_eq!(send(server.address("gateway"), "GET", "/api/ping").status, 401);
     let expired = ping(&server, &signer.token_until("carol", 7));
     assert_eq!(expired.status, 401);
     assert!(expired.json()["detail"].as_str().unwrap().contains("has expired"), "{expired:?}");
@@ -215,9 +215,9 @@ identity:
         let answer = client.send_request(request.body(Body::empty()).expect("valid")).await.expect("an answer");
         assert_eq!(answer.status(), 400, "{value:?}");
     }
-    assert_eq!(ask_with(gateway, "GET", "/api/ping", &format!("x-api-key: \t {KEY} \t")).status, 200);
-    assert_eq!(ask_with(gateway, "GET", "/api/ping", &format!("x-api-key: {KEY}")).status, 429, "the same key");
-    assert_eq!(ask(gateway, "GET", "/api/ping").status, 200, "nothing was counted for the address");
+    assert_eq!(send_with(gateway, "GET", "/api/ping", &format!("x-api-key: \t {KEY} \t")).status, 200);
+    assert_eq!(send_with(gateway, "GET", "/api/ping", &format!("x-api-key: {KEY}")).status, 429, "the same key");
+    assert_eq!(send(gateway, "GET", "/api/ping").status, 200, "nothing was counted for the address");
 }
 
 /// Two issuers may give the same name to different users.
@@ -251,15 +251,15 @@ rules:
     let server = Server::start(&["--config", file.path()]);
     let forward_auth = |token: &str| {
         let fields = format!("x-forwarded-uri: /api/ping\r\nauthorization: Bearer {token}");
-        ask_with(server.address("api"), "GET", "/v1/auth", &fields)
+        send_with(server.address("api"), "GET", "/v1/auth", &fields)
     };
     let known = [users.token("warm-up"), of_staff("warm-up")];
     known.iter().for_each(|token| wait_until_known(&server, token));
 
     for (subject, allowed, is_asked_at_the_gateway) in [("alice", 200, true), ("bob", 204, false)] {
-        let ask = |token: &str| if is_asked_at_the_gateway { ping(&server, token) } else { forward_auth(token) };
+        let send = |token: &str| if is_asked_at_the_gateway { ping(&server, token) } else { forward_auth(token) };
         let statuses = [users.token(subject), users.token(subject), of_staff(subject), of_staff(subject)];
-        assert_eq!(statuses.map(|token| ask(&token).status), [allowed, 429, allowed, 429], "{subject}");
+        assert_eq!(statuses.map(|token| send(&token).status), [allowed, 429, allowed, 429], "{subject}");
     }
     // An identity is the same at every front door, and has the same name everywhere.
     assert_eq!([ping(&server, &of_staff("carol")).status, forward_auth(&of_staff("carol")).status], [200, 204]);

@@ -8,7 +8,7 @@ use sluicegate_testkit::envoy_client::{Descriptor, EnvoyClient, Question};
 use sluicegate_testkit::otlp_collector::{OtlpCollector, ReceivedSpan};
 use sluicegate_testkit::redis_server::RedisServer;
 
-use crate::client::{Answer, Connection, Session, ask, post_with};
+use crate::client::{Answer, Connection, Session, post_with, send};
 use crate::gateway::upstream::{Upstream, header, headers};
 use crate::server::{ConfigFile, Server};
 
@@ -56,7 +56,7 @@ impl Scene {
     }
 
     fn count(&self, outcome: &str) -> u64 {
-        let metrics = ask(self.server.address("admin"), "GET", "/metrics").body;
+        let metrics = send(self.server.address("admin"), "GET", "/metrics").body;
         let series = format!("sluicegate_trace_spans_total{{outcome=\"{outcome}\"}} ");
         let count = metrics.lines().find_map(|line| line.strip_prefix(&series));
         count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no {series} in {metrics}"))
@@ -159,7 +159,7 @@ async fn every_front_door_has_spans() {
     // The Envoy client of the test sends no context, so the spans start a new trace.
     let client = EnvoyClient::new(scene.server.address("api"));
     let question = Question::new("d", [Descriptor::new(&[("user", "a")]), Descriptor::new(&[("user", "b")])]);
-    client.ask(question).await.expect("an answer");
+    client.send(question).await.expect("an answer");
     let rpc = "POST /envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let request = scene.collector.wait_for(rpc, |spans| spans.iter().find(|span| span.span.name == rpc).cloned());
     assert_eq!(
@@ -253,7 +253,7 @@ fn without_traces_a_context_passes_unchanged() {
     assert_eq!(get(server.address("gateway"), "/", &lines).status, 200);
     let head = upstream.heads().pop().expect("a request");
     assert_eq!(header(&head, "traceparent"), Some(&*format!("00-{TRACE}-{CALLER}-01")));
-    let metrics = ask(server.address("admin"), "GET", "/metrics").body;
+    let metrics = send(server.address("admin"), "GET", "/metrics").body;
     assert!(!metrics.contains("sluicegate_trace_spans_total"), "{metrics}");
 }
 
@@ -269,9 +269,9 @@ fn an_unreachable_collector_changes_no_response_and_no_stop() {
     }
     server.wait_for_line("spans cannot be sent to the collector");
     server.signal("TERM");
-    let asked = Instant::now();
+    let sent = Instant::now();
     assert!(server.wait().status.success());
-    assert!(asked.elapsed().as_secs() < 10, "it took {:?} to stop", asked.elapsed());
+    assert!(sent.elapsed().as_secs() < 10, "it took {:?} to stop", sent.elapsed());
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn an_unresponsive_collector_fills_the_queue_and_blocks_no_request() {
     let (dropped, failed) = (scene.count("dropped"), scene.count("failed"));
     assert!(dropped > 0 && BATCHES * 2_001 - dropped - failed <= 4_096, "{dropped} {failed}");
     assert_eq!(scene.count("exported"), 0);
-    let metrics = ask(scene.server.address("admin"), "GET", "/metrics").body;
+    let metrics = send(scene.server.address("admin"), "GET", "/metrics").body;
     assert!(metrics.contains("sluicegate_decisions_total"), "everything else goes on");
     scene.server.signal("TERM");
     assert!(scene.server.wait().status.success());
@@ -336,7 +336,7 @@ fn standard_variables_enable_traces() {
         ("OTEL_SERVICE_NAME", "from-outside"),
     ];
     let server = Server::start_with(&variables, &[]);
-    assert_eq!(ask(server.address("gateway"), "GET", "/api/ping").status, 200);
+    assert_eq!(send(server.address("gateway"), "GET", "/api/ping").status, 200);
     let name = "GET /api/ping";
     let span = collector.wait_for(name, |spans| spans.iter().find(|span| span.span.name == name).cloned());
     assert_eq!(span.of_sender("service.name").as_deref(), Some("from-outside"));

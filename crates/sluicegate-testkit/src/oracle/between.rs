@@ -8,7 +8,7 @@
 
 use super::answer::{Answer, Reply, Scope};
 use super::contract::{Contract, Told};
-use super::operation::{Action, Ask};
+use super::operation::{Action, TestRequest};
 use super::rules::Rules;
 use super::shown::{Comparison, Possible, Shown};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Answered {
     /// The action.
     pub action: Action,
     /// The requests.
-    pub asks: Vec<Ask>,
+    pub requests: Vec<TestRequest>,
     /// The answers, as the front door showed them.
     pub shown: Vec<Shown>,
 }
@@ -87,13 +87,13 @@ impl Between {
     }
 
     fn step(&mut self, corners: &mut [Corner; 4], (from, to): (u64, u64), answered: &Answered) -> Vec<String> {
-        let Answered { action, asks, shown } = answered;
+        let Answered { action, requests, shown } = answered;
         // A fifth corner: usage charged at the earliest instant, read at the latest.
         let refilled = Corner { contract: corners[0].contract.clone(), at: to, charges: false };
         let mut all: Vec<&mut Corner> = corners.iter_mut().collect();
         let mut refilled = refilled;
         all.push(&mut refilled);
-        let untold: Vec<(u64, Reply)> = all.iter().map(|corner| corner.ask(*action, asks)).collect();
+        let untold: Vec<(u64, Reply)> = all.iter().map(|corner| corner.send(*action, requests)).collect();
         let mut found = self.compare_outcome(answered, &untold, to - from);
         let told = all.iter().map(|corner| told(answered, &untold, corner.charges)).collect::<Vec<_>>();
         let replies: Vec<(u64, Reply)> = all
@@ -101,7 +101,7 @@ impl Between {
             .zip(told)
             .map(|(corner, told)| {
                 corner.contract.set_clock(corner.at);
-                (corner.at, corner.contract.act_as_told(*action, asks, &told))
+                (corner.at, corner.contract.act_as_told(*action, requests, &told))
             })
             .collect();
         let is_denied_check = *action == Action::Check && !shown[0].allowed;
@@ -136,10 +136,10 @@ impl Between {
 
 impl Corner {
     /// The answer of this corner. The charge is not kept.
-    fn ask(&self, action: Action, asks: &[Ask]) -> (u64, Reply) {
+    fn send(&self, action: Action, requests: &[TestRequest]) -> (u64, Reply) {
         let mut contract = self.contract.clone();
         contract.set_clock(self.at);
-        (self.at, contract.act(action, asks))
+        (self.at, contract.act(action, requests))
     }
 }
 

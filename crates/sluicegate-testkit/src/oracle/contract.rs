@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, LimitAnswer, Reply, Wait};
 use super::limit::{Limit, Usage};
-use super::operation::{Action, Ask};
+use super::operation::{Action, TestRequest};
 use super::rules::{Mode, Rules, Set, Subject};
 use std::collections::HashMap;
 
@@ -110,34 +110,33 @@ impl Contract {
     }
 
     /// Runs an operation over one or more requests with one decision.
-    pub(super) fn act(&mut self, action: Action, asks: &[Ask]) -> Reply {
-        self.act_as_told(action, asks, &Told::default())
+    pub(super) fn act(&mut self, action: Action, requests: &[TestRequest]) -> Reply {
+        self.act_as_told(action, requests, &Told::default())
     }
 
     /// The same, with some results of the check already known.
-    pub(super) fn act_as_told(&mut self, action: Action, asks: &[Ask], told: &Told) -> Reply {
+    pub(super) fn act_as_told(&mut self, action: Action, requests: &[TestRequest], told: &Told) -> Reply {
         self.replaced.clear();
         if action == Action::Reset {
-            asks.iter().for_each(|ask| self.forget_client(ask));
+            requests.iter().for_each(|request| self.forget_client(request));
         }
-        let (charges, parts) = self.charges(asks);
-        let mut asked = self.asked(&charges);
+        let (charges, parts) = self.charges(requests);
+        let mut sent = self.sent(&charges);
         if action == Action::Refund {
-            self.refund(&mut asked);
+            self.refund(&mut sent);
         }
-        self.decide(&mut asked);
-        let covered: Vec<bool> = asks.iter().map(|ask| self.is_covered(ask)).collect();
+        self.decide(&mut sent);
+        let covered: Vec<bool> = requests.iter().map(|request| self.is_covered(request)).collect();
         let all_covered = covered.iter().all(|covered| *covered);
         if action == Action::Check && all_covered {
-            self.charge(&mut asked, told);
+            self.charge(&mut sent, told);
         }
         let answer = |charges: &[Charge], is_covered: bool| {
-            let own =
-                charges.iter().flat_map(|charge| asked.iter().filter(|each| each.is_of(&self.rules, charge)));
+            let own = charges.iter().flat_map(|charge| sent.iter().filter(|each| each.is_of(&self.rules, charge)));
             answer(own.map(|each| self.answer_of(each)).collect(), is_covered)
         };
         let joint = answer(&charges, all_covered);
-        if asks.len() == 1 {
+        if requests.len() == 1 {
             return vec![joint];
         }
         let each = parts.iter().zip(covered).map(|(part, is_covered)| answer(part, is_covered));
@@ -157,9 +156,9 @@ impl Contract {
     /// The usage of these requests that a store may have forgotten: it no longer mattered under the clock and the
     /// limits of its time, although it would under the current ones. Each entry has the index of its limit in the
     /// answer.
-    pub(super) fn forgettable(&self, asks: &[Ask]) -> Vec<(usize, Place)> {
-        let (charges, _) = self.charges(asks);
-        let places = self.asked(&charges).into_iter().map(|asked| asked.place).enumerate();
+    pub(super) fn forgettable(&self, requests: &[TestRequest]) -> Vec<(usize, Place)> {
+        let (charges, _) = self.charges(requests);
+        let places = self.sent(&charges).into_iter().map(|sent| sent.place).enumerate();
         let is_forgettable = |(_, place): &(usize, Place)| {
             self.usage.get(place).is_some_and(|kept| kept.until + KEPT_BEYOND < self.latest)
         };
@@ -171,15 +170,15 @@ impl Contract {
         self.usage.remove(place);
     }
 
-    fn is_covered(&self, ask: &Ask) -> bool {
-        !self.rules.denies_unmatched || ask.cost == Some(0) || self.rules.matching(ask).next().is_some()
+    fn is_covered(&self, request: &TestRequest) -> bool {
+        !self.rules.denies_unmatched || request.cost == Some(0) || self.rules.matching(request).next().is_some()
     }
 
     /// The charges of the requests: one for each set and subject, with the sum of the costs. Also returns the charges
     /// of each request.
-    fn charges(&self, asks: &[Ask]) -> (Vec<Charge>, Vec<Vec<Charge>>) {
+    fn charges(&self, requests: &[TestRequest]) -> (Vec<Charge>, Vec<Vec<Charge>>) {
         let mut all: Vec<Charge> = Vec::new();
-        let parts: Vec<Vec<Charge>> = asks.iter().map(|ask| self.charges_of(ask)).collect();
+        let parts: Vec<Vec<Charge>> = requests.iter().map(|request| self.charges_of(request)).collect();
         for charge in parts.iter().flatten() {
             match all.iter_mut().find(|before| before.is_same(charge)) {
                 Some(before) => before.cost += charge.cost,
@@ -189,18 +188,18 @@ impl Contract {
         (all, parts)
     }
 
-    fn charges_of(&self, ask: &Ask) -> Vec<Charge> {
+    fn charges_of(&self, request: &TestRequest) -> Vec<Charge> {
         let charge = |place: usize| {
             let rule = &self.rules.rules[place];
-            let (set, limits) = rule.set_of(ask, self.now);
-            let (subject, cost) = (rule.subject_of(ask), ask.cost.unwrap_or(rule.cost).into());
+            let (set, limits) = rule.set_of(request, self.now);
+            let (subject, cost) = (rule.subject_of(request), request.cost.unwrap_or(rule.cost).into());
             limits.clone().map(|limits| Charge { rule: place, set, subject, cost, limits })
         };
-        self.rules.matching(ask).filter_map(charge).collect()
+        self.rules.matching(request).filter_map(charge).collect()
     }
 
     /// All limits of the charges. Usage that lies too far ahead of the clock is pulled back into range.
-    fn asked(&self, charges: &[Charge]) -> Vec<Asked> {
+    fn sent(&self, charges: &[Charge]) -> Vec<Asked> {
         let mut all = Vec::new();
         for charge in charges {
             let rule = &self.rules.rules[charge.rule];
@@ -220,8 +219,8 @@ impl Contract {
 
     /// Computes the wait of each limit. The wait of a denial is the longest of all enforced limits. If a limit will
     /// have forgotten by then the state that the cost needs, its wait is `Wait::Never`.
-    fn decide(&self, asked: &mut [Asked]) {
-        for each in asked.iter_mut() {
+    fn decide(&self, sent: &mut [Asked]) {
+        for each in sent.iter_mut() {
             let fits_at = each.limit.fits_at(each.usage.as_ref(), each.cost, self.now);
             each.wait = match fits_at {
                 Some(at) if at == self.now => None,
@@ -230,11 +229,11 @@ impl Contract {
             };
         }
         let Some(Wait::Micros(wait)) =
-            longest(asked.iter().filter(|each| each.shadow.is_none()).map(|each| each.wait))
+            longest(sent.iter().filter(|each| each.shadow.is_none()).map(|each| each.wait))
         else {
             return;
         };
-        for each in asked.iter_mut() {
+        for each in sent.iter_mut() {
             if each.limit.fits_at(each.usage.as_ref(), each.cost, self.now + wait).is_none() {
                 each.wait = Some(Wait::Never);
             }
@@ -242,34 +241,34 @@ impl Contract {
     }
 
     /// If all enforced limits have room, charges them, and also each shadow rule with room under all of its limits.
-    fn charge(&mut self, asked: &mut [Asked], told: &Told) {
-        for each in asked.iter_mut() {
+    fn charge(&mut self, sent: &mut [Asked], told: &Told) {
+        for each in sent.iter_mut() {
             if told.of(&self.rules, each.shadow) == Some(true) {
                 each.wait = None;
             }
         }
         let has_room = |group: Option<usize>| {
-            let found = asked.iter().all(|each| each.shadow != group || each.wait.is_none());
+            let found = sent.iter().all(|each| each.shadow != group || each.wait.is_none());
             told.of(&self.rules, group).unwrap_or(found)
         };
         let is_charged = |each: &Asked| each.cost > 0 && has_room(None) && has_room(each.shadow);
-        let charged: Vec<bool> = asked.iter().map(is_charged).collect();
-        for (each, _) in asked.iter_mut().zip(charged).filter(|(_, charged)| *charged) {
+        let charged: Vec<bool> = sent.iter().map(is_charged).collect();
+        for (each, _) in sent.iter_mut().zip(charged).filter(|(_, charged)| *charged) {
             each.usage = Some(each.limit.charged(each.usage.as_ref(), each.cost, self.now));
         }
-        self.write(asked);
+        self.write(sent);
     }
 
     /// A refund has no effect on a limit without usage.
-    fn refund(&mut self, asked: &mut [Asked]) {
-        for each in asked.iter_mut() {
+    fn refund(&mut self, sent: &mut [Asked]) {
+        for each in sent.iter_mut() {
             each.usage = each.usage.as_ref().and_then(|usage| each.limit.refunded(usage, each.cost, self.now));
         }
-        self.write(asked);
+        self.write(sent);
     }
 
-    fn write(&mut self, asked: &[Asked]) {
-        for each in asked {
+    fn write(&mut self, sent: &[Asked]) {
+        for each in sent {
             let before = self.usage.get(&each.place);
             if before.map(|kept| &kept.usage) == each.usage.as_ref() {
                 continue;
@@ -286,13 +285,13 @@ impl Contract {
     }
 
     /// Forgets the client in every set of the matching rules. Usage that the client shares with others stays.
-    fn forget_client(&mut self, ask: &Ask) {
+    fn forget_client(&mut self, request: &TestRequest) {
         let mut forgotten: Vec<(&'static str, Set, Subject)> = Vec::new();
-        for place in self.rules.matching(ask) {
+        for place in self.rules.matching(request) {
             let rule = &self.rules.rules[place];
-            let sets = rule.sets_of_client(ask).filter(|(_, limits)| limits.is_some());
+            let sets = rule.sets_of_client(request).filter(|(_, limits)| limits.is_some());
             if rule.per.identifier {
-                forgotten.extend(sets.map(|(set, _)| (rule.name, set, rule.subject_of(ask))));
+                forgotten.extend(sets.map(|(set, _)| (rule.name, set, rule.subject_of(request))));
             }
         }
         let is_forgotten = |place: &Place| forgotten.contains(&(place.rule, place.set, place.subject));
@@ -303,16 +302,16 @@ impl Contract {
         }
     }
 
-    fn answer_of(&self, asked: &Asked) -> LimitAnswer {
-        let usage = asked.usage.as_ref();
+    fn answer_of(&self, sent: &Asked) -> LimitAnswer {
+        let usage = sent.usage.as_ref();
         LimitAnswer {
-            rule: asked.place.rule.to_owned(),
-            algorithm: asked.limit.algorithm(),
-            shadow: asked.shadow.is_some(),
-            limit: asked.limit.limit(),
-            wait: asked.wait,
-            remaining: asked.limit.remaining(usage, self.now),
-            restored_at: asked.limit.restored_at(usage, self.now),
+            rule: sent.place.rule.to_owned(),
+            algorithm: sent.limit.algorithm(),
+            shadow: sent.shadow.is_some(),
+            limit: sent.limit.limit(),
+            wait: sent.wait,
+            remaining: sent.limit.remaining(usage, self.now),
+            restored_at: sent.limit.restored_at(usage, self.now),
         }
     }
 }

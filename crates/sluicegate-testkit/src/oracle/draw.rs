@@ -5,9 +5,9 @@ mod operations;
 mod random;
 mod rules;
 
-#[cfg(feature = "servers")]
-use super::operation::Ask;
 use super::operation::Operation;
+#[cfg(feature = "servers")]
+use super::operation::TestRequest;
 use super::rules::Rules;
 pub use random::Random;
 
@@ -83,8 +83,8 @@ impl Case {
 
     /// A request of one of the clients.
     #[cfg(feature = "servers")]
-    pub(super) fn draw_ask(random: &mut Random) -> Ask {
-        operations::ask(random)
+    pub(super) fn draw_request(random: &mut Random) -> TestRequest {
+        operations::send(random)
     }
 
     /// A pause between requests, short or long relative to the windows of the case.

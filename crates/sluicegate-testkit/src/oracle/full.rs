@@ -9,7 +9,7 @@
 
 use super::contract::{Contract, Told};
 use super::draw::{Case, Options, Random, START};
-use super::operation::{Action, Ask, Operation};
+use super::operation::{Action, Operation, TestRequest};
 use super::rules::{Mode, Rule};
 use super::run::Tally;
 use super::system::{Library, System};
@@ -67,9 +67,9 @@ impl Full {
                     self.contract.reload((*rules).clone());
                     library.reload(&rules).await;
                 }
-                Operation::Act(action, asks) => {
-                    self.act(&mut library, action, &asks, &mut tally).await?;
-                    let stranger = Ask { identifier: self.random.one_of(&STRANGERS), ..asks[0] };
+                Operation::Act(action, requests) => {
+                    self.act(&mut library, action, &requests, &mut tally).await?;
+                    let stranger = TestRequest { identifier: self.random.one_of(&STRANGERS), ..requests[0] };
                     self.act(&mut library, Action::Check, &[stranger], &mut tally).await?;
                 }
             }
@@ -81,37 +81,37 @@ impl Full {
         &mut self,
         library: &mut Library<MemoryStore>,
         action: Action,
-        asks: &[Ask],
+        requests: &[TestRequest],
         tally: &mut Tally,
     ) -> Result<(), String> {
         self.contract.set_clock(self.now);
-        let peeked = library.act(Action::Peek, asks, self.now).await[0].clone();
-        let expected = self.contract.act(Action::Peek, asks)[0].allowed;
-        let answer = library.act(action, asks, self.now).await[0].clone();
+        let peeked = library.act(Action::Peek, requests, self.now).await[0].clone();
+        let expected = self.contract.act(Action::Peek, requests)[0].allowed;
+        let answer = library.act(action, requests, self.now).await[0].clone();
         tally.operations += 1;
         if action == Action::Check {
             tally.allowed += usize::from(answer.allowed);
             tally.denied += usize::from(!answer.allowed);
             if answer.allowed && !expected {
-                return Err(self.wrong("more was admitted than the client has", asks));
+                return Err(self.wrong("more was admitted than the client has", requests));
             }
             if answer.allowed != peeked.allowed {
-                return Err(self.wrong("a check is answered otherwise than the peek before it", asks));
+                return Err(self.wrong("a check is answered otherwise than the peek before it", requests));
             }
-        } else if let ([ask], Action::Refund | Action::Reset) = (asks, action) {
-            let after = library.peek(ask).await[0].clone();
+        } else if let ([request], Action::Refund | Action::Reset) = (requests, action) {
+            let after = library.peek(request).await[0].clone();
             if after != answer {
-                return Err(self.wrong(&format!("{answer:?}, and then a peek says {after:?}"), asks));
+                return Err(self.wrong(&format!("{answer:?}, and then a peek says {after:?}"), requests));
             }
         }
-        self.contract.act_as_told(action, asks, &Told { allowed: Some(answer.allowed), shadows: Vec::new() });
+        self.contract.act_as_told(action, requests, &Told { allowed: Some(answer.allowed), shadows: Vec::new() });
         Ok(())
     }
 
-    fn wrong(&self, what: &str, asks: &[Ask]) -> String {
-        let (Self { case, max_keys, now, log, .. }, asks) = (self, asks.iter().map(ToString::to_string));
-        let asks = asks.collect::<Vec<_>>().join(" and ");
+    fn wrong(&self, what: &str, requests: &[TestRequest]) -> String {
+        let (Self { case, max_keys, now, log, .. }, requests) = (self, requests.iter().map(ToString::to_string));
+        let requests = requests.collect::<Vec<_>>().join(" and ");
         let (seed, after, rules) = (case.seed, now - START, case.rules.to_yaml());
-        format!("seed {seed}, {max_keys} keys, {after} µs after the start, {asks}: {what}\n{rules}{log}")
+        format!("seed {seed}, {max_keys} keys, {after} µs after the start, {requests}: {what}\n{rules}{log}")
     }
 }

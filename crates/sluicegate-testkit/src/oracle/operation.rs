@@ -5,7 +5,7 @@ use std::fmt;
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct TestRequest {
     /// The tenant.
     pub tenant: &'static str,
     /// The resource.
@@ -32,7 +32,7 @@ pub enum Operation {
     /// The rules are replaced.
     Reload(Box<Rules>),
     /// Requests with one decision. A single request corresponds to `/v1/check` and its neighbours.
-    Act(Action, Vec<Ask>),
+    Act(Action, Vec<TestRequest>),
 }
 
 /// The effect of an operation on the charges of a request.
@@ -48,7 +48,7 @@ pub enum Action {
     Reset,
 }
 
-impl fmt::Display for Ask {
+impl fmt::Display for TestRequest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tenant, resource, identifier, address, tier, cost } = self;
         write!(formatter, "{{tenant: {tenant}, resource: {resource}, identifier: {identifier}")?;
@@ -66,9 +66,9 @@ impl fmt::Display for Operation {
             Self::StepBack(micros) => write!(formatter, "clock -{micros} µs"),
             Self::AdvanceByWait(more) => write!(formatter, "clock + the last wait {more:+} µs"),
             Self::Reload(rules) => write!(formatter, "reload:\n{}", rules.to_yaml()),
-            Self::Act(action, asks) => {
-                let asks: Vec<String> = asks.iter().map(ToString::to_string).collect();
-                write!(formatter, "{action:?} {}", asks.join(" and "))
+            Self::Act(action, requests) => {
+                let requests: Vec<String> = requests.iter().map(ToString::to_string).collect();
+                write!(formatter, "{action:?} {}", requests.join(" and "))
             }
         }
     }

@@ -2,7 +2,7 @@
 //! usage.
 
 use super::limit::Limit;
-use super::operation::Ask;
+use super::operation::TestRequest;
 
 /// All rules in force.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,57 +100,60 @@ impl Rules {
     }
 
     /// The indexes of the matching rules.
-    pub(super) fn matching<'r>(&'r self, ask: &'r Ask) -> impl Iterator<Item = usize> + 'r {
-        self.rules.iter().enumerate().filter(|(_, rule)| rule.matches(ask)).map(|(place, _)| place)
+    pub(super) fn matching<'r>(&'r self, request: &'r TestRequest) -> impl Iterator<Item = usize> + 'r {
+        self.rules.iter().enumerate().filter(|(_, rule)| rule.matches(request)).map(|(place, _)| place)
     }
 }
 
 impl Rule {
-    fn matches(&self, ask: &Ask) -> bool {
+    fn matches(&self, request: &TestRequest) -> bool {
         let fits = |pattern: Option<&str>, text: &str| pattern.is_none_or(|pattern| is_match(pattern, text));
         self.mode != Mode::Off
-            && fits(self.tenant, ask.tenant)
-            && fits(self.resource, ask.resource)
-            && (!self.per.address || ask.address.is_some())
+            && fits(self.tenant, request.tenant)
+            && fits(self.resource, request.resource)
+            && (!self.per.address || request.address.is_some())
     }
 
     /// The limit set that applies at `now`: that of the exact override, then of the first override with a matching
     /// pattern, then of the tier, then of the rule itself.
-    pub(super) fn set_of<'r>(&'r self, ask: &'r Ask, now: u64) -> (Set, &'r Limits) {
+    pub(super) fn set_of<'r>(&'r self, request: &'r TestRequest, now: u64) -> (Set, &'r Limits) {
         let in_force = || {
             let is_in_force =
                 move |(_, each): &(Set, &Override)| each.until.is_none_or(|end| now < end * 1_000_000);
-            self.overrides_of(ask).filter(is_in_force)
+            self.overrides_of(request).filter(is_in_force)
         };
         let exact = in_force().find(|(_, each)| !each.identifier.contains('*'));
         if let Some((set, each)) = exact.or_else(|| in_force().next()) {
             return (set, &each.limits);
         }
-        let of_tier = self.tiers.iter().find(|(tier, _)| ask.tier == Some(*tier));
+        let of_tier = self.tiers.iter().find(|(tier, _)| request.tier == Some(*tier));
         of_tier.map_or((Set::Own, &self.limits), |(tier, limits)| (Set::Tier(tier), limits))
     }
 
     /// All limit sets that the client of `ask` may have used.
-    pub(super) fn sets_of_client<'r>(&'r self, ask: &'r Ask) -> impl Iterator<Item = (Set, &'r Limits)> {
+    pub(super) fn sets_of_client<'r>(
+        &'r self,
+        request: &'r TestRequest,
+    ) -> impl Iterator<Item = (Set, &'r Limits)> {
         let tiers = self.tiers.iter().map(|(tier, limits)| (Set::Tier(tier), limits));
-        let overrides = self.overrides_of(ask).map(|(set, each)| (set, &each.limits));
+        let overrides = self.overrides_of(request).map(|(set, each)| (set, &each.limits));
         [(Set::Own, &self.limits)].into_iter().chain(tiers).chain(overrides)
     }
 
     /// The overrides for the identifier of `ask`, including those that have ended.
-    fn overrides_of<'r>(&'r self, ask: &'r Ask) -> impl Iterator<Item = (Set, &'r Override)> {
+    fn overrides_of<'r>(&'r self, request: &'r TestRequest) -> impl Iterator<Item = (Set, &'r Override)> {
         let named = self.overrides.iter().enumerate().map(|(place, each)| {
             let same = |before: &&Override| before.identifier == each.identifier;
             (Set::Override(each.identifier, self.overrides[..place].iter().filter(same).count()), each)
         });
-        named.filter(|(_, each)| is_match(each.identifier, ask.identifier))
+        named.filter(|(_, each)| is_match(each.identifier, request.identifier))
     }
 
-    pub(super) fn subject_of(&self, ask: &Ask) -> Subject {
+    pub(super) fn subject_of(&self, request: &TestRequest) -> Subject {
         Subject {
-            tenant: (self.per.tenant || self.per.identifier).then_some(ask.tenant),
-            identifier: self.per.identifier.then_some(ask.identifier),
-            address: if self.per.address { ask.address } else { None },
+            tenant: (self.per.tenant || self.per.identifier).then_some(request.tenant),
+            identifier: self.per.identifier.then_some(request.identifier),
+            address: if self.per.address { request.address } else { None },
         }
     }
 }

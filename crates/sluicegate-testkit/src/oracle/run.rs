@@ -3,7 +3,7 @@
 use super::answer::{Reply, Scope, Wait, differences};
 use super::contract::Contract;
 use super::draw::{Case, START};
-use super::operation::{Action, Ask, Operation};
+use super::operation::{Action, Operation, TestRequest};
 use super::system::System;
 use std::fmt;
 
@@ -96,19 +96,19 @@ impl Run {
                 self.contract.reload((**rules).clone());
                 system.reload(rules).await;
             }
-            Operation::Act(action, asks) => {
+            Operation::Act(action, requests) => {
                 self.contract.set_clock(self.now);
-                let actual = system.act(*action, asks, self.now).await;
-                return self.compare(*action, asks, &actual);
+                let actual = system.act(*action, requests, self.now).await;
+                return self.compare(*action, requests, &actual);
             }
         }
         Vec::new()
     }
 
-    fn compare(&mut self, action: Action, asks: &[Ask], actual: &Reply) -> Vec<String> {
+    fn compare(&mut self, action: Action, requests: &[TestRequest], actual: &Reply) -> Vec<String> {
         let scope = self.scope;
-        let forgettable = self.contract.forgettable(asks);
-        let expected = self.contract.act(action, asks);
+        let forgettable = self.contract.forgettable(requests);
+        let expected = self.contract.act(action, requests);
         self.count(action, &expected);
         let is_check = action == Action::Check;
         let found = differences(&expected, actual, is_check, scope);
@@ -123,7 +123,7 @@ impl Run {
         for choice in choices(differing) {
             let chosen = forgettable.iter().zip(choice).filter(|(_, is_chosen)| *is_chosen);
             chosen.for_each(|((_, place), _)| self.contract.forget(place));
-            let expected = self.contract.act(action, asks);
+            let expected = self.contract.act(action, requests);
             if differences(&expected, actual, is_check, scope).is_empty() {
                 return Vec::new();
             }

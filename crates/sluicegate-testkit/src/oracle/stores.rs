@@ -4,7 +4,7 @@ use super::answer::Scope;
 use super::campaign::Campaign;
 use super::draw::{Case, Options, START};
 use super::full::Full;
-use super::operation::Ask;
+use super::operation::TestRequest;
 use super::run::{Disagreement, Tally};
 use super::system::Library;
 use super::together::Crowd;
@@ -56,9 +56,9 @@ pub fn memory_together(seed: u64, cases: u64) -> Result<Tally, String> {
     for number in 0..cases {
         let crowd = Crowd::draw(seed.wrapping_add(number), true);
         let library = Library::new(memory_store(number), &crowd.case().rules);
-        let at_once = async |asks: &[Ask], now| {
+        let at_once = async |requests: &[TestRequest], now| {
             library.limiter().clock().set(Timestamp::now(now));
-            ask_in_threads(&library, asks)
+            send_in_threads(&library, requests)
         };
         tally = tally.plus(runtime().block_on(crowd.run(&library, at_once))?);
     }
@@ -77,11 +77,13 @@ pub fn memory_full(seed: u64, cases: u64) -> Result<Tally, String> {
     Ok(tally)
 }
 
-fn ask_in_threads(library: &Library<MemoryStore>, asks: &[Ask]) -> Vec<bool> {
-    let share = asks.len().div_ceil(THREADS);
+fn send_in_threads(library: &Library<MemoryStore>, requests: &[TestRequest]) -> Vec<bool> {
+    let share = requests.len().div_ceil(THREADS);
     std::thread::scope(|scope| {
-        let ask = |asks: &[Ask]| runtime().block_on(join_all(asks.iter().map(|ask| library.is_allowed(ask))));
-        let threads: Vec<_> = asks.chunks(share).map(|asks| scope.spawn(move || ask(asks))).collect();
+        let send = |requests: &[TestRequest]| {
+            runtime().block_on(join_all(requests.iter().map(|request| library.is_allowed(request))))
+        };
+        let threads: Vec<_> = requests.chunks(share).map(|requests| scope.spawn(move || send(requests))).collect();
         let answers =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panic!("a thread panicked")));
         answers.flatten().collect()
@@ -212,15 +214,15 @@ impl Redis {
             for number in 0..cases {
                 let crowd = Crowd::draw(seed.wrapping_add(number), self.layout != Layout::Cluster);
                 let library = self.library(crowd.case());
-                let at_once = async |asks: &[Ask], now| {
+                let at_once = async |requests: &[TestRequest], now| {
                     library.limiter().clock().set(Timestamp::now(now));
-                    join_all(asks.iter().map(|ask| library.is_allowed(ask))).await
+                    join_all(requests.iter().map(|request| library.is_allowed(request))).await
                 };
-                let apart = async |asks: &[Ask], now| {
-                    let (clock, last) = (library.limiter().clock(), now + asks.len() as u64);
-                    join_all(asks.iter().zip(now..).map(async |(ask, now)| {
+                let apart = async |requests: &[TestRequest], now| {
+                    let (clock, last) = (library.limiter().clock(), now + requests.len() as u64);
+                    join_all(requests.iter().zip(now..).map(async |(request, now)| {
                         clock.set(Timestamp::now(now));
-                        let allowed = library.is_allowed(ask).await;
+                        let allowed = library.is_allowed(request).await;
                         clock.set(Timestamp::now(last));
                         allowed
                     }))

@@ -1,7 +1,7 @@
 //! The system under test, and the driver for the library: a [`Limiter`] on any store, in virtual time.
 
 use super::answer::{Answer, LimitAnswer, Reply, Wait};
-use super::operation::{Action, Ask};
+use super::operation::{Action, TestRequest};
 use super::rules::Rules;
 use sluicegate::clock::ManualClock;
 use sluicegate::core::{Cost, Outcome, Timestamp};
@@ -19,7 +19,7 @@ pub trait System {
     async fn reload(&mut self, rules: &Rules);
 
     /// Executes an operation at `now`, in microseconds since the epoch.
-    async fn act(&mut self, action: Action, asks: &[Ask], now: u64) -> Reply;
+    async fn act(&mut self, action: Action, requests: &[TestRequest], now: u64) -> Reply;
 }
 
 /// The library on a store.
@@ -35,15 +35,15 @@ impl<S: Store> Library<S> {
     }
 
     /// Whether one request is allowed. For concurrent requests.
-    pub async fn is_allowed(&self, ask: &Ask) -> bool {
-        let decision = self.limiter.check(&request(ask)).await;
-        answer(&decision.unwrap_or_else(|error| panic!("{ask:?}: {error}"))).allowed
+    pub async fn is_allowed(&self, request: &TestRequest) -> bool {
+        let decision = self.limiter.check(&library_request(request)).await;
+        answer(&decision.unwrap_or_else(|error| panic!("{request:?}: {error}"))).allowed
     }
 
     /// The answer that a client would get now.
-    pub async fn peek(&self, ask: &Ask) -> Reply {
-        let decision = self.limiter.peek(&request(ask)).await;
-        vec![answer(&decision.unwrap_or_else(|error| panic!("{ask:?}: {error}")))]
+    pub async fn peek(&self, request: &TestRequest) -> Reply {
+        let decision = self.limiter.peek(&library_request(request)).await;
+        vec![answer(&decision.unwrap_or_else(|error| panic!("{request:?}: {error}")))]
     }
 
     /// The limiter.
@@ -70,13 +70,13 @@ fn read(rules: &Rules) -> RuleSet {
 
 /// The request as the library receives it.
 #[must_use]
-pub fn request(ask: &Ask) -> Request<'static> {
+pub fn library_request(request: &TestRequest) -> Request<'static> {
     Request {
-        tenant: ask.tenant,
-        tier: ask.tier,
-        cost: ask.cost.map(Cost::new),
-        address: ask.address.map(|last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))),
-        ..Request::new(ask.resource, ask.identifier)
+        tenant: request.tenant,
+        tier: request.tier,
+        cost: request.cost.map(Cost::new),
+        address: request.address.map(|last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))),
+        ..Request::new(request.resource, request.identifier)
     }
 }
 
@@ -85,10 +85,10 @@ impl<S: Store> System for Library<S> {
         self.limiter.replace_rules(read(rules));
     }
 
-    async fn act(&mut self, action: Action, asks: &[Ask], now: u64) -> Reply {
+    async fn act(&mut self, action: Action, requests: &[TestRequest], now: u64) -> Reply {
         self.limiter.clock().set(Timestamp::now(now));
         self.sweep(Timestamp::now(now));
-        let requests: Vec<Request<'_>> = asks.iter().map(request).collect();
+        let requests: Vec<Request<'_>> = requests.iter().map(library_request).collect();
         if let [request] = requests.as_slice() {
             let decision = match action {
                 Action::Check => self.limiter.check(request).await,
@@ -96,7 +96,7 @@ impl<S: Store> System for Library<S> {
                 Action::Refund => self.limiter.refund(request).await,
                 Action::Reset => self.limiter.reset(request).await,
             };
-            return vec![answer(&decision.unwrap_or_else(|error| panic!("{action:?} {asks:?}: {error}")))];
+            return vec![answer(&decision.unwrap_or_else(|error| panic!("{action:?} {requests:?}: {error}")))];
         }
         let rules = self.limiter.rules();
         let decisions = match action {
@@ -104,7 +104,7 @@ impl<S: Store> System for Library<S> {
             Action::Refund => self.limiter.refund_all(&rules, &requests).await,
             Action::Peek | Action::Reset => self.limiter.peek_all(&rules, &requests).await,
         };
-        let decisions = decisions.unwrap_or_else(|error| panic!("{action:?} {asks:?}: {error}"));
+        let decisions = decisions.unwrap_or_else(|error| panic!("{action:?} {requests:?}: {error}"));
         [decisions.joint()].into_iter().chain(decisions.each()).map(answer).collect()
     }
 }

@@ -12,7 +12,7 @@ use super::answer::{Scope, differences};
 use super::between::{Answered, Between};
 use super::contract::Contract;
 use super::draw::{Case, Options, Random, START};
-use super::operation::{Action, Ask};
+use super::operation::{Action, TestRequest};
 use super::rules::Mode;
 use super::run::Tally;
 use super::shown::Shown;
@@ -26,7 +26,7 @@ const REQUESTS_PER_ROUND: usize = 48;
 #[derive(Debug)]
 pub(super) struct Crowd {
     case: Case,
-    rounds: Vec<(u64, Vec<Ask>)>,
+    rounds: Vec<(u64, Vec<TestRequest>)>,
 }
 
 impl Crowd {
@@ -43,7 +43,8 @@ impl Crowd {
         let rounds = (0..ROUNDS).map(|_| {
             now += case.draw_pause(random);
             // Few clients, so that they conflict.
-            let clients: Vec<Ask> = (0..random.between(1, 6)).map(|_| Case::draw_ask(random)).collect();
+            let clients: Vec<TestRequest> =
+                (0..random.between(1, 6)).map(|_| Case::draw_request(random)).collect();
             (now, (0..REQUESTS_PER_ROUND).map(|_| random.one_of(&clients)).collect())
         });
         let rounds = rounds.collect();
@@ -58,35 +59,35 @@ impl Crowd {
     pub(super) async fn run<S: Store>(
         &self,
         library: &Library<S>,
-        at_once: impl AsyncFn(&[Ask], u64) -> Vec<bool>,
+        at_once: impl AsyncFn(&[TestRequest], u64) -> Vec<bool>,
     ) -> Result<Tally, String> {
         let mut contract = Contract::new(self.case.rules.clone(), START);
         let mut tally = Tally::default();
-        for (now, asks) in &self.rounds {
+        for (now, requests) in &self.rounds {
             contract.set_clock(*now);
-            let allowed = at_once(asks, *now).await;
-            let wrong = |what: &str, ask: &Ask| {
+            let allowed = at_once(requests, *now).await;
+            let wrong = |what: &str, request: &TestRequest| {
                 let Case { seed, rules, .. } = &self.case;
-                format!("seed {seed}, {} µs after the start, {ask}: {what}\n{}", now - START, rules.to_yaml())
+                format!("seed {seed}, {} µs after the start, {request}: {what}\n{}", now - START, rules.to_yaml())
             };
-            let answers = || asks.iter().zip(&allowed);
-            for (ask, _) in answers().filter(|(_, allowed)| **allowed) {
-                if !contract.act(Action::Check, &[*ask])[0].allowed {
-                    return Err(wrong("more was allowed than fits", ask));
+            let answers = || requests.iter().zip(&allowed);
+            for (request, _) in answers().filter(|(_, allowed)| **allowed) {
+                if !contract.act(Action::Check, &[*request])[0].allowed {
+                    return Err(wrong("more was allowed than fits", request));
                 }
             }
-            for (ask, is_allowed) in answers() {
-                let expected = contract.act(Action::Peek, &[*ask]);
-                let found = differences(&expected, &library.peek(ask).await, false, Scope::Everything);
+            for (request, is_allowed) in answers() {
+                let expected = contract.act(Action::Peek, &[*request]);
+                let found = differences(&expected, &library.peek(request).await, false, Scope::Everything);
                 if !found.is_empty() {
-                    return Err(wrong(&found.join("\n"), ask));
+                    return Err(wrong(&found.join("\n"), request));
                 }
                 if !is_allowed && expected[0].allowed {
-                    return Err(wrong("it was denied, and there is still room for it", ask));
+                    return Err(wrong("it was denied, and there is still room for it", request));
                 }
             }
             let admitted = allowed.iter().filter(|allowed| **allowed).count();
-            let (operations, denied) = (asks.len(), asks.len() - admitted);
+            let (operations, denied) = (requests.len(), requests.len() - admitted);
             tally = tally.plus(Tally { operations, allowed: admitted, denied });
         }
         Ok(tally)
@@ -98,29 +99,29 @@ impl Crowd {
     pub(super) async fn run_apart<S: Store>(
         &self,
         library: &Library<S>,
-        at_once: impl AsyncFn(&[Ask], u64) -> Vec<bool>,
+        at_once: impl AsyncFn(&[TestRequest], u64) -> Vec<bool>,
     ) -> Result<Tally, String> {
         let mut between = Between::new(&self.case.rules, START, Scope::Everything);
         let mut tally = Tally::default();
-        for (now, asks) in &self.rounds {
-            let last = now + asks.len() as u64;
-            let allowed = at_once(asks, *now).await;
-            let admitted: Vec<Answered> = asks
+        for (now, requests) in &self.rounds {
+            let last = now + requests.len() as u64;
+            let allowed = at_once(requests, *now).await;
+            let admitted: Vec<Answered> = requests
                 .iter()
                 .zip(&allowed)
                 .filter(|(_, allowed)| **allowed)
-                .map(|(ask, _)| Answered {
+                .map(|(request, _)| Answered {
                     action: Action::Check,
-                    asks: vec![*ask],
+                    requests: vec![*request],
                     shown: vec![Shown::only(true)],
                 })
                 .collect();
             let mut wrong = between.compare(*now, last, &admitted);
-            for ask in asks {
-                let shown = vec![Shown::of(&library.peek(ask).await[0])];
-                let peeked = Answered { action: Action::Peek, asks: vec![*ask], shown };
+            for request in requests {
+                let shown = vec![Shown::of(&library.peek(request).await[0])];
+                let peeked = Answered { action: Action::Peek, requests: vec![*request], shown };
                 let found = between.compare(last, last, &[peeked]);
-                wrong.extend(found.into_iter().map(|what| format!("afterwards, {ask}: {what}")));
+                wrong.extend(found.into_iter().map(|what| format!("afterwards, {request}: {what}")));
             }
             if !wrong.is_empty() {
                 let (Case { seed, rules, .. }, wrong) = (&self.case, wrong.join("\n"));
@@ -130,7 +131,7 @@ impl Crowd {
                     rules.to_yaml()
                 ));
             }
-            let (operations, admitted) = (asks.len(), admitted.len());
+            let (operations, admitted) = (requests.len(), admitted.len());
             tally = tally.plus(Tally { operations, allowed: admitted, denied: operations - admitted });
         }
         Ok(tally)

@@ -26,7 +26,7 @@ fn connect(proxy: &FaultProxy) -> TcpStream {
     stream
 }
 
-fn ask(stream: &mut TcpStream) {
+fn send(stream: &mut TcpStream) {
     stream.write_all(PING).unwrap();
 }
 
@@ -50,7 +50,7 @@ fn expect_end(stream: &mut TcpStream) {
 
 fn answered(proxy: &FaultProxy) -> TcpStream {
     let mut stream = connect(proxy);
-    ask(&mut stream);
+    send(&mut stream);
     expect(&mut stream, PONG);
     stream
 }
@@ -81,8 +81,8 @@ fn half_open_connections_are_silent_and_lose_nothing() {
     let mut old = answered(&proxy);
     proxy.set(Mode::HalfOpen);
     let mut new = connect(&proxy);
-    ask(&mut old);
-    ask(&mut new);
+    send(&mut old);
+    send(&mut new);
     expect_silence(&mut old);
     expect_silence(&mut new);
     proxy.set(Mode::Pass);
@@ -96,12 +96,12 @@ fn a_delay_holds_in_both_directions_and_ends_with_its_mode() {
     let mut stream = answered(&proxy);
     proxy.set(Mode::Delay(Duration::from_millis(30)));
     let (_, took) = timed(|| {
-        ask(&mut stream);
+        send(&mut stream);
         expect(&mut stream, PONG);
     });
     assert!(took >= Duration::from_millis(60), "{took:?}");
     proxy.set(Mode::Delay(Duration::from_secs(3600)));
-    ask(&mut stream);
+    send(&mut stream);
     expect_silence(&mut stream);
     proxy.set(Mode::Pass);
     expect(&mut stream, PONG);
@@ -120,7 +120,7 @@ fn a_truncated_reply_stops_after_its_first_bytes() {
     proxy.set(Mode::Truncate(3));
     let mut new = connect(&proxy);
     for stream in [&mut old, &mut new] {
-        ask(stream);
+        send(stream);
         expect(stream, b"+PO");
         expect_end(stream);
     }
@@ -131,7 +131,7 @@ fn nothing_of_a_reply_passes_when_it_is_truncated_to_nothing() {
     let (_server, proxy) = proxied();
     let mut stream = answered(&proxy);
     proxy.set(Mode::Truncate(0));
-    ask(&mut stream);
+    send(&mut stream);
     expect_end(&mut stream);
 }
 
@@ -156,9 +156,9 @@ fn bytes_are_injected_once_before_the_next_reply() {
     let (_server, proxy) = proxied();
     let mut stream = answered(&proxy);
     proxy.set(Mode::Inject(b"+EXTRA\r\n".to_vec()));
-    ask(&mut stream);
+    send(&mut stream);
     expect(&mut stream, b"+EXTRA\r\n+PONG\r\n");
-    ask(&mut stream);
+    send(&mut stream);
     expect(&mut stream, PONG);
 }
 
@@ -174,7 +174,7 @@ fn with_lost_replies_requests_are_done_and_the_connection_never_goes_on() {
     expect_silence(&mut stream);
     proxy.set(Mode::Pass);
     expect_end(&mut stream);
-    ask(&mut other);
+    send(&mut other);
     expect(&mut other, PONG);
 }
 

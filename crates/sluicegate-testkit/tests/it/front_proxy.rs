@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluicegate_testkit::front_proxy::{ConfigurationFile, FrontProgram, FrontProxy};
 use sluicegate_testkit::poll;
 
-fn ask(address: SocketAddr) -> std::io::Result<String> {
+fn send(address: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(b"GET /teapot HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")?;
     let mut answer = String::new();
@@ -19,7 +19,7 @@ fn starts_answers_and_ends(program: FrontProgram, configure: impl Fn(u16) -> Vec
     let proxy = FrontProxy::start(program, configure);
     let address = proxy.address();
     poll::until_true("the configured answer", Duration::from_secs(30), || {
-        ask(address).unwrap().starts_with("HTTP/1.1 418")
+        send(address).unwrap().starts_with("HTTP/1.1 418")
     });
     drop(proxy);
     assert!(TcpStream::connect(address).is_err(), "{program:?} is still there");
@@ -66,7 +66,7 @@ fn traefik() {
         vec![("traefik.yml", main), ("routes.yml", routes.to_owned())]
     });
     poll::until_true("the configured answer", Duration::from_secs(30), || {
-        ask(proxy.address()).unwrap().contains("Location: http://away.test/")
+        send(proxy.address()).unwrap().contains("Location: http://away.test/")
     });
 }
 

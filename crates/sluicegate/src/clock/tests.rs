@@ -40,7 +40,7 @@ fn threads_read_nearly_the_same_time() {
 fn counts_convert_to_microseconds_at_any_counter_rate() {
     // Counters from 1 MHz to 10 GHz, and one that seems to stand still.
     for (counts, nanos) in [(1, 1_000), (1, 1), (3, 1), (24, 1_000), (33, 10), (10, 1)] {
-        let pace = CounterRate::of(|asked| (u128::from(asked) * nanos / counts) as u64);
+        let pace = CounterRate::of(|sent| (u128::from(sent) * nanos / counts) as u64);
         for micros in [0, 1, 2, 499, 998] {
             let passed = micros * 1_000 * counts as u64 / nanos as u64;
             let shown = pace.micros(passed).unwrap();

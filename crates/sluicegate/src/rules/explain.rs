@@ -16,16 +16,16 @@ pub struct Explained<'a> {
     /// The rule.
     pub rule: &'a Rule,
     /// Its result.
-    pub says: Says<'a>,
+    pub result: MatchResult<'a>,
     /// The override that would apply if it had not ended.
     pub ended: Option<&'a Override>,
 }
 
 /// The result of a rule for a request.
 #[derive(Clone, Debug)]
-pub enum Says<'a> {
+pub enum MatchResult<'a> {
     /// It does not match, for all these reasons.
-    Nothing(Vec<Mismatch<'a>>),
+    Mismatched(Vec<Mismatch<'a>>),
     /// It matches and does not limit the request.
     Unlimited(Source),
     /// It limits the request: the source of the limits, and the charge.
@@ -162,28 +162,34 @@ impl RuleSet {
         self.check_tier(request.tier)?;
         let explained = |(index, rule): (usize, &'a Rule)| Explained {
             rule,
-            says: self.says(rule, request, index, now),
+            result: self.result(rule, request, index, now),
             ended: rule.ended_override(request, now),
         };
         Ok(self.rules().iter().enumerate().map(explained).collect())
     }
 
-    fn says<'a>(&'a self, rule: &'a Rule, request: &Request<'a>, index: usize, now: Timestamp) -> Says<'a> {
+    fn result<'a>(
+        &'a self,
+        rule: &'a Rule,
+        request: &Request<'a>,
+        index: usize,
+        now: Timestamp,
+    ) -> MatchResult<'a> {
         let mut reasons = Vec::new();
         if request.rule.is_some_and(|place| place != index) {
             reasons.push(Mismatch::NotNamed);
         }
-        let heard = rule.mismatches(request, |mismatch| {
+        let flow = rule.mismatches(request, |mismatch| {
             reasons.push(mismatch);
             ControlFlow::Continue(())
         });
-        if heard.is_break() || !reasons.is_empty() {
-            return Says::Nothing(reasons);
+        if flow.is_break() || !reasons.is_empty() {
+            return MatchResult::Mismatched(reasons);
         }
         let source = rule.source(request, now);
         match self.charge_of(index, source, request) {
-            Some(charge) => Says::Limited(source, charge),
-            None => Says::Unlimited(source),
+            Some(charge) => MatchResult::Limited(source, charge),
+            None => MatchResult::Unlimited(source),
         }
     }
 }
@@ -224,7 +230,7 @@ mod tests {
         let (rules, request) = (set(vec![rule]), Request::new("api.read", "alice"));
         let request = Request { target: Some(target), ..request };
         let explained = rules.explain(&request, NOW).unwrap();
-        let Says::Nothing(reasons) = &explained[0].says else { panic!("{explained:?}") };
+        let MatchResult::Mismatched(reasons) = &explained[0].result else { panic!("{explained:?}") };
         let words: Vec<String> = reasons.iter().map(|reason| reason.reason(&request)).collect();
         assert_eq!(
             words,
@@ -269,8 +275,10 @@ mod tests {
             .explain(&request, NOW)
             .unwrap()
             .iter()
-            .filter_map(|each| match &each.says {
-                Says::Nothing(reasons) => Some(reasons.iter().map(|reason| reason.reason(&request)).collect()),
+            .filter_map(|each| match &each.result {
+                MatchResult::Mismatched(reasons) => {
+                    Some(reasons.iter().map(|reason| reason.reason(&request)).collect())
+                }
                 _ => None,
             })
             .collect();
@@ -298,7 +306,7 @@ mod tests {
             let request = Request { rule, ..Request::new("api.read", "alice") };
             let places: Vec<usize> =
                 rules.charges(&request, NOW).unwrap().applied.iter().map(|applied| applied.rule).collect();
-            let is_limited = |each: &Explained<'_>| matches!(each.says, Says::Limited(..));
+            let is_limited = |each: &Explained<'_>| matches!(each.result, MatchResult::Limited(..));
             let explained = rules.explain(&request, NOW).unwrap();
             let limited: Vec<usize> = explained
                 .iter()
@@ -322,18 +330,18 @@ mod tests {
             |key: &str, value: Option<&str>| EntryPattern { key: key.into(), value: value.map(Pattern::new) };
         rule.selector.descriptor = vec![wanted("path", None), wanted("remote_address", Some("10.*"))];
         let rules = set(vec![rule]);
-        let says = |entries: Option<&[Entry<'_>]>| {
+        let text = |entries: Option<&[Entry<'_>]>| {
             let request = Request { descriptor: entries, ..Request::new("r", "i") };
-            match &rules.explain(&request, NOW).unwrap()[0].says {
-                Says::Nothing(reasons) => reasons[0].reason(&request),
+            match &rules.explain(&request, NOW).unwrap()[0].result {
+                MatchResult::Mismatched(reasons) => reasons[0].reason(&request),
                 _ => "limited".to_owned(),
             }
         };
         let (path, inside) = (Entry::new("path", "/"), Entry::new("remote_address", "10.1.2.3"));
-        assert_eq!(says(None), "it is for descriptors with path, and the request has none");
+        assert_eq!(text(None), "it is for descriptors with path, and the request has none");
         let outside = [path, Entry::new("remote_address", "11.1.2.3")];
-        assert_eq!(says(Some(&outside)), "no entry of the descriptor matches remote_address=10.*");
-        assert_eq!(says(Some(&[Entry::new("other", ""), inside, path])), "limited");
+        assert_eq!(text(Some(&outside)), "no entry of the descriptor matches remote_address=10.*");
+        assert_eq!(text(Some(&[Entry::new("other", ""), inside, path])), "limited");
     }
 
     fn patterns() -> impl Strategy<Value = Option<Pattern>> {
@@ -453,11 +461,11 @@ mod tests {
             };
             let (matched, explained) = (rules.charges(&request, NOW).unwrap(), rules.explain(&request, NOW).unwrap());
             let mut limited = Vec::new();
-            for (index, Explained { rule, says, ended }) in explained.iter().enumerate() {
-                match says {
-                    Says::Limited(source, charge) => limited.push((index, *source, format!("{charge:?}"))),
-                    Says::Unlimited(source) => prop_assert!(rule.limits_of(*source).quotas().is_empty()),
-                    Says::Nothing(reasons) => {
+            for (index, Explained { rule, result, ended }) in explained.iter().enumerate() {
+                match result {
+                    MatchResult::Limited(source, charge) => limited.push((index, *source, format!("{charge:?}"))),
+                    MatchResult::Unlimited(source) => prop_assert!(rule.limits_of(*source).quotas().is_empty()),
+                    MatchResult::Mismatched(reasons) => {
                         let mut rule = (*rule).clone();
                         prop_assert!(!reasons.is_empty());
                         for reason in reasons {
@@ -467,11 +475,11 @@ mod tests {
                         prop_assert!(rule.matches(&request));
                     }
                 }
-                prop_assert_eq!(!matches!(says, Says::Nothing(_)), rule.matches(&request));
+                prop_assert_eq!(!matches!(result, MatchResult::Mismatched(_)), rule.matches(&request));
                 let over = rule.overrides.first().filter(|each| each.identifier.matches(texts[identifier]));
                 let is_over = over.is_some_and(|each| each.until.is_some_and(|until| until <= NOW));
                 prop_assert_eq!(ended.is_some(), is_over);
-                if let Says::Limited(source, _) | Says::Unlimited(source) = says {
+                if let MatchResult::Limited(source, _) | MatchResult::Unlimited(source) = result {
                     prop_assert_eq!(matches!(source, Source::Override(_)), over.is_some() && !is_over);
                 }
             }
@@ -479,7 +487,7 @@ mod tests {
             let charged: Vec<_> =
                 charged.map(|(applied, charge)| (applied.rule, applied.source, format!("{charge:?}"))).collect();
             prop_assert_eq!(limited, charged);
-            prop_assert_eq!(matched.any, explained.iter().any(|each| !matches!(each.says, Says::Nothing(_))));
+            prop_assert_eq!(matched.any, explained.iter().any(|each| !matches!(each.result, MatchResult::Mismatched(_))));
         }
     }
 }

@@ -194,62 +194,62 @@ impl Rule {
         self.mismatches(request, |_| ControlFlow::Break(())).is_continue()
     }
 
-    /// Calls `tell` with each reason why the rule does not match `request`, for as long as it returns true: a decision
+    /// Calls `report` with each reason why the rule does not match `request`, for as long as it returns true: a decision
     /// stops at the first reason, an explanation collects all of them.
     #[inline]
     pub(super) fn mismatches<'a>(
         &'a self,
         request: &Request<'_>,
-        mut tell: impl FnMut(Mismatch<'a>) -> ControlFlow<()>,
+        mut report: impl FnMut(Mismatch<'a>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         if self.mode == Mode::Off {
-            tell(Mismatch::Off)?;
+            report(Mismatch::Off)?;
         }
         if let Some(pattern) = unfit(self.selector.tenant.as_ref(), request.tenant) {
-            tell(Mismatch::Tenant(pattern))?;
+            report(Mismatch::Tenant(pattern))?;
         }
         let (resource, path) = self.selector.reading(request);
         if let Some(pattern) = unfit(self.selector.resource.as_ref(), resource) {
-            tell(Mismatch::Resource(pattern))?;
+            report(Mismatch::Resource(pattern))?;
         }
         if !self.selector.methods.is_empty()
             && request.target.is_none_or(|target| !self.selector.has_method(target.method))
         {
-            tell(Mismatch::Method(&self.selector.methods))?;
+            report(Mismatch::Method(&self.selector.methods))?;
         }
         if let Some(pattern) = &self.selector.path
             && path.is_none_or(|path| !pattern.matches(path))
         {
-            tell(Mismatch::Path(pattern))?;
+            report(Mismatch::Path(pattern))?;
         }
         if let Some(pattern) = &self.selector.host
             && request.target.and_then(|target| target.host).is_none_or(|host| !pattern.matches(host))
         {
-            tell(Mismatch::Host(pattern))?;
+            report(Mismatch::Host(pattern))?;
         }
         for wanted in &self.selector.headers {
             if !wanted.fits(request.target.and_then(|target| target.headers)) {
-                tell(Mismatch::Header(wanted))?;
+                report(Mismatch::Header(wanted))?;
             }
         }
         for wanted in &self.selector.claims {
             if !wanted.fits(request.target.and_then(|target| target.claims)) {
-                tell(Mismatch::Claim(wanted))?;
+                report(Mismatch::Claim(wanted))?;
             }
         }
         if self.selector.stage != request.stage {
-            tell(Mismatch::Stage(self.selector.stage))?;
+            report(Mismatch::Stage(self.selector.stage))?;
         }
         if !self.selector.descriptor.is_empty()
             && let Some(missing) = self.selector.missing_entry(request.descriptor.unwrap_or_default())
         {
-            tell(Mismatch::Descriptor(missing))?;
+            report(Mismatch::Descriptor(missing))?;
         }
         if self.selector.only_by_place && request.rule.is_none() {
-            tell(Mismatch::NotNamed)?;
+            report(Mismatch::NotNamed)?;
         }
         if self.per.address && request.address.is_none() {
-            tell(Mismatch::NoAddress)?;
+            report(Mismatch::NoAddress)?;
         }
         ControlFlow::Continue(())
     }

@@ -175,8 +175,8 @@ fn share_of_a_calendar_has_the_same_windows() {
         .with_fallback(MemoryOptions::default(), instances);
     store.set(Some(Trouble::Fails(ErrorClass::Connection)));
     let admitted = || {
-        let asked = (0..20).map(|_| block_on(limiter.check(&Request::new("r", "a"))).unwrap());
-        asked.filter(Decision::is_allowed).count()
+        let sent = (0..20).map(|_| block_on(limiter.check(&Request::new("r", "a"))).unwrap());
+        sent.filter(Decision::is_allowed).count()
     };
     assert_eq!((admitted(), admitted()), (5, 0));
     clock.advance(Micros::from_secs(12 * 3_600 - 1));

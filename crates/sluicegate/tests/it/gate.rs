@@ -44,7 +44,7 @@ fn gate(rules: &str) -> TestGate {
     Gate::new(Limiter::new(rules, MemoryStore::default(), clock).observed(Arc::new(Tiers::default())), identify)
 }
 
-async fn ask(gate: &TestGate, method: &str, path: &str, key: Option<&str>) -> Result<Admission, Refusal> {
+async fn send(gate: &TestGate, method: &str, path: &str, key: Option<&str>) -> Result<Admission, Refusal> {
     let mut headers = HeaderMap::new();
     if let Some(key) = key {
         headers.insert(KEY, HeaderValue::from_str(key).unwrap());
@@ -54,7 +54,7 @@ async fn ask(gate: &TestGate, method: &str, path: &str, key: Option<&str>) -> Re
 }
 
 async fn outcome(gate: &TestGate, method: &str, path: &str, key: Option<&str>) -> &'static str {
-    match ask(gate, method, path, key).await {
+    match send(gate, method, path, key).await {
         Ok(admission) if admission.decision.is_allowed() => "allowed",
         Ok(_) => "denied",
         Err(Refusal::Unauthorized(error)) => error.reason().name(),
@@ -224,7 +224,7 @@ async fn same_subject_of_two_issuers_has_separate_limits() {
   - { name: one, limits: [{ algorithm: fixed_window, limit: 1, window: 1h }],
       overrides: [{ identifier: 'https://other.example|alice', limits: [{ algorithm: fixed_window, limit: 2, window: 1h }] }] }",
     );
-    let ask = async |issuer: &str| {
+    let send = async |issuer: &str| {
         let token = token(SECRET, &serde_json::json!({ "iss": issuer }));
         let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
         let headers: HeaderMap = [(http::header::AUTHORIZATION, value)].into_iter().collect();
@@ -233,9 +233,9 @@ async fn same_subject_of_two_issuers_has_separate_limits() {
         let admission = gate.decide(&head, [192, 0, 2, 7].into()).await.unwrap();
         admission.decision.is_allowed()
     };
-    assert!(ask("https://id.example").await);
-    assert!(!ask("https://id.example").await);
-    let others = [ask("https://other.example").await, ask("https://other.example").await];
+    assert!(send("https://id.example").await);
+    assert!(!send("https://id.example").await);
+    let others = [send("https://other.example").await, send("https://other.example").await];
     assert_eq!(others, [true, true], "a client of another issuer, and its override");
-    assert!(!ask("https://other.example").await);
+    assert!(!send("https://other.example").await);
 }

@@ -55,7 +55,7 @@ fn request(path: &str, headers: &[(&'static str, &str)]) -> Request<Body> {
     request
 }
 
-async fn ask(application: &Router, request: Request<Body>) -> (StatusCode, HeaderMap, String) {
+async fn send(application: &Router, request: Request<Body>) -> (StatusCode, HeaderMap, String) {
     let (head, body) = application.clone().oneshot(request).await.unwrap().into_parts();
     let body = to_bytes(body, 65_536).await.unwrap();
     (head.status, head.headers, String::from_utf8(body.to_vec()).unwrap())
@@ -65,23 +65,23 @@ async fn ask(application: &Router, request: Request<Body>) -> (StatusCode, Heade
 async fn handlers_receive_the_client_and_the_last_request_is_denied() {
     let application = application(layer(TWO));
     for remaining in ["1", "0"] {
-        let (status, headers, body) = ask(&application, request("/who", &[("x-api-key", "alices")])).await;
+        let (status, headers, body) = send(&application, request("/who", &[("x-api-key", "alices")])).await;
         assert_eq!((status, &*body), (StatusCode::OK, "alice of shop"));
         assert_eq!(headers["x-ratelimit-remaining"], remaining);
     }
-    let (status, headers, body) = ask(&application, request("/who", &[("x-api-key", "alices")])).await;
+    let (status, headers, body) = send(&application, request("/who", &[("x-api-key", "alices")])).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(headers["content-type"], "application/problem+json");
     assert!(headers.contains_key("retry-after") && headers.contains_key("ratelimit-policy"));
     assert!(body.contains(r#""violated-policies":["two"]"#), "{body}");
-    let (status, _, body) = ask(&application, request("/who", &[])).await;
+    let (status, _, body) = send(&application, request("/who", &[])).await;
     assert_eq!((status, &*body), (StatusCode::OK, "Address(192.0.2.7)"));
 }
 
 #[tokio::test]
 async fn rate_limit_fields_of_the_application_are_replaced() {
     let application = application(layer(TWO));
-    let (_, headers, body) = ask(&application, request("/own", &[])).await;
+    let (_, headers, body) = send(&application, request("/own", &[])).await;
     let all = |name: &str| headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
     assert_eq!((all("x-ratelimit-limit"), all("x-ratelimit-remaining")), (vec!["2"], vec!["1"]));
     assert_eq!((all("ratelimit").len(), all("x-own"), &*body), (1, vec!["kept"], "own"));
@@ -90,16 +90,16 @@ async fn rate_limit_fields_of_the_application_are_replaced() {
 #[tokio::test]
 async fn rate_limit_fields_of_the_application_are_removed_without_a_limit() {
     let application = application(layer("rules: []"));
-    let (_, headers, _) = ask(&application, request("/own", &[])).await;
+    let (_, headers, _) = send(&application, request("/own", &[])).await;
     assert!(!headers.contains_key("x-ratelimit-limit") && !headers.contains_key("ratelimit"), "{headers:?}");
 }
 
 #[tokio::test]
 async fn invalid_credentials_and_ambiguous_paths_never_reach_the_application() {
     let application = application(layer(TWO));
-    let (status, headers, _) = ask(&application, request("/who", &[("x-api-key", "nobodys")])).await;
+    let (status, headers, _) = send(&application, request("/who", &[("x-api-key", "nobodys")])).await;
     assert_eq!((status, headers.contains_key("www-authenticate")), (StatusCode::UNAUTHORIZED, true));
-    let (status, _, body) = ask(&application, request("/who/..;/own", &[])).await;
+    let (status, _, body) = send(&application, request("/who/..;/own", &[])).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
 }
 
@@ -116,17 +116,17 @@ async fn encoded_slashes_are_matched_in_both_readings_or_rejected() {
         ("/x%2fy/../own", 400),
         ("/x%5c..%5cown", 400),
     ] {
-        let (got, _, body) = ask(&kept, request(path, &[])).await;
+        let (got, _, body) = send(&kept, request(path, &[])).await;
         assert_eq!(got, status, "{path}");
         assert!(status != 200 || body == path, "{path} is {body}");
-        assert_eq!(ask(&refused, request(path, &[])).await.0, StatusCode::BAD_REQUEST, "{path}");
+        assert_eq!(send(&refused, request(path, &[])).await.0, StatusCode::BAD_REQUEST, "{path}");
     }
 }
 
 #[tokio::test]
 async fn missing_client_address_rejects_all_requests() {
     let application = application(layer(TWO));
-    let (status, _, body) = ask(&application, Request::new(Body::empty())).await;
+    let (status, _, body) = send(&application, Request::new(Body::empty())).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(body.contains("does not find the address of the client"), "{body}");
 }
@@ -134,7 +134,7 @@ async fn missing_client_address_rejects_all_requests() {
 #[tokio::test]
 async fn handler_without_the_layer_reports_the_missing_layer() {
     let application = Router::new().route("/who", get(who));
-    let (status, _, body) = ask(&application, request("/who", &[])).await;
+    let (status, _, body) = send(&application, request("/who", &[])).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(body.contains("put the rate limit layer in front"), "{body}");
 }
@@ -144,7 +144,7 @@ async fn grpc_denial_is_resource_exhausted() {
     let none = "rules: [{ name: none, limits: [{ algorithm: fixed_window, limit: 0, window: 1h }] }]";
     let application = application(layer(none));
     let (status, headers, body) =
-        ask(&application, request("/who", &[("content-type", "application/grpc")])).await;
+        send(&application, request("/who", &[("content-type", "application/grpc")])).await;
     assert_eq!((status, &*body), (StatusCode::OK, ""));
     assert_eq!(headers["grpc-status"], "8");
     assert_eq!(headers["content-type"], "application/grpc");

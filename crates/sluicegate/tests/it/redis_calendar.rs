@@ -142,8 +142,8 @@ fn coalesced_calendar_charges_are_each_charged_once() {
         let [charge, _] = world.charges();
         for now in clocks(&world.connection).await {
             let store = world.store(false).await;
-            let asking = (0..30).map(|_| store.charge(std::slice::from_ref(&charge), now, DEADLINE));
-            let replies = futures_util::future::join_all(asking).await;
+            let sending = (0..30).map(|_| store.charge(std::slice::from_ref(&charge), now, DEADLINE));
+            let replies = futures_util::future::join_all(sending).await;
             let is_allowed = |reply: &Reply| reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed());
             let allowed = replies.iter().filter(|reply| is_allowed(reply.as_ref().unwrap())).count();
             assert_eq!(allowed, 20, "{now:?}");

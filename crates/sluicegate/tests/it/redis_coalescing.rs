@@ -36,7 +36,7 @@ impl Scene {
     }
 
     /// A request in a task of its own.
-    fn ask(&self, who: &str, quotas: &[Quota], cost: u32, deadline: Duration) -> JoinHandle<Answered> {
+    fn send(&self, who: &str, quotas: &[Quota], cost: u32, deadline: Duration) -> JoinHandle<Answered> {
         let (store, space) = (Arc::clone(&self.store), Arc::clone(&self.space));
         let (who, quotas) = (who.to_owned(), quotas.to_vec());
         tokio::spawn(async move {
@@ -47,7 +47,7 @@ impl Scene {
 
     /// `count` requests for the same unit of one identity.
     fn crowd(&self, who: &str, quotas: &[Quota], count: usize) -> Vec<JoinHandle<Answered>> {
-        (0..count).map(|_| self.ask(who, quotas, 1, PATIENCE)).collect()
+        (0..count).map(|_| self.send(who, quotas, 1, PATIENCE)).collect()
     }
 
     /// Returns when this many requests have joined a call of others.
@@ -74,7 +74,7 @@ async fn a_decision_over_several_limits_is_one_call() {
     let quotas = [hourly(2), hourly(3), hourly(4)];
     for expected in [true, true, false] {
         let before = scene.server.script_calls();
-        let reply = scene.ask("alice", &quotas, 1, PATIENCE).await.unwrap().unwrap();
+        let reply = scene.send("alice", &quotas, 1, PATIENCE).await.unwrap().unwrap();
         assert_eq!(reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed()), expected);
         assert_eq!(scene.server.script_calls() - before, 1);
     }
@@ -130,7 +130,7 @@ async fn different_costs_of_one_key_share_its_limit() {
     let scene = Scene::start().await;
     let quotas = [hourly(50)];
     scene.proxy.set(Mode::HalfOpen);
-    let crowd: Vec<_> = (0..64).map(|index| scene.ask("x", &quotas, 1 + index % 4, PATIENCE)).collect();
+    let crowd: Vec<_> = (0..64).map(|index| scene.send("x", &quotas, 1 + index % 4, PATIENCE)).collect();
     scene.until_joined(60);
     scene.proxy.set(Mode::Pass);
     let replies = all(crowd).await;
@@ -187,7 +187,7 @@ async fn a_waiter_fails_at_its_deadline_while_others_wait_on() {
     scene.proxy.set(Mode::HalfOpen);
     let patient = scene.crowd("x", &quotas, 1);
     poll::until_true("the call is under way", PATIENCE, || scene.store.calls_in_flight() == 1);
-    let hasty = scene.ask("x", &quotas, 1, Duration::from_millis(20));
+    let hasty = scene.send("x", &quotas, 1, Duration::from_millis(20));
     assert_eq!(hasty.await.unwrap().unwrap_err(), ErrorClass::Timeout);
     let late = scene.crowd("x", &quotas, 2);
     scene.until_joined(3);

@@ -16,8 +16,8 @@ async fn admits_exactly_the_limit(url: &str) {
     let quotas: [Quota; 1] = [hourly(20)];
     let space = KeySpace::new("rule");
     let charges = [unit(&space, "alice", &quotas)];
-    let asked = (0..40).map(|_| store.charge(&charges, Timestamp::now(0), DEADLINE));
-    let replies = futures_util::future::join_all(asked).await;
+    let sent = (0..40).map(|_| store.charge(&charges, Timestamp::now(0), DEADLINE));
+    let replies = futures_util::future::join_all(sent).await;
     let admitted = replies.iter().filter(|reply| reply.as_ref().unwrap().verdicts[0].outcome.is_allowed()).count();
     assert_eq!(admitted, 20);
     assert_eq!(store.health(), Health::Up);

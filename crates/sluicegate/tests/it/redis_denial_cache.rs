@@ -102,9 +102,9 @@ fn a_denied_identity_causes_no_calls_while_it_is_denied() {
         }
         // Only a machine that stalls for two seconds makes a call in between, because it may have missed an
         // invalidation.
-        let asked = looks(&server) - calls;
-        assert_eq!(asked + store.denied_from_cache(), 10_000);
-        assert!(asked < 10, "{asked} calls");
+        let sent = looks(&server) - calls;
+        assert_eq!(sent + store.denied_from_cache(), 10_000);
+        assert!(sent < 10, "{sent} calls");
         assert_eq!(store.cached_denials(), 1);
         // A peek always goes to the server, and other identities are not affected.
         let before = looks(&server);

@@ -358,12 +358,12 @@ fn an_exhausted_key_causes_no_further_calls() {
         let charge = costing(unit(&space, "alice", &quotas), 2);
         assert!(passes(&store.charge(&[charge], NOW, PATIENCE).await.unwrap()));
         let started = Instant::now();
-        let mut asked = 0_u64;
+        let mut sent = 0_u64;
         while started.elapsed() < Duration::from_millis(2_500) {
             assert!(!charge_and_compare("alice", &store, &[charge]).await);
-            asked += 1;
+            sent += 1;
         }
-        let called = asked - store.denied_from_cache();
-        assert!(called <= 2 && asked > 100, "{called} calls for {asked} requests");
+        let called = sent - store.denied_from_cache();
+        assert!(called <= 2 && sent > 100, "{called} calls for {sent} requests");
     });
 }

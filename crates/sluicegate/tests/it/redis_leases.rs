@@ -30,7 +30,7 @@ async fn started(server: &RedisServer) -> RedisStore {
 }
 
 /// Sends `count` requests in sequence. Returns the remaining quota after each.
-async fn ask(store: &RedisStore, charge: Charge<'_>, count: u64) -> Vec<u64> {
+async fn send(store: &RedisStore, charge: Charge<'_>, count: u64) -> Vec<u64> {
     let mut remaining = Vec::new();
     for _ in 0..count {
         let reply = store.charge(&[charge], NOW, PATIENCE).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_hot_decision_gets_permits_and_unused_ones_are_given_back() {
     let (space, quotas) = (KeySpace::new("hot"), quotas());
     let charge = Charge { lease: lease(10_000), ..unit(&space, "alice", &quotas) };
     let before = server.script_calls();
-    let remaining = ask(&store, charge, REQUESTS).await;
+    let remaining = send(&store, charge, REQUESTS).await;
     let calls = server.script_calls() - before;
     assert!(calls < REQUESTS / 3, "{calls} calls for {REQUESTS} requests");
     assert!(remaining.windows(2).all(|pair| pair[1] < pair[0]), "the remaining quota decreases");
@@ -65,7 +65,7 @@ async fn a_hot_decision_gets_permits_and_unused_ones_are_given_back() {
     assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS - held, "held permits are charged");
     store.close().await;
     assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS, "and was given back");
-    ask(&store, charge, 10).await;
+    send(&store, charge, 10).await;
     assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS - 10, "nothing is charged ahead any more");
 }
 
@@ -75,14 +75,14 @@ async fn expired_permits_are_given_back() {
     let store = started(&server).await;
     let (space, quotas) = (KeySpace::new("idle"), quotas());
     let charge = Charge { lease: lease(200), ..unit(&space, "alice", &quotas) };
-    let mut asked = 0;
+    let mut sent = 0;
     while held(&store) == 0 {
-        ask(&store, charge, 10).await;
-        asked += 10;
+        send(&store, charge, 10).await;
+        sent += 10;
     }
     poll::until_true("nothing is held", PATIENCE, || held(&store) == 0);
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    while left(&store, charge).await != CAPACITY - asked {
+    while left(&store, charge).await != CAPACITY - sent {
         assert!(tokio::time::Instant::now() < deadline, "not all was given back");
     }
 }
@@ -94,13 +94,13 @@ async fn permits_of_a_server_that_lost_its_data_are_worthless() {
     let (space, quotas) = (KeySpace::new("lost"), quotas());
     let charge = Charge { lease: lease(10_000), ..unit(&space, "alice", &quotas) };
     while held(&store) == 0 {
-        ask(&store, charge, 10).await;
+        send(&store, charge, 10).await;
     }
     server.restart_empty();
     let deadline = tokio::time::Instant::now() + PATIENCE;
     // Until the loss of the connection is detected, permits may still be spent.
     let first = loop {
-        assert!(tokio::time::Instant::now() < deadline, "it never asked the server again");
+        assert!(tokio::time::Instant::now() < deadline, "the server received no further request");
         match store.charge(&[charge], NOW, PATIENCE).await {
             Ok(reply) if left(&store, charge).await < CAPACITY => break reply,
             _ => {}
@@ -118,13 +118,13 @@ async fn permits_from_before_a_reset_do_not_pass_after_it() {
     let charge = Charge { lease: lease(10_000), ..unit(&space, "alice", &quotas) };
     let other = Charge { lease: lease(10_000), ..unit(&space, "bob", &quotas) };
     while held(&store) == 0 {
-        ask(&store, charge, 10).await;
+        send(&store, charge, 10).await;
     }
     store.reset(&[other], NOW, PATIENCE).await.unwrap();
     assert!(held(&store) > 0, "the reset of another key forfeits nothing");
     store.reset(&[charge], NOW, PATIENCE).await.unwrap();
     assert_eq!(held(&store), 0);
-    ask(&store, charge, 1).await;
+    send(&store, charge, 1).await;
     assert_eq!(left(&store, charge).await, CAPACITY - 1 - held(&store), "it was charged to a full limit");
     store.close().await;
     assert_eq!(left(&store, charge).await, CAPACITY - 1, "nothing from before the reset was given back");
@@ -137,7 +137,7 @@ async fn without_a_lease_every_request_is_charged_on_arrival() {
     let (space, quotas) = (KeySpace::new("exact"), quotas());
     let charge = unit(&space, "alice", &quotas);
     let before = server.script_calls();
-    let remaining = ask(&store, charge, 500).await;
+    let remaining = send(&store, charge, 500).await;
     assert!(remaining.into_iter().rev().eq(CAPACITY - 500..CAPACITY));
     assert!(server.script_calls() - before >= 500);
     assert_eq!(held(&store), 0);

@@ -54,7 +54,7 @@ impl Scene {
         Self { server, limiter: Arc::new(Limiter::new(rules, store, SystemClock::new())) }
     }
 
-    async fn ask(&self, policy: OnStoreFailure, name: &str, cost: u32) -> (Came, bool) {
+    async fn send(&self, policy: OnStoreFailure, name: &str, cost: u32) -> (Came, bool) {
         came(&check(&self.limiter, policy, name, cost).await)
     }
 
@@ -97,19 +97,19 @@ async fn flood(
     names: &Arc<[String]>,
     times: usize,
 ) -> (BTreeMap<Came, u64>, Vec<u64>) {
-    let askers = (0..names.len()).map(|place| {
+    let clients = (0..names.len()).map(|place| {
         let (scene, names) = (Arc::clone(scene), Arc::clone(names));
         tokio::spawn(async move {
             let mut all = Vec::new();
             for _ in 0..times {
-                all.push(scene.ask(policy, &names[place], 1).await);
+                all.push(scene.send(policy, &names[place], 1).await);
             }
             all
         })
     });
-    let askers: Vec<_> = askers.collect();
+    let clients: Vec<_> = clients.collect();
     let (mut counts, mut admitted) = (BTreeMap::new(), Vec::new());
-    for asker in askers {
+    for asker in clients {
         let all = asker.await.unwrap();
         admitted.push(all.iter().filter(|(_, is_allowed)| *is_allowed).count() as u64);
         for (came, _) in all {
@@ -138,10 +138,10 @@ fn a_flood_is_overload_not_failure_and_limits_are_exact_afterwards() {
             let (counts, admitted) = flood(&scene, policy, &names, TIMES).await;
             eprintln!("{}: {counts:?}", policy.name());
             assert_eq!(scene.limiter.store().health(), Health::Up);
-            let asked = (ASKERS * TIMES) as u64;
+            let sent = (ASKERS * TIMES) as u64;
             let by_store = sum(&counts, &[LimitOutcome::Allowed.name(), LimitOutcome::Denied.name()]);
             let by_share = sum(&counts, &["overload_allowed", "overload_denied"]);
-            assert!(asked - by_store - by_share <= asked / 1_000, "{}: {counts:?}", policy.name());
+            assert!(sent - by_store - by_share <= sent / 1_000, "{}: {counts:?}", policy.name());
             assert!(by_share > 0, "{}: the flood was none: {counts:?}", policy.name());
             assert!(admitted.iter().all(|admitted| *admitted <= 2 * CAPACITY));
             until_exact(&scene, policy, &names, &admitted).await;
@@ -171,11 +171,11 @@ async fn until_exact(scene: &Arc<Scene>, policy: OnStoreFailure, names: &[String
 /// Many requests wait when the server stalls. The share decides them for a moment, and the policies from then on.
 #[test]
 fn a_stalled_server_counts_as_failed_under_any_load() {
-    for askers in [1, 400] {
+    for clients in [1, 400] {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let scene = Arc::new(Scene::start(DEADLINE_DEFAULT, &hourly(CAPACITY)).await);
-            let names: Arc<[String]> = (0..askers).map(|number| format!("n{number}")).collect();
+            let names: Arc<[String]> = (0..clients).map(|number| format!("n{number}")).collect();
             scene.server.pause();
             for (policy, expected) in [
                 (OnStoreFailure::Open, LimitOutcome::FailedOpen.name()),
@@ -184,15 +184,15 @@ fn a_stalled_server_counts_as_failed_under_any_load() {
                 let started = Instant::now();
                 loop {
                     let (counts, _) = flood(&scene, policy, &names, 1).await;
-                    if sum(&counts, &[expected]) == askers as u64 {
+                    if sum(&counts, &[expected]) == clients as u64 {
                         break;
                     }
                     assert_eq!(sum(&counts, &["allowed", "denied"]), 0, "{counts:?}");
-                    assert!(askers > 1 && started.elapsed() < PATIENCE, "{counts:?}");
+                    assert!(clients > 1 && started.elapsed() < PATIENCE, "{counts:?}");
                 }
             }
             let (counts, _) = flood(&scene, OnStoreFailure::Closed, &names, 1).await;
-            assert_eq!(sum(&counts, &["timeout", "open"]), askers as u64, "{counts:?}");
+            assert_eq!(sum(&counts, &["timeout", "open"]), clients as u64, "{counts:?}");
             while scene.limiter.store().health() == Health::Up {
                 flood(&scene, OnStoreFailure::Open, &names, 1).await;
             }
@@ -217,7 +217,7 @@ fn a_flooding_identity_does_not_displace_others() {
                 let scene = Arc::clone(&scene);
                 tokio::spawn(async move {
                     loop {
-                        scene.ask(OnStoreFailure::Open, "flooder", cost).await;
+                        scene.send(OnStoreFailure::Open, "flooder", cost).await;
                     }
                 })
             })
@@ -225,7 +225,7 @@ fn a_flooding_identity_does_not_displace_others() {
         sleep(Duration::from_millis(200)).await;
         let mut by_store = 0;
         for number in 0..QUIET {
-            let (came, _) = scene.ask(OnStoreFailure::Open, &format!("quiet{number}"), 1).await;
+            let (came, _) = scene.send(OnStoreFailure::Open, &format!("quiet{number}"), 1).await;
             by_store += usize::from(came == Came::By("allowed"));
         }
         flooders.iter().for_each(tokio::task::JoinHandle::abort);

@@ -121,17 +121,17 @@ fn clients_are_distinguished_by_tenant_and_identity() {
     let hot = TopClients::new(START);
     let address = Identity::Address([192, 0, 2, 7].into());
     let long = "x".repeat(300);
-    let mut asked = [
+    let mut sent = [
         (Request::new("r", "192.0.2.7"), 1_000),
         (Request { identity: address, ..Request::new("r", "") }, 2_000),
         (Request::new("r", "192.0.2.7").tenant("other"), 4_000),
         (Request::new("another", &long), 8_000),
     ];
-    for (request, times) in &asked {
+    for (request, times) in &sent {
         (0..*times).for_each(|_| record(&hot, request, false, START));
     }
-    asked.reverse();
-    let expected = asked.map(|(request, _)| match request.identity {
+    sent.reverse();
+    let expected = sent.map(|(request, _)| match request.identity {
         Identity::Named(name) => (request.tenant, Identity::Named(&name[..name.len().min(LABEL_CHARACTERS_MAX)])),
         address => (request.tenant, address),
     });

@@ -52,7 +52,7 @@ fn report(yaml: &str, store: &str, arguments: &[&str]) -> Result<ExplainReport, 
     ExplainReport::new(context, &selected.request(), NOW).map_err(|error| error.to_string())
 }
 
-fn asking<'a>(resource: &'a str, identifier: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+fn sending<'a>(resource: &'a str, identifier: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["--resource", resource, "--identifier", identifier], more].concat()
 }
 
@@ -68,8 +68,8 @@ const REDIS: &str = "redis://127.0.0.1:1";
 
 #[test]
 fn a_matching_rule_shows_its_limit_set_key_and_cost() {
-    let ask = |who: &str, more: &[&str]| {
-        let report = report(RULES, MEMORY, &asking("api.payment.create", who, more)).expect("explained");
+    let send = |who: &str, more: &[&str]| {
+        let report = report(RULES, MEMORY, &sending("api.payment.create", who, more)).expect("explained");
         assert_eq!(
             report.outcome,
             if more.contains(&"admin") { ExplainOutcome::Unlimited } else { ExplainOutcome::Limited }
@@ -77,7 +77,7 @@ fn a_matching_rule_shows_its_limit_set_key_and_cost() {
         block(&report, "payments")
     };
     assert_eq!(
-        ask("alice", &["--cost", "151"]),
+        send("alice", &["--cost", "151"]),
         "payments  matches
   mode    enforce
   limits  of the rule
@@ -87,43 +87,43 @@ fn a_matching_rule_shows_its_limit_set_key_and_cost() {
   limit   payments  token_bucket  100 at once, refilled 100/min, up to 50 more saved up; a cost of 151 never fits
   limit   hourly  sliding_window  1000 in 1h"
     );
-    let vip = ask("vip-1", &["--tier", "pro"]);
+    let vip = send("vip-1", &["--tier", "pro"]);
     assert!(vip.contains("  limits  of the override vip-*\n"), "{vip}");
     assert!(vip.ends_with("  limit   payments  sliding_counter  7 in 90s"), "{vip}");
-    let pro = ask("alice", &["--tier", "pro"]);
+    let pro = send("alice", &["--tier", "pro"]);
     assert!(pro.contains("  limits  of the tier pro\n") && pro.ends_with("fixed_window  5 in 1d"), "{pro}");
-    let admin = ask("alice", &["--tier", "admin"]);
+    let admin = send("alice", &["--tier", "admin"]);
     assert_eq!(admin, "payments  matches\n  mode    enforce\n  limits  the tier admin is unlimited");
 }
 
 #[test]
 fn a_mismatch_shows_its_reason_and_the_first_line_the_outcome() {
-    let ask = |yaml: &str, more: &[&str]| report(yaml, MEMORY, &asking("x", "alice", more)).expect("explained");
-    let open = ask(RULES, &[]);
+    let send = |yaml: &str, more: &[&str]| report(yaml, MEMORY, &sending("x", "alice", more)).expect("explained");
+    let open = send(RULES, &[]);
     assert_eq!(block(&open, "payments"), "payments  does not match\n  resource x does not match api.payment.*");
     let old = "old  does not match\n  mode off\n  tenant default does not match acme";
     assert_eq!(block(&open, "old"), old);
     let first = |report: &ExplainReport| text::text(report).lines().next().expect("a line").to_owned();
     assert_eq!(first(&open), "allowed: no rule matches, and unmatched is allow");
     let strict = format!("unmatched: deny\n{}", RULES.trim_start());
-    let denied = ask(&strict, &[]);
+    let denied = send(&strict, &[]);
     assert_eq!(
         (denied.outcome, first(&denied).as_str()),
         (ExplainOutcome::Denied, "denied: no rule matches, and unmatched is deny")
     );
-    let free = ask(&strict, &["--cost", "0"]);
+    let free = send(&strict, &["--cost", "0"]);
     assert_eq!(
         (free.outcome, first(&free).as_str()),
         (ExplainOutcome::Allowed, "allowed: no rule matches, and it costs nothing")
     );
-    let limited = report(RULES, MEMORY, &asking("api.search", "alice", &[])).expect("explained");
+    let limited = report(RULES, MEMORY, &sending("api.search", "alice", &[])).expect("explained");
     assert_eq!(first(&limited), "limited: 2 of 4 rules match");
 }
 
 /// The numbers of docs/configuration.md.
 #[test]
 fn a_lease_shows_its_bound_for_the_number_of_servers() {
-    let shared = report(RULES, REDIS, &asking("api.search", "alice", &[])).expect("explained");
+    let shared = report(RULES, REDIS, &sending("api.search", "alice", &[])).expect("explained");
     let (strict, bounded) = (block(&shared, "search"), block(&shared, "loose"));
     assert!(
         strict.ends_with(
@@ -142,13 +142,13 @@ fn a_lease_shows_its_bound_for_the_number_of_servers() {
         "{bounded}"
     );
     // A cost above the permits of one server is never leased.
-    let costly = report(RULES, REDIS, &asking("api.search", "alice", &["--cost", "11"])).expect("explained");
+    let costly = report(RULES, REDIS, &sending("api.search", "alice", &["--cost", "11"])).expect("explained");
     assert!(
         block(&costly, "loose").contains("4 servers\n          not for this request: "),
         "{}",
         block(&costly, "loose")
     );
-    let embedded = report(RULES, MEMORY, &asking("api.search", "alice", &[])).expect("explained");
+    let embedded = report(RULES, MEMORY, &sending("api.search", "alice", &[])).expect("explained");
     let embedded = block(&embedded, "search");
     assert!(embedded.contains("  100 at once, ") && !embedded.contains("bound"), "{embedded}");
     assert!(embedded.ends_with("lease   strict, up to 100ms ahead, 4 servers: not used with the store memory"));
@@ -157,7 +157,7 @@ fn a_lease_shows_its_bound_for_the_number_of_servers() {
 #[test]
 fn a_calendar_limit_names_its_calendar() {
     let rule = "rules: [{ name: plan, limits: [{ algorithm: fixed_window, limit: 9, window: month, anchor: 31, timezone: Asia/Tokyo }] }]";
-    let report = report(rule, MEMORY, &asking("r", "alice", &[])).expect("explained");
+    let report = report(rule, MEMORY, &sending("r", "alice", &[])).expect("explained");
     let text = block(&report, "plan");
     assert!(text.ends_with("  plan  fixed_window  9 in every month from day 31, Asia/Tokyo"), "{text}");
     let json = serde_json::to_value(&report).expect("JSON");
@@ -166,7 +166,7 @@ fn a_calendar_limit_names_its_calendar() {
 
 #[test]
 fn json_has_the_same_numbers_as_the_text() {
-    let shared = report(RULES, REDIS, &asking("api.search", "alice", &["--cost", "2"])).expect("explained");
+    let shared = report(RULES, REDIS, &sending("api.search", "alice", &["--cost", "2"])).expect("explained");
     let value = serde_json::to_value(&shared).expect("JSON");
     let request = json!({
         "tenant": "default", "resource": "api.search", "identifier": "alice", "tier": null, "cost": 2,
@@ -201,9 +201,9 @@ fn json_has_the_same_numbers_as_the_text() {
 #[test]
 fn invalid_requests_are_rejected() {
     for (arguments, expected) in [
-        (asking("r", "i", &["--tier", "gold"]), "`tier` is \"gold\": use one of pro, admin"),
-        (asking("r", "", &[]), "`identifier` is empty"),
-        (asking("r", "i", &["--tenant", "a\tb"]), "`tenant` has the control character"),
+        (sending("r", "i", &["--tier", "gold"]), "`tier` is \"gold\": use one of pro, admin"),
+        (sending("r", "", &[]), "`identifier` is empty"),
+        (sending("r", "i", &["--tenant", "a\tb"]), "`tenant` has the control character"),
     ] {
         let error = report(RULES, MEMORY, &arguments).expect_err("refused");
         assert!(error.contains(expected), "{error}");
@@ -232,11 +232,11 @@ rules:
 fn an_http_request_is_resolved_as_in_the_gateway() {
     let key = "X-API-Key: demo-key";
     let report = report(HTTP, MEMORY, &["--path", "//Pay/./x;v=1", "--method", "POST", "--header", key]).unwrap();
-    let asked = &report.request;
-    assert_eq!((&*asked.tenant, &*asked.identifier, asked.tier.as_deref()), ("shop", "demo", Some("pro")));
-    assert_eq!((asked.method.as_deref(), asked.path.as_deref()), (Some("POST"), Some("/pay/x")));
+    let sent = &report.request;
+    assert_eq!((&*sent.tenant, &*sent.identifier, sent.tier.as_deref()), ("shop", "demo", Some("pro")));
+    assert_eq!((sent.method.as_deref(), sent.path.as_deref()), (Some("POST"), Some("/pay/x")));
     assert!(block(&report, "pay").starts_with("pay  matches"));
-    assert!(asked.separated_paths.is_empty());
+    assert!(sent.separated_paths.is_empty());
     let guard = block(&report, "guard");
     assert!(guard.contains("it is for credentials that are not verified yet"), "{guard}");
     assert!(block(&report, "addresses").contains("127.0.0.1"));
@@ -295,7 +295,7 @@ rules:
       - { identifier: "vip-1", limits: unlimited, until: "2026-12-31T01:00:00Z" }
       - { identifier: "vip-*", limits: unlimited, until: "2026-12-30T23:00:00Z" }
 "#;
-    let of = |identifier| report(rules, "memory", &asking("r", identifier, &[])).expect("a good request");
+    let of = |identifier| report(rules, "memory", &sending("r", identifier, &[])).expect("a good request");
     let (before, after) = (of("vip-1"), of("vip-2"));
     let terms = |report: &ExplainReport| serde_json::to_value(&report.rules[0].terms).expect("JSON");
     assert_eq!((&terms(&before)["limitsOf"]["kind"], terms(&before).get("ended")), (&json!("override"), None));

@@ -188,13 +188,13 @@ impl Frame<'_> {
 
 fn identities(title: &str, list: &[BusyIdentity], width: usize, rows: usize) -> Vec<StyledLine> {
     let names = name_width(width, 29);
-    let row = |name: &str, kind: &str, denied: &str, asks: &str| {
+    let row = |name: &str, kind: &str, denied: &str, rate: &str| {
         format!(
             "{} {} {} {}",
             format::left(name, names),
             format::left(kind, 8),
             format::right(denied, 9),
-            format::right(asks, 9)
+            format::right(rate, 9)
         )
     };
     let one = |identity: &BusyIdentity| {

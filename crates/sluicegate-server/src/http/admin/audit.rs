@@ -24,11 +24,11 @@ const LIMIT_MAX: i64 = 1_000;
 
 #[derive(Serialize)]
 struct Audit {
-    entries: Vec<Entry>,
+    entries: Vec<AuditEntryJson>,
 }
 
 #[derive(Serialize)]
-struct Entry {
+struct AuditEntryJson {
     revision: i64,
     number: i64,
     at: i64,
@@ -40,7 +40,7 @@ struct Entry {
     after: Option<Value>,
 }
 
-impl From<AuditEntry> for Entry {
+impl From<AuditEntry> for AuditEntryJson {
     fn from(entry: AuditEntry) -> Self {
         let AuditEntry { place: AuditPlace { revision, number }, at, actor, action, kind, name, before, after } =
             entry;
@@ -64,7 +64,7 @@ pub(super) async fn list(State(engine): State<Engine>, head: Parts) -> Result<Re
         HeaderValue::from_str(&next).ok()
     });
     let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
-    let answer = Json(Audit { entries: entries.into_iter().map(Entry::from).collect() });
+    let answer = Json(Audit { entries: entries.into_iter().map(AuditEntryJson::from).collect() });
     let mut response = (no_store, answer).into_response();
     response.headers_mut().extend(next.map(|next| (header::LINK, next)));
     Ok(response)

@@ -49,12 +49,12 @@ fn without_required(schema: &Value, names: &[&str]) -> Value {
 }
 
 /// A key without its hash, and with the generated key where it is sent.
-fn shown_key(key: &Value, told: Option<&str>) -> Value {
+fn shown_key(key: &Value, secret_text: Option<&str>) -> Value {
     let mut key = without_required(key, &["sha256"]);
     if let Some(properties) = key["properties"].as_object_mut() {
         properties.remove("sha256");
         let secret = |description| serde_json::json!({ "description": description, "type": "string" });
-        properties.extend(told.map(|description| ("secret".to_owned(), secret(description))));
+        properties.extend(secret_text.map(|description| ("secret".to_owned(), secret(description))));
     }
     key
 }

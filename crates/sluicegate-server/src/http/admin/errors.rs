@@ -9,7 +9,7 @@ use crate::problem::Problem;
 use crate::rule_documents::change::ChangeError;
 
 /// The most errors in one response.
-const TOLD_MAX: usize = 10;
+const SHOWN_MAX: usize = 10;
 
 /// The response to a database error.
 pub(super) fn problem(error: DatabaseError) -> Problem {
@@ -38,10 +38,10 @@ fn refused(refusal: &ChangeError) -> Problem {
 
 /// Lists the errors in a body. Paths are shown without `start`, which the client did not send.
 pub(super) fn mistakes(problems: &Problems, start: &str) -> Problem {
-    let told: Vec<String> = problems.list().iter().take(TOLD_MAX).map(|mistake| words(mistake, start)).collect();
-    let more = problems.list().len().saturating_sub(TOLD_MAX);
+    let shown: Vec<String> = problems.list().iter().take(SHOWN_MAX).map(|mistake| line(mistake, start)).collect();
+    let more = problems.list().len().saturating_sub(SHOWN_MAX);
     let more = (more > 0).then(|| format!("and {more} more"));
-    let detail = told.into_iter().chain(more).collect::<Vec<_>>().join("\n");
+    let detail = shown.into_iter().chain(more).collect::<Vec<_>>().join("\n");
     let problem = Problem::new(StatusCode::BAD_REQUEST, detail);
     match problems.list().first().map(|mistake| path(mistake, start)) {
         Some(path) if !path.is_empty() => problem.field(path.to_owned()),
@@ -54,7 +54,7 @@ fn path<'m>(mistake: &'m Mistake, start: &str) -> &'m str {
     rest.strip_prefix('.').unwrap_or(rest)
 }
 
-fn words(mistake: &Mistake, start: &str) -> String {
+fn line(mistake: &Mistake, start: &str) -> String {
     let value = mistake.value.as_ref().map_or(String::new(), |value| format!(" (value {value})"));
     let path = path(mistake, start);
     let separator = if path.is_empty() { "" } else { ": " };

@@ -48,7 +48,7 @@ struct ExplainRequest {
 }
 
 #[derive(Serialize)]
-struct Explanation {
+struct ExplainResponse {
     #[serde(flatten)]
     report: ExplainReport,
     /// The current decision, as a peek returns it.
@@ -76,7 +76,7 @@ pub(super) async fn explain(State(engine): State<Engine>, request: HttpRequest) 
     };
     let decision = serde_json::from_slice(&decision).unwrap_or(Value::Null);
     let no_store = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(([no_store], Json(Explanation { report, decision })).into_response())
+    Ok(([no_store], Json(ExplainResponse { report, decision })).into_response())
 }
 
 fn report(engine: &Engine, request: &Request<'_>) -> Result<ExplainReport, Problem> {

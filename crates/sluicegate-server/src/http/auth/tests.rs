@@ -37,14 +37,14 @@ fn site(capacity: u64) -> HttpEndpoint {
     site_with(vec![hourly("api", capacity)], TrustedProxies::parse(["192.0.2.0/24"]).expect("valid"))
 }
 
-async fn ask(site: &HttpEndpoint, path: &str, fields: &[(&str, &str)]) -> Reply {
+async fn send(site: &HttpEndpoint, path: &str, fields: &[(&str, &str)]) -> Reply {
     testing::ask(site, "GET", path, fields, "").await
 }
 
 #[tokio::test]
 async fn an_allowed_request_is_204_with_the_limits_and_nothing_else() {
     let site = site(2);
-    let allowed = ask(&site, "/v1/auth", &[URI, CLIENT]).await;
+    let allowed = send(&site, "/v1/auth", &[URI, CLIENT]).await;
     assert_eq!((allowed.status, allowed.body.as_str()), (204, ""));
     assert_eq!(allowed.header("x-ratelimit-remaining"), "1");
     assert_eq!(allowed.header("ratelimit-policy"), "\"api\";q=2;w=7200");
@@ -65,7 +65,7 @@ async fn identity_headers_are_set_if_verified_and_emptied_if_not() {
     ] {
         let key = key.map(|key| ("x-api-key", key));
         let fields: Vec<_> = [URI, CLIENT].into_iter().chain(key).collect();
-        let allowed = ask(&site, "/v1/auth", &fields).await;
+        let allowed = send(&site, "/v1/auth", &fields).await;
         assert_eq!(allowed.status, 204, "{allowed:?}");
         for (name, expected) in
             [("x-sluicegate-identifier", identifier), ("x-sluicegate-tenant", tenant), ("x-sluicegate-tier", tier)]
@@ -82,11 +82,11 @@ async fn identity_headers_are_set_if_verified_and_emptied_if_not() {
 #[tokio::test]
 async fn a_denial_keeps_everything_but_its_status() {
     let site = site(1);
-    assert_eq!(ask(&site, "/v1/auth", &[URI, CLIENT]).await.status, 204);
-    let plain = ask(&site, "/v1/auth", &[URI, CLIENT]).await;
+    assert_eq!(send(&site, "/v1/auth", &[URI, CLIENT]).await.status, 204);
+    let plain = send(&site, "/v1/auth", &[URI, CLIENT]).await;
     assert_eq!(plain.status, 429);
     for (query, status) in [("deny_status=401", 401), ("deny_status=403", 403), ("a=b&deny_status=403&c", 403)] {
-        let denied = ask(&site, &format!("/v1/auth?{query}"), &[URI, CLIENT]).await;
+        let denied = send(&site, &format!("/v1/auth?{query}"), &[URI, CLIENT]).await;
         assert_eq!((denied.status, denied.header("x-sluicegate-status")), (status, "429"));
         for name in ["retry-after", "ratelimit-policy", "x-ratelimit-limit", "content-type", "cache-control"] {
             assert_eq!(denied.header(name), plain.header(name), "{name}");
@@ -103,16 +103,16 @@ async fn a_denial_keeps_everything_but_its_status() {
 async fn deny_status_is_for_denials_only() {
     let site = site(1);
     let bad_key = [URI, CLIENT, ("x-api-key", "wrong")];
-    let refused = ask(&site, "/v1/auth?deny_status=403", &bad_key).await;
+    let refused = send(&site, "/v1/auth?deny_status=403", &bad_key).await;
     assert_eq!((refused.status, refused.header("x-sluicegate-status")), (401, ""));
     assert_eq!(refused.header("www-authenticate"), "ApiKey realm=\"sluicegate\"");
     for query in
         ["deny_status=429", "deny_status=", "deny_status", "deny_status=401&deny_status=403", "deny_status=%34"]
     {
-        let refused = ask(&site, &format!("/v1/auth?{query}"), &[URI, CLIENT]).await;
+        let refused = send(&site, &format!("/v1/auth?{query}"), &[URI, CLIENT]).await;
         assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("deny_status")), "{query}");
     }
-    assert_eq!(ask(&site, "/v1/auth?deny_statuses=7&Deny_Status=7", &[URI, CLIENT]).await.status, 204);
+    assert_eq!(send(&site, "/v1/auth?deny_statuses=7&Deny_Status=7", &[URI, CLIENT]).await.status, 204);
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn only_a_trusted_proxy_may_ask() {
     for networks in [&[][..], &["192.0.2.8", "198.51.100.0/24"]] {
         let site =
             site_with(vec![hourly("api", 1)], TrustedProxies::parse(networks.iter().copied()).expect("valid"));
-        let refused = ask(&site, "/v1/auth", &[URI, CLIENT]).await;
+        let refused = send(&site, "/v1/auth", &[URI, CLIENT]).await;
         assert_eq!(refused.status, 403);
         assert_eq!(
             refused.json()["detail"],
@@ -142,13 +142,13 @@ async fn each_client_has_its_own_quota_by_the_field_that_is_trusted() {
         (&[URI, forwarded], 204),
         (&[URI], 429),
     ] {
-        assert_eq!(ask(&by_x_forwarded_for, "/v1/auth", fields).await.status, status, "{fields:?}");
+        assert_eq!(send(&by_x_forwarded_for, "/v1/auth", fields).await.status, status, "{fields:?}");
     }
     let proxies = TrustedProxies::parse(["192.0.2.7"]).expect("valid").header(TrustedHeader::Forwarded);
     let by_forwarded = site_with(vec![hourly("api", 1)], proxies);
     for (address, status) in [("198.51.100.1", 204), ("198.51.100.2", 429)] {
         let fields = [URI, forwarded, ("x-forwarded-for", address)];
-        assert_eq!(ask(&by_forwarded, "/v1/auth", &fields).await.status, status);
+        assert_eq!(send(&by_forwarded, "/v1/auth", &fields).await.status, status);
     }
 }
 
@@ -170,7 +170,7 @@ async fn rules_see_the_request_that_the_client_sent() {
         ("POST", "/orders%5c1", 400),
     ] {
         let fields = [("x-original-method", method), ("x-original-uri", uri), CLIENT];
-        let reply = ask(&site, "/v1/auth", &fields).await;
+        let reply = send(&site, "/v1/auth", &fields).await;
         assert_eq!(reply.status, status, "{method} {uri}: {reply:?}");
     }
 }

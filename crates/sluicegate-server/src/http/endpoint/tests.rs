@@ -32,7 +32,7 @@ async fn panicking_later() -> &'static str {
     panic!("canary-payload")
 }
 
-async fn ask(request: Request<Body>) -> (StatusCode, Response) {
+async fn send(request: Request<Body>) -> (StatusCode, Response) {
     let limits = RequestLimits { body_bytes_max: 10, ..RequestLimits::default() };
     let peer = SocketAddr::from(([192, 0, 2, 1], 4242));
     let response = HttpEndpoint { limits, ..HttpEndpoint::from(router()) }.respond(request, peer).await;
@@ -60,7 +60,7 @@ async fn problem_of(response: Response) -> Value {
 
 #[tokio::test]
 async fn an_ordinary_request_reaches_its_handler() {
-    let (status, response) = ask(get_request("/ok")).await;
+    let (status, response) = send(get_request("/ok")).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(response.headers().get(header::CONNECTION), None);
 }
@@ -68,7 +68,7 @@ async fn an_ordinary_request_reaches_its_handler() {
 #[tokio::test]
 async fn a_panic_is_a_500_problem_without_its_message() {
     for path in ["/panic", "/panic-later"] {
-        let (status, response) = ask(get_request(path)).await;
+        let (status, response) = send(get_request(path)).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
         let problem = problem_of(response).await;
         assert_eq!(problem["status"], 500);
@@ -78,7 +78,7 @@ async fn a_panic_is_a_500_problem_without_its_message() {
 
 #[tokio::test]
 async fn a_body_over_the_bound_is_413_for_every_handler() {
-    let (status, response) = ask(post_request("/echo", unsized_body("0123456789x"))).await;
+    let (status, response) = send(post_request("/echo", unsized_body("0123456789x"))).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(response.headers()[header::CONNECTION], "close");
     assert_eq!(problem_of(response).await["title"], "Payload Too Large");
@@ -88,7 +88,7 @@ async fn a_body_over_the_bound_is_413_for_every_handler() {
 async fn a_claimed_length_over_the_bound_never_reaches_the_handler() {
     let mut request = post_request("/ignore", unsized_body("x"));
     request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("11"));
-    let (status, _) = ask(request).await;
+    let (status, _) = send(request).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
 }
 
@@ -96,7 +96,7 @@ async fn a_claimed_length_over_the_bound_never_reaches_the_handler() {
 async fn http2_answers_carry_no_connection_header() {
     let mut request = post_request("/echo", unsized_body("0123456789x"));
     *request.version_mut() = Version::HTTP_2;
-    let (status, response) = ask(request).await;
+    let (status, response) = send(request).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(response.headers().get(header::CONNECTION), None);
 }

@@ -91,7 +91,7 @@ impl HttpBody for Download {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut this = self.project();
-        match poll_piece(this.incoming, this.hold.as_mut(), cx) {
+        match poll_chunk(this.incoming, this.hold.as_mut(), cx) {
             Poll::Ready(piece) => {
                 *this.is_waiting = false;
                 *this.is_over = piece.is_none();
@@ -123,10 +123,10 @@ impl HttpBody for Download {
     }
 }
 
-type Piece = Option<Result<Frame<Bytes>, hyper::Error>>;
+type ResponseChunk = Option<Result<Frame<Bytes>, hyper::Error>>;
 
 /// The next piece. If the body drives the connection, it does so until a piece is there or it has to wait.
-fn poll_piece(incoming: &mut Incoming, hold: Option<&mut Hold>, cx: &mut Context<'_>) -> Poll<Piece> {
+fn poll_chunk(incoming: &mut Incoming, hold: Option<&mut Hold>, cx: &mut Context<'_>) -> Poll<ResponseChunk> {
     let mut incoming = Pin::new(incoming);
     let Some(Hold { mover: Mover::Own(http1), .. }) = hold else { return incoming.poll_frame(cx) };
     // The connection is driven here, so no task needs to be woken for its pieces.

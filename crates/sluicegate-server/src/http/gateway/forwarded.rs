@@ -71,7 +71,7 @@ fn append(headers: &mut HeaderMap, name: HeaderName, room: &mut BytesMut, parts:
 mod tests {
     use super::*;
 
-    fn told(before: &[(HeaderName, &'static str)], peer: &str, host: Option<&'static str>) -> Vec<String> {
+    fn fields(before: &[(HeaderName, &'static str)], peer: &str, host: Option<&'static str>) -> Vec<String> {
         let mut headers = HeaderMap::new();
         for (name, value) in before {
             headers.append(name, HeaderValue::from_static(value));
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn the_first_hop_is_sent_in_both_fields() {
         assert_eq!(
-            told(&[], "192.0.2.7", Some("api.example.com:8080")),
+            fields(&[], "192.0.2.7", Some("api.example.com:8080")),
             [
                 "192.0.2.7",
                 r#"for=192.0.2.7;host="api.example.com:8080";proto=http"#,
@@ -98,10 +98,10 @@ mod tests {
             ]
         );
         assert_eq!(
-            told(&[], "2001:db8::7", None),
+            fields(&[], "2001:db8::7", None),
             ["2001:db8::7", r#"for="[2001:db8::7]";proto=http"#, "http", ""]
         );
-        assert_eq!(told(&[], "::ffff:192.0.2.7", None)[0], "192.0.2.7");
+        assert_eq!(fields(&[], "::ffff:192.0.2.7", None)[0], "192.0.2.7");
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
             (HOST, "shop.example"),
         ];
         assert_eq!(
-            told(&before, "192.0.2.7", Some("inner")),
+            fields(&before, "192.0.2.7", Some("inner")),
             [
                 "198.51.100.1, 203.0.113.2, 203.0.113.3, 192.0.2.7",
                 r#"for=198.51.100.1;proto=https, for=192.0.2.7;host="inner";proto=http"#,

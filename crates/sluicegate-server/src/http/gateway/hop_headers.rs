@@ -77,12 +77,12 @@ fn remove(headers: &mut HeaderMap, names: Names) {
 
 /// The upgrade and the trailers that a message requests.
 pub(super) fn connection_options(headers: &HeaderMap) -> ConnectionOptions {
-    let says =
+    let lists =
         |field: HeaderName, word: &str| tokens(headers, &field).any(|token| token.eq_ignore_ascii_case(word));
     let websocket = headers.contains_key(header::UPGRADE)
-        && says(header::CONNECTION, "upgrade")
+        && lists(header::CONNECTION, "upgrade")
         && only(headers, &header::UPGRADE).is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"));
-    ConnectionOptions { websocket, trailers: headers.contains_key(header::TE) && says(header::TE, "trailers") }
+    ConnectionOptions { websocket, trailers: headers.contains_key(header::TE) && lists(header::TE, "trailers") }
 }
 
 /// The value of a field that occurs once.

@@ -84,10 +84,10 @@ impl Outgoing {
 
     /// Sets the length of the body, in place of all length fields of the client.
     fn frame_length(&mut self) -> Length {
-        let was_said = self.headers.remove(header::CONTENT_LENGTH).is_some();
+        let was_declared = self.headers.remove(header::CONTENT_LENGTH).is_some();
         match self.body.size_hint().exact() {
             // Most requests have no body and need no length.
-            Some(0) if !was_said => Length::Known,
+            Some(0) if !was_declared => Length::Known,
             Some(length) => {
                 self.headers.insert(header::CONTENT_LENGTH, length.into());
                 Length::Known

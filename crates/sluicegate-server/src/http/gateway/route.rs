@@ -64,7 +64,7 @@ pub(super) enum Failure {
     /// The upstream closed the connection, or sent an invalid response.
     Broken(hyper::Error),
     /// The upstream accepted an upgrade that was not requested.
-    NotAsked,
+    UnrequestedUpgrade,
     /// The client sent bytes of the new protocol before the response.
     TooEarly,
     /// The body came slowly, and another request needed the place at the upstream.
@@ -75,7 +75,7 @@ impl Failure {
     /// The row of the response table.
     const fn class(&self) -> ResponseClass {
         match self {
-            Self::Unreachable | Self::Broken(_) | Self::NotAsked => ResponseClass::UpstreamFailed,
+            Self::Unreachable | Self::Broken(_) | Self::UnrequestedUpgrade => ResponseClass::UpstreamFailed,
             Self::Busy | Self::Displaced => ResponseClass::Unavailable,
             Self::Late => ResponseClass::UpstreamTimeout,
             Self::TooEarly => ResponseClass::Malformed,
@@ -87,8 +87,8 @@ impl Failure {
         match self {
             Self::Unreachable => "the upstream cannot be reached; try again later",
             Self::Broken(_) => "the upstream closed the connection or sent an invalid response",
-            Self::NotAsked => "the upstream accepted an upgrade that was not requested",
-            Self::TooEarly => "bytes of the new protocol came before it was agreed on; wait for the answer 101",
+            Self::UnrequestedUpgrade => "the upstream accepted an upgrade that was not requested",
+            Self::TooEarly => "bytes of the new protocol came before it was agreed on; wait for the response 101",
             Self::Displaced => {
                 "the request body came slowly and another request needed its place at the upstream; \
                  send it faster, or try again later"
@@ -105,7 +105,7 @@ impl Failure {
             Self::Busy => "busy",
             Self::Late => "late",
             Self::Broken(_) => "broken",
-            Self::NotAsked => "not_asked",
+            Self::UnrequestedUpgrade => "unrequested_upgrade",
             Self::TooEarly => "too_early",
             Self::Displaced => "displaced",
         }
@@ -172,7 +172,7 @@ impl Route {
         };
         permit.answered();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Failure::NotAsked);
+            return Err(Failure::UnrequestedUpgrade);
         }
         let hold = Hold { upstream: Arc::clone(upstream), mover, _permit: permit };
         Ok(response.map(|incoming| download::body(incoming, hold, self.idle_timeout)))
@@ -246,7 +246,7 @@ impl Route {
                 return Ok(response.map(|incoming| download::body(incoming, hold, self.idle_timeout)));
             }
             if !super::hop_headers::accepts_websocket(response.headers()) {
-                return Err(Failure::NotAsked);
+                return Err(Failure::UnrequestedUpgrade);
             }
             if !permission.grant() {
                 return Err(Failure::TooEarly);

@@ -164,16 +164,19 @@ mod tests {
 
     use super::*;
 
-    type Piece = Frame<Bytes>;
+    type RequestChunk = Frame<Bytes>;
 
     /// A body that the test sends piece by piece. It ends when the sender is dropped.
-    struct TestBody(Receiver<Piece>, SizeHint);
+    struct TestBody(Receiver<RequestChunk>, SizeHint);
 
     impl HttpBody for TestBody {
         type Data = Bytes;
         type Error = Infallible;
 
-        fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Infallible>>> {
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<RequestChunk, Infallible>>> {
             self.0.poll_recv(cx).map(|piece| piece.map(Ok))
         }
 
@@ -182,12 +185,12 @@ mod tests {
         }
     }
 
-    fn fed() -> (Sender<Piece>, Body) {
+    fn fed() -> (Sender<RequestChunk>, Body) {
         let (sender, pieces) = channel(64);
         (sender, Body::new(TestBody(pieces, SizeHint::new())))
     }
 
-    fn data(text: &'static str) -> Piece {
+    fn data(text: &'static str) -> RequestChunk {
         Frame::data(Bytes::from_static(text.as_bytes()))
     }
 

@@ -206,7 +206,7 @@ const FLOODS: [Flood; 16] = [
 /// HEADERS of a request without a response; its stream is the nth after stream 1.
 fn request(round: u32, flags: u8) -> Vec<u8> {
     let stream = (2 * round + 3).to_be_bytes();
-    let block = ask_for("/never");
+    let block = send_for("/never");
     [&[0, 0, block.len() as u8, 1, flags][..], &stream, &block].concat()
 }
 
@@ -226,7 +226,7 @@ async fn raw_client(path: &str) -> (Client, tokio::io::WriteHalf<DuplexStream>, 
         bytes
     });
     writer.write_all(PREFACE_AND_SETTINGS).await.expect("the server reads");
-    let first = head_frame(1, END_STREAM | END_HEADERS, 1, &ask_for(path));
+    let first = head_frame(1, END_STREAM | END_HEADERS, 1, &send_for(path));
     writer.write_all(&first).await.expect("the server reads");
     (client, writer, received)
 }
@@ -275,7 +275,7 @@ async fn frames_of_every_type_at_a_low_rate_are_no_flood() {
             assert!(sent.is_ok(), "{name}: cut off in round {round}");
             tokio::time::sleep(Duration::from_millis(u64::try_from(pause_ms).expect("short"))).await;
         }
-        let last = head_frame(1, END_STREAM | END_HEADERS, 1, &ask_for("/ok"));
+        let last = head_frame(1, END_STREAM | END_HEADERS, 1, &send_for("/ok"));
         let stream = 99_999_u32.to_be_bytes();
         writer.write_all(&[&last[..5], &stream, &last[9..]].concat()).await.expect("the server reads");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -361,7 +361,7 @@ async fn client_with_window(bytes: u32) -> Http2Client {
     Http2Client { requests, connection: tokio::spawn(connection), drain, served, opened }
 }
 
-async fn ask(client: &mut Http2Client, path: &str) -> axum::http::Response<hyper::body::Incoming> {
+async fn send(client: &mut Http2Client, path: &str) -> axum::http::Response<hyper::body::Incoming> {
     let request = Request::builder().uri(format!("http://t{path}")).body(Body::empty()).expect("valid");
     client.requests.send_request(request).await.expect("answered")
 }
@@ -374,7 +374,7 @@ async fn a_peer_that_takes_no_byte_of_its_answers_is_cut_off() {
         let mut untaken = Vec::new();
         for _ in 0..answers {
             // Chunks as they arrive, so that part of the response is available.
-            untaken.push(ask(&mut client, "/pieces").await);
+            untaken.push(send(&mut client, "/pieces").await);
         }
         client.served.await.expect("the task ends");
         assert_about(client.opened.elapsed(), 30_000);
@@ -385,7 +385,7 @@ async fn a_peer_that_takes_no_byte_of_its_answers_is_cut_off() {
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_stops_reading_after_the_response_is_treated_as_idle() {
     let mut client = client_with_window(1).await;
-    let _untaken = ask(&mut client, "/ok").await;
+    let _untaken = send(&mut client, "/ok").await;
     client.served.await.expect("the task ends");
     assert_about(client.opened.elapsed(), 65_000);
 }
@@ -393,7 +393,7 @@ async fn a_peer_that_stops_reading_after_the_response_is_treated_as_idle() {
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_reads_slowly_or_waits_for_the_answer_is_served() {
     let mut client = client_with_window(8_000).await;
-    let mut slow = ask(&mut client, "/pieces").await.into_body();
+    let mut slow = send(&mut client, "/pieces").await.into_body();
     for _ in 0..10 {
         // 276 bytes per second.
         tokio::time::sleep(Duration::from_secs(29)).await;
@@ -402,7 +402,7 @@ async fn a_peer_that_reads_slowly_or_waits_for_the_answer_is_served() {
         }
     }
     drop(slow);
-    let mut events = ask(&mut client, "/events").await.into_body();
+    let mut events = send(&mut client, "/events").await.into_body();
     for _ in 0..3 {
         let began = Instant::now();
         assert_eq!(events.frame().await.expect("a piece").expect("whole").into_data().expect("data"), "event");
@@ -418,7 +418,7 @@ async fn a_peer_that_takes_its_answers_below_the_least_rate_is_cut_off() {
         let mut client = client_with_window(window).await;
         let mut responses = Vec::new();
         for _ in 0..streams {
-            responses.push(ask(&mut client, "/pieces").await.into_body());
+            responses.push(send(&mut client, "/pieces").await.into_body());
         }
         let dripping = tokio::spawn(async move {
             loop {
@@ -441,7 +441,7 @@ async fn a_peer_that_takes_its_answers_below_the_least_rate_is_cut_off() {
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_takes_a_whole_answer_byte_by_byte_is_no_longer_served_than_an_idle_one() {
     let mut client = client_with_window(1).await;
-    let mut slow = ask(&mut client, "/big").await.into_body();
+    let mut slow = send(&mut client, "/big").await.into_body();
     let dripping = tokio::spawn(async move {
         while slow.frame().await.is_some_and(|chunk| chunk.is_ok()) {
             tokio::time::sleep(Duration::from_secs(20)).await;
@@ -458,7 +458,7 @@ async fn a_peer_that_takes_a_whole_answer_byte_by_byte_is_no_longer_served_than_
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_moves_is_not_cut_off_with_the_idle() {
     let mut client = client_with_window(50_000).await;
-    let mut body = ask(&mut client, "/big").await.into_body();
+    let mut body = send(&mut client, "/big").await.into_body();
     let mut bytes = 0;
     while bytes < 1_000_000 {
         tokio::time::sleep(Duration::from_secs(20)).await;
@@ -484,10 +484,10 @@ fn unfinished(client: &Http2Client, bytes: usize) -> JoinHandle<(StatusCode, Str
 
 /// The responses that have arrived so far.
 async fn refusals(
-    asked: Vec<JoinHandle<(StatusCode, String)>>,
+    sent: Vec<JoinHandle<(StatusCode, String)>>,
 ) -> (Vec<String>, Vec<JoinHandle<(StatusCode, String)>>) {
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let (answered, waiting): (Vec<_>, Vec<_>) = asked.into_iter().partition(|task| task.is_finished());
+    let (answered, waiting): (Vec<_>, Vec<_>) = sent.into_iter().partition(|task| task.is_finished());
     let mut texts = Vec::new();
     for task in answered {
         let (status, text) = task.await.expect("no panic");
@@ -549,16 +549,16 @@ async fn status_of(request: axum::http::request::Builder) -> Option<StatusCode> 
 
 #[tokio::test(start_paused = true)]
 async fn oversized_and_ambiguous_http2_heads_are_rejected() {
-    let ask = || Request::builder().uri("http://t/ok");
-    assert_eq!(status_of(ask()).await, Some(StatusCode::OK));
-    assert_eq!(status_of(ask().header("host", "T")).await, Some(StatusCode::OK));
-    assert_eq!(status_of(ask().header("host", "other")).await, Some(StatusCode::BAD_REQUEST));
+    let send = || Request::builder().uri("http://t/ok");
+    assert_eq!(status_of(send()).await, Some(StatusCode::OK));
+    assert_eq!(status_of(send().header("host", "T")).await, Some(StatusCode::OK));
+    assert_eq!(status_of(send().header("host", "other")).await, Some(StatusCode::BAD_REQUEST));
 
     let long = format!("http://t/{}", "x".repeat(9_000));
     assert_eq!(status_of(Request::builder().uri(long)).await, Some(StatusCode::URI_TOO_LONG));
-    let many = (0..65).fold(ask(), |request, index| request.header(format!("x-{index}"), "y"));
+    let many = (0..65).fold(send(), |request, index| request.header(format!("x-{index}"), "y"));
     assert_eq!(status_of(many).await, Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
-    let large = ask().header("x", "y".repeat(17_000));
+    let large = send().header("x", "y".repeat(17_000));
     assert_eq!(status_of(large).await, Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
 }
 
@@ -572,7 +572,7 @@ fn head_frame(kind: u8, flags: u8, stream: u8, block: &[u8]) -> Vec<u8> {
 }
 
 /// The head of GET http://t{path}, packed for HTTP/2.
-fn ask_for(path: &str) -> Vec<u8> {
+fn send_for(path: &str) -> Vec<u8> {
     [b"\x82\x86\x41\x01t\x04", &[path.len() as u8][..], path.as_bytes()].concat()
 }
 
@@ -583,8 +583,8 @@ async fn an_endless_head_is_cut_off_at_any_rate_and_beside_other_streams() {
         let mut client = Client::connect();
         client.io.write_all(PREFACE_AND_SETTINGS).await.expect("the server reads");
         if in_flight {
-            let asked = head_frame(1, END_STREAM | END_HEADERS, 1, &ask_for("/never"));
-            client.io.write_all(&asked).await.expect("the server reads");
+            let sent = head_frame(1, END_STREAM | END_HEADERS, 1, &send_for("/never"));
+            client.io.write_all(&sent).await.expect("the server reads");
         }
         tokio::time::sleep(Duration::from_secs(10)).await;
         let (mut reader, mut writer) = tokio::io::split(client.io);
@@ -614,7 +614,7 @@ async fn each_head_has_its_own_time() {
     });
     writer.write_all(PREFACE_AND_SETTINGS).await.expect("the server reads");
     // The end of each head arrives together with the start of the next.
-    let block = ask_for("/ok");
+    let block = send_for("/ok");
     writer.write_all(&head_frame(1, END_STREAM, 1, &block[..3])).await.expect("the server reads");
     for stream in [1, 3, 5] {
         tokio::time::sleep(Duration::from_secs(4)).await;

@@ -36,7 +36,7 @@ async fn start(router: Router, options: ListenerOptions) -> Running {
     Running { address, drain, drained }
 }
 
-async fn ask(address: SocketAddr) -> String {
+async fn send(address: SocketAddr) -> String {
     let mut stream = TcpStream::connect(address).await.expect("connects");
     stream.write_all(ASK).await.expect("sends");
     let mut answer = String::new();
@@ -68,7 +68,7 @@ async fn at_the_cap_connections_wait_and_are_served_later() {
 
     let mut clients = JoinSet::new();
     for _ in 0..CAP * 10 {
-        clients.spawn(ask(running.address));
+        clients.spawn(send(running.address));
     }
     for answer in clients.join_all().await {
         assert!(answer.ends_with("fine!"), "{answer}");
@@ -82,13 +82,13 @@ async fn a_silent_connection_gives_its_slot_to_the_next() {
         ListenerOptions { connections_max: NonZeroU32::MIN, first_byte: Duration::from_millis(50), ..options() };
     let running = start(router(), options).await;
     let _silent = TcpStream::connect(running.address).await.expect("connects");
-    assert!(ask(running.address).await.ends_with("fine!"));
+    assert!(send(running.address).await.ends_with("fine!"));
 }
 
 #[tokio::test]
 async fn a_drain_without_connections_ends_at_once_and_frees_the_port() {
     let running = start(router(), options()).await;
-    assert!(ask(running.address).await.ends_with("fine!"));
+    assert!(send(running.address).await.ends_with("fine!"));
     running.drain.cancel();
     let drained = running.drained.await.expect("the task ends");
     assert_eq!(drained, Drained { connections_cut: 0 });

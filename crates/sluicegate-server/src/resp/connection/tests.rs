@@ -155,7 +155,7 @@ async fn a_client_that_does_not_read_is_cut_and_costs_bounded_memory() {
     let opened = client.opened;
     let (_reading, mut writing) = tokio::io::split(client.io);
     // Far more than all buffers together: the server stops reading instead of buffering it.
-    let asked = async {
+    let sent = async {
         let echo = format!("*2\r\n$4\r\nECHO\r\n$60000\r\n{}\r\n", "x".repeat(60_000));
         let mut sent = 0;
         while writing.write_all(echo.as_bytes()).await.is_ok() {
@@ -163,7 +163,7 @@ async fn a_client_that_does_not_read_is_cut_and_costs_bounded_memory() {
         }
         sent
     };
-    let (sent, served) = tokio::join!(asked, client.served);
+    let (sent, served) = tokio::join!(sent, client.served);
     served.expect("no panic");
     assert!(sent < 1_000_000, "{sent} bytes were taken");
     assert_eq!(opened.elapsed(), RespOptions::default().write_stall);

@@ -14,7 +14,7 @@ impl Client {
     }
 
     /// The reply to a line, with `|` for each line end, and the state of the connection.
-    async fn ask(&mut self, line: &str) -> (String, Flow) {
+    async fn send(&mut self, line: &str) -> (String, Flow) {
         let line = format!("{line}\r\n");
         let (words, _) = Parser::default().next(line.as_bytes()).expect("a line").expect("all of it");
         let now = self.0.now();
@@ -26,7 +26,7 @@ impl Client {
 
     /// The reply to a line after which the connection stays open.
     async fn answer(&mut self, line: &str) -> String {
-        let (answer, flow) = self.ask(line).await;
+        let (answer, flow) = self.send(line).await;
         assert_eq!(flow, Flow::Continue, "{line}");
         answer
     }
@@ -56,9 +56,9 @@ async fn the_small_commands() {
             ("", ""),
         ])
         .await;
-    assert_eq!(client.ask("QUIT").await, ("+OK|".to_owned(), Flow::Close));
+    assert_eq!(client.send("QUIT").await, ("+OK|".to_owned(), Flow::Close));
     for line in ["POST / HTTP/1.1", "Host: localhost"] {
-        assert_eq!(client.ask(line).await, (String::new(), Flow::Close));
+        assert_eq!(client.send(line).await, (String::new(), Flow::Close));
     }
 }
 
@@ -141,7 +141,7 @@ async fn a_client_that_guesses_passwords_is_cut_off() {
     for _ in 1..WRONG_PASSWORDS_MAX {
         assert!(client.answer("AUTH guess").await.starts_with("-WRONGPASS"));
     }
-    let (answer, flow) = client.ask("HELLO 2 AUTH default guess").await;
+    let (answer, flow) = client.send("HELLO 2 AUTH default guess").await;
     assert!(answer.starts_with("-WRONGPASS") && flow == Flow::Close, "{answer}");
 }
 
@@ -155,7 +155,7 @@ async fn a_wrong_password_beyond_the_limit_is_answered_late_and_a_right_one_at_o
         assert_eq!(client.answer("AUTH s3cret").await, "+OK|");
     }
     assert_eq!(started.elapsed(), std::time::Duration::ZERO);
-    let (answer, flow) = client.ask("AUTH guess").await;
+    let (answer, flow) = client.send("AUTH guess").await;
     assert!(answer.starts_with("-WRONGPASS") && flow == Flow::Close, "{answer}");
     assert!(started.elapsed() >= std::time::Duration::from_secs(1));
     let (delayed, started) = (started.elapsed(), started);

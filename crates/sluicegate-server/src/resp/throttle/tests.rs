@@ -31,7 +31,7 @@ impl Server {
     }
 
     /// The reply to a line such as `CL.THROTTLE key 15 30 60`, as `[0, 16, 15, -1, 2]` or an error.
-    async fn ask(&mut self, line: impl AsRef<[u8]>, now: Timestamp) -> Result<[i64; 5], String> {
+    async fn send(&mut self, line: impl AsRef<[u8]>, now: Timestamp) -> Result<[i64; 5], String> {
         let line = [line.as_ref(), b"\r\n"].concat();
         let (words, _) = Parser::default().next(&line).expect("a line").expect("all of it");
         let throttle = Throttle::read(&words).map_err(|invalid| invalid.to_string())?;
@@ -54,7 +54,7 @@ impl Server {
 async fn check(cases: &[(u64, &str, [i64; 5])]) {
     let mut server = Server::new();
     for (index, (millis, numbers, expected)) in cases.iter().enumerate() {
-        let answer = server.ask(format!("CL.THROTTLE user123 {numbers}"), at(*millis)).await;
+        let answer = server.send(format!("CL.THROTTLE user123 {numbers}"), at(*millis)).await;
         assert_eq!(answer.as_ref(), Ok(expected), "case {index}: {numbers} at {millis} ms");
     }
 }
@@ -230,7 +230,7 @@ async fn every_answer_is_the_one_of_exact_arithmetic() {
             let line = format!("CL.THROTTLE key:{bucket} {max_burst} {count} {period} {quantity}");
             let now = Timestamp::now(START_MICROS + micros);
             let expected = model.throttle(quantity.into(), micros.into());
-            assert_eq!(server.ask(&line, now).await, Ok(expected), "{line} after {micros} µs");
+            assert_eq!(server.send(&line, now).await, Ok(expected), "{line} after {micros} µs");
             cases += 1;
             limited += expected[0];
         }
@@ -264,13 +264,13 @@ async fn numbers_that_make_no_sense_are_refused_by_name() {
         (b"15 30 60 9223372036854775808", number("quantity", "9223372036854775808", 0, i64::MAX as u64)),
         (b"5000000000 5000000001 1 4294967296", number("quantity", "4294967296", 0, u32::MAX.into())),
         (b"15 30 \xff", number("period", "\\xff", 1, period)),
-        (b"1 1 315360000", Invalid::TooSlow.to_string()),
-        (b"999999999999998 1 1", Invalid::TooSlow.to_string()),
-        (b"15 30", Invalid::Words.to_string()),
-        (b"15 30 60 1 1", Invalid::Words.to_string()),
+        (b"1 1 315360000", ThrottleSyntaxError::TooSlow.to_string()),
+        (b"999999999999998 1 1", ThrottleSyntaxError::TooSlow.to_string()),
+        (b"15 30", ThrottleSyntaxError::Words.to_string()),
+        (b"15 30 60 1 1", ThrottleSyntaxError::Words.to_string()),
     ] {
         let line = [b"CL.THROTTLE key ", numbers].concat();
-        assert_eq!(server.ask(&line, at(0)).await, Err(expected), "{}", line.escape_ascii());
+        assert_eq!(server.send(&line, at(0)).await, Err(expected), "{}", line.escape_ascii());
     }
     assert_eq!(server.limiter.store().used(), 0);
 }
@@ -297,14 +297,14 @@ async fn a_key_is_any_bytes_and_no_two_are_one() {
     ];
     for key in keys {
         let line = [b"CL.THROTTLE ", key, b" 0 1 60"].concat();
-        assert_eq!(server.ask(&line, at(0)).await, Ok([0, 1, 0, -1, 60]), "{}", key.escape_ascii());
+        assert_eq!(server.send(&line, at(0)).await, Ok([0, 1, 0, -1, 60]), "{}", key.escape_ascii());
     }
     assert_eq!(server.limiter.store().used(), keys.len());
 
     let longest = format!("CL.THROTTLE {} 0 1 60", "k".repeat(1_024));
-    assert_eq!(server.ask(&longest, at(0)).await, Ok([0, 1, 0, -1, 60]));
+    assert_eq!(server.send(&longest, at(0)).await, Ok([0, 1, 0, -1, 60]));
     let longer = format!("CL.THROTTLE {} 0 1 60", "k".repeat(1_025));
-    assert_eq!(server.ask(&longer, at(0)).await, Err("the key has 1025 bytes; use at most 1024".to_owned()));
+    assert_eq!(server.send(&longer, at(0)).await, Err("the key has 1025 bytes; use at most 1024".to_owned()));
 }
 
 #[tokio::test]
@@ -315,10 +315,10 @@ async fn deleting_returns_whether_the_key_existed_and_resets_it() {
         let line = format!("CL.THROTTLE {key} 1 2 60");
         let bytes: &[u8] = if key == "plain" { b"plain" } else { b"\xff" };
         assert!(!server.delete(bytes, at(0)).await);
-        assert_eq!(server.ask(&line, at(0)).await, full);
+        assert_eq!(server.send(&line, at(0)).await, full);
         assert!(server.delete(bytes, at(29_999)).await);
         assert!(!server.delete(bytes, at(29_999)).await);
-        assert_eq!(server.ask(&line, at(29_999)).await, full);
+        assert_eq!(server.send(&line, at(29_999)).await, full);
         // A full bucket counts as absent.
         assert!(!server.delete(bytes, at(59_999)).await);
     }

@@ -49,9 +49,9 @@ impl LineRate {
 mod tests {
     use super::*;
 
-    fn admitted(rate: &LineRate, millis: u64, asked: u64) -> u64 {
+    fn admitted(rate: &LineRate, millis: u64, lines: u64) -> u64 {
         let now = Timestamp::now(1_705_312_800_000_000 + millis * 1_000);
-        (0..asked).filter(|_| rate.admits(now)).count() as u64
+        (0..lines).filter(|_| rate.admits(now)).count() as u64
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 
 use sluicegate_testkit::postgres_server::PostgresServer;
 
-use super::{Outputs, Scene, doors, environment};
-use crate::client::{ask, ask_with, post};
+use super::{Outputs, Scene, environment, front_doors};
+use crate::client::{post, send, send_with};
 use crate::server::{Server, sluicegate};
 
 /// Runs every command with secrets in all of its inputs.
@@ -14,7 +14,7 @@ pub(super) fn run_all(scene: &Scene, outputs: &mut Outputs) {
     let (secrets, path) = (&scene.secrets, scene.config_path());
     run(scene, outputs, &["validate", &path]);
     let bad = scene.folder.path().join("bad.yaml").to_str().expect("text").to_owned();
-    for mistake in doors::mistakes(&secrets.mistake.text) {
+    for mistake in front_doors::mistakes(&secrets.mistake.text) {
         std::fs::write(&bad, format!("rules: []\n{mistake}\n")).expect("a file");
         run(scene, outputs, &["validate", &bad]);
         run(scene, outputs, &["serve", "--config", &bad]);
@@ -71,16 +71,16 @@ pub(super) fn serve_while_the_database_goes(scene: &Scene, outputs: &mut Outputs
     let mut server = Server::start_command(command);
     let admin = server.address("admin");
     let token = format!("authorization: Bearer {}", secrets.admin_token.text);
-    let mut ask_all = |when: &str| {
+    let mut send_all = |when: &str| {
         for path in ["/metrics", "/readyz", "/admin/v1/rules", "/admin/v1/audit", "/admin/v1/status"] {
-            let answer = ask_with(admin, "GET", path, &token);
+            let answer = send_with(admin, "GET", path, &token);
             outputs.add(format!("GET {path} {when}"), format!("{answer:?}"));
         }
     };
-    ask_all("with the database");
+    send_all("with the database");
     postgres.kill();
     server.wait_for_line("the database cannot be followed");
-    ask_all("without the database");
+    send_all("without the database");
     assert!(outputs.at("GET /admin/v1/audit without the database").contains("503"));
     server.signal("TERM");
     outputs.add("the log without the database", server.wait().lines.join("\n"));
@@ -97,7 +97,7 @@ pub(super) fn serve_with_wrong_password(scene: &Scene, outputs: &mut Outputs) {
     let answer = post(server.address("api"), "/v1/check", body);
     assert_eq!(answer.status, 503);
     outputs.add("a check without Redis", format!("{answer:?}"));
-    outputs.add("metrics without Redis", ask(server.address("admin"), "GET", "/metrics").body);
+    outputs.add("metrics without Redis", send(server.address("admin"), "GET", "/metrics").body);
     server.signal("TERM");
     outputs.add("the log without Redis", server.wait().lines.join("\n"));
 }

@@ -51,7 +51,7 @@ fn a_key_is_good_from_its_creation_to_its_deletion_on_every_server() {
     assert!(secret.starts_with("sg_") && secret.len() >= 35, "{secret}");
     let ping = |server: &Server| {
         let header = format!("x-api-key: {secret}");
-        crate::client::ask_with(server.address("gateway"), "GET", "/api/ping", &header).status
+        crate::client::send_with(server.address("gateway"), "GET", "/api/ping", &header).status
     };
     assert_eq!(ping(&one), 200);
     poll::until_true("the other server knows the key", PATIENCE, || ping(&other) == 200);

@@ -42,7 +42,7 @@ fn while_postgresql_is_gone_the_last_good_rules_go_on_and_an_alarm_is_up() {
         assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{refused:?}");
         assert_eq!(admin(&server, "GET", "/admin/v1/audit", "").status, 503);
         assert_eq!(admin(&server, "GET", "/admin/v1/rules/first", "").status, 200);
-        assert_eq!(ask(server.address("admin"), "GET", "/readyz").status, 200);
+        assert_eq!(send(server.address("admin"), "GET", "/readyz").status, 200);
         database.postgres_server().launch();
         poll::until_true("the end of the alarm", PATIENCE, || metric(&server, GAUGE) == "1");
         poll::until_true("changes again", PATIENCE, || {

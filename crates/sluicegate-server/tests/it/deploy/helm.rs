@@ -2,7 +2,7 @@
 //! arguments, serves the ports and reads the configuration.
 
 use super::*;
-use crate::client::{Connection, ask_with};
+use crate::client::{Connection, send_with};
 
 /// The Python with Helm that `cargo xtask test` has installed, beside the binary under test.
 fn python() -> PathBuf {
@@ -150,14 +150,14 @@ fn the_binary_accepts_the_rendered_file_and_responds_to_probes() {
         for probe in ["livenessProbe", "readinessProbe"] {
             let get = &container[probe]["httpGet"];
             let port = get["port"].as_str().expect("a name");
-            let answer = ask(server.address(port), "GET", get["path"].as_str().expect("a path"));
+            let answer = send(server.address(port), "GET", get["path"].as_str().expect("a path"));
             assert_eq!(answer.status, 200, "{probe}: {answer:?}");
         }
         if kinds(&rendered).contains("ServiceMonitor") {
             let endpoint = &object(&rendered, "ServiceMonitor")["spec"]["endpoints"][0];
             let (port, path) =
                 (endpoint["port"].as_str().expect("text"), endpoint["path"].as_str().expect("text"));
-            let answer = ask_with(server.address(port), "GET", path, "authorization: Bearer token-of-the-chart");
+            let answer = send_with(server.address(port), "GET", path, "authorization: Bearer token-of-the-chart");
             assert!(answer.status == 200 && answer.body.contains("sluicegate_build_info"), "{answer:?}");
             let token = &container["env"][0]["valueFrom"]["secretKeyRef"];
             assert_eq!(*token, endpoint["authorization"]["credentials"]);

@@ -1,7 +1,7 @@
 //! The forward-auth check itself over a real socket, without a proxy in between.
 
 use super::*;
-use crate::client::ask_with;
+use crate::client::send_with;
 
 /// The rule of the page; `is_trusted` makes this machine a trusted proxy.
 fn server(is_trusted: bool) -> (Server, ConfigFile) {
@@ -12,8 +12,8 @@ fn server(is_trusted: bool) -> (Server, ConfigFile) {
     (Server::start(&["--config", config.path()]), config)
 }
 
-fn ask(server: &Server, method: &str, query: &str, fields: &str) -> Answer {
-    ask_with(server.address("api"), method, &format!("/v1/auth{query}"), fields)
+fn send(server: &Server, method: &str, query: &str, fields: &str) -> Answer {
+    send_with(server.address("api"), method, &format!("/v1/auth{query}"), fields)
 }
 
 const QUESTION: &str = "x-forwarded-method: GET\r\nx-forwarded-uri: /api/orders\r\nx-forwarded-for: 192.0.2.1";
@@ -26,7 +26,7 @@ fn every_method_of_the_question_and_both_families_ask_the_same() {
     for (method, fields, left) in
         [("GET", QUESTION, "4"), ("HEAD", QUESTION, "3"), ("POST", QUESTION, "2"), ("GET", &original, "1")]
     {
-        let allowed = ask(&server, method, "", fields);
+        let allowed = send(&server, method, "", fields);
         assert_eq!((allowed.status, allowed.body.as_str()), (204, ""), "{method}");
         assert_eq!(allowed.header("x-ratelimit-remaining"), Some(left));
         assert_eq!(allowed.header("cache-control"), Some("no-store"));
@@ -36,20 +36,20 @@ fn every_method_of_the_question_and_both_families_ask_the_same() {
     }
     // The key is the address that the last proxy reported, independent of the addresses before it.
     let spoofed = QUESTION.replace("192.0.2.1", "198.51.100.9, 192.0.2.1");
-    assert_eq!(ask(&server, "GET", "", &spoofed).header("x-ratelimit-remaining"), Some("0"));
-    assert_eq!(ask(&server, "GET", "", QUESTION).status, 429);
+    assert_eq!(send(&server, "GET", "", &spoofed).header("x-ratelimit-remaining"), Some("0"));
+    assert_eq!(send(&server, "GET", "", QUESTION).status, 429);
 }
 
 #[test]
 fn a_denial_takes_the_status_that_the_proxy_can_pass_on() {
     let (server, _config) = server(true);
     for _ in 0..CAPACITY {
-        assert_eq!(ask(&server, "GET", "?deny_status=403", QUESTION).status, 204);
+        assert_eq!(send(&server, "GET", "?deny_status=403", QUESTION).status, 204);
     }
     for (query, status, told) in
         [("", 429, None), ("?deny_status=403", 403, Some("429")), ("?x=1&deny_status=401", 401, Some("429"))]
     {
-        let denied = ask(&server, "GET", query, QUESTION);
+        let denied = send(&server, "GET", query, QUESTION);
         assert_eq!((denied.status, denied.header("x-sluicegate-status")), (status, told), "{query}");
         assert!(denied.header("retry-after").is_some(), "{query}");
         assert!(LIMITS.iter().all(|name| denied.header(name).is_some()), "{query}");
@@ -58,7 +58,7 @@ fn a_denial_takes_the_status_that_the_proxy_can_pass_on() {
     }
     // A request with invalid credentials keeps its own status.
     let bad_key = format!("{QUESTION}\r\nx-api-key: wrong");
-    let refused = ask(&server, "GET", "?deny_status=403", &bad_key);
+    let refused = send(&server, "GET", "?deny_status=403", &bad_key);
     assert_eq!((refused.status, refused.header("x-sluicegate-status")), (401, None));
 }
 
@@ -72,16 +72,16 @@ fn another_deny_status_is_400_and_charges_nothing() {
         "?deny_status",
         "?deny_status=403&deny_status=403",
     ] {
-        let refused = ask(&server, "GET", query, QUESTION);
+        let refused = send(&server, "GET", query, QUESTION);
         assert_eq!((refused.status, &refused.json()["field"]), (400, &"deny_status".into()), "{query}");
     }
-    assert_eq!(ask(&server, "GET", "", QUESTION).header("x-ratelimit-remaining"), Some("4"));
+    assert_eq!(send(&server, "GET", "", QUESTION).header("x-ratelimit-remaining"), Some("4"));
 }
 
 #[test]
 fn an_untrusted_peer_is_403_with_the_remedy() {
     let (server, _config) = server(false);
-    let refused = ask(&server, "GET", "", QUESTION);
+    let refused = send(&server, "GET", "", QUESTION);
     assert_eq!(refused.status, 403);
     assert_eq!(
         refused.json()["detail"],
@@ -93,7 +93,7 @@ fn an_untrusted_peer_is_403_with_the_remedy() {
 #[test]
 fn fields_without_a_request_are_400_with_the_remedy() {
     let (server, _config) = server(true);
-    let refused = ask(&server, "GET", "", "x-forwarded-method: GET");
+    let refused = send(&server, "GET", "", "x-forwarded-method: GET");
     assert_eq!((refused.status, &refused.json()["field"]), (400, &"x-forwarded-uri".into()));
     assert!(refused.json()["detail"].as_str().is_some_and(|detail| detail.contains("`X-Forwarded-Uri`")));
     for hostile in [
@@ -104,7 +104,7 @@ fn fields_without_a_request_are_400_with_the_remedy() {
         "x-forwarded-uri: /api/a%2Fb/../about",
         "x-forwarded-uri: /api/..;/about",
     ] {
-        assert_eq!(ask(&server, "GET", "", hostile).status, 400, "{hostile}");
+        assert_eq!(send(&server, "GET", "", hostile).status, 400, "{hostile}");
     }
-    assert_eq!(ask(&server, "DELETE", "", QUESTION).status, 405);
+    assert_eq!(send(&server, "DELETE", "", QUESTION).status, 405);
 }

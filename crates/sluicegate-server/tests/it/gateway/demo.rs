@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::client::{Answer, ask, ask_with};
+use crate::client::{Answer, send, send_with};
 use crate::server::{PATIENCE, Server};
 
 const DEMO_KEY: &str = "x-api-key: demo-key";
 
 fn ping(server: &Server) -> Answer {
-    ask_with(server.address("gateway"), "GET", "/api/ping", DEMO_KEY)
+    send_with(server.address("gateway"), "GET", "/api/ping", DEMO_KEY)
 }
 
 /// Pings until denied. Returns the number of allowed pings, the longest possible duration, and the denial.
@@ -97,20 +97,20 @@ fn an_unknown_key_is_401_and_charges_no_client() {
     let gateway = server.address("gateway");
     for header in ["x-api-key: wrong", "x-api-key:", "x-api-key: demo-key\r\nx-api-key: demo-key"] {
         for _ in 0..5 {
-            let answer = ask_with(gateway, "GET", "/api/ping", header);
+            let answer = send_with(gateway, "GET", "/api/ping", header);
             assert_eq!(answer.status, 401, "{header}");
             assert_eq!(answer.header("content-type"), Some("application/problem+json"));
             assert!(answer.header("www-authenticate").is_some());
         }
     }
-    assert_eq!(ask(gateway, "GET", "/api/ping").header("x-ratelimit-remaining"), Some("9"), "by address");
+    assert_eq!(send(gateway, "GET", "/api/ping").header("x-ratelimit-remaining"), Some("9"), "by address");
     assert_eq!(ping(&server).header("x-ratelimit-remaining"), Some("9"), "by key");
 }
 
 #[test]
 fn head_is_answered_as_get_without_a_body() {
     let server = Server::start(&[]);
-    let head = ask_with(server.address("gateway"), "HEAD", "/api/ping", DEMO_KEY);
+    let head = send_with(server.address("gateway"), "HEAD", "/api/ping", DEMO_KEY);
     assert_eq!((head.status, head.body.as_str()), (200, ""));
     assert_eq!(head.header("content-length"), Some("18"));
     assert_eq!(head.header("x-ratelimit-remaining"), Some("9"));
@@ -121,10 +121,10 @@ fn unknown_paths_are_404_and_not_charged() {
     let server = Server::start(&[]);
     let gateway = server.address("gateway");
     for _ in 0..20 {
-        let missing = ask_with(gateway, "GET", "/api/pong", DEMO_KEY);
+        let missing = send_with(gateway, "GET", "/api/pong", DEMO_KEY);
         assert_eq!((missing.status, missing.header("x-ratelimit-limit")), (404, None));
         assert_eq!(missing.header("content-type"), Some("application/problem+json"));
     }
-    assert!(ask(gateway, "GET", "/").body.contains("/api/ping"));
+    assert!(send(gateway, "GET", "/").body.contains("/api/ping"));
     assert_eq!(ping(&server).header("x-ratelimit-remaining"), Some("9"));
 }

@@ -21,7 +21,7 @@ fn an_invalid_response_is_502() {
         ("half-a-head", "HTTP/1.1 200 OK\r\ncontent-le"),
         ("two-lengths", "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"),
         ("bad-length", "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\nab"),
-        ("not-asked", "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"),
+        ("not-requested", "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"),
     ] {
         let upstream = Upstream::start(move |caller, _| {
             caller.read_head();

@@ -15,7 +15,7 @@ fn host_and_path_choose_the_upstream() {
         any.address, api.address, below.address
     );
     let gateway = Gateway::start("routing", &section);
-    let ask = |host: &str, path: &str| {
+    let send = |host: &str, path: &str| {
         gateway.send(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"))
     };
     for (host, path, is) in [
@@ -27,14 +27,14 @@ fn host_and_path_choose_the_upstream() {
         ("www.example.com", "/v1/x", "below"),
         ("example.com", "/", "any"),
     ] {
-        assert_eq!(ask(host, path).header("x-is"), Some(is), "{host}{path}");
+        assert_eq!(send(host, path).header("x-is"), Some(is), "{host}{path}");
     }
-    let answer = ask("api.example.com", "/v1/orders?a=1");
+    let answer = send("api.example.com", "/v1/orders?a=1");
     assert!(answer.body.starts_with("GET /orders?a=1 HTTP/1.1\r\n"), "{}", answer.body);
     assert_eq!(header(&answer.body, "host"), Some(api.address.to_string().as_str()));
     assert_eq!(header(&answer.body, "x-forwarded-host"), Some("api.example.com"));
-    assert!(ask("api.example.com", "/v1").body.starts_with("GET / HTTP/1.1\r\n"));
-    assert_eq!(header(&ask("www.example.com", "/").body, "host"), Some("www.example.com"));
+    assert!(send("api.example.com", "/v1").body.starts_with("GET / HTTP/1.1\r\n"));
+    assert_eq!(header(&send("www.example.com", "/").body, "host"), Some("www.example.com"));
 }
 
 #[test]
@@ -235,6 +235,6 @@ fn upstreams_take_turns_and_one_that_is_gone_is_left_out() {
     assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
     for is in ["one", "other"] {
         let count = answers.iter().filter(|answer| answer.header("x-is") == Some(is)).count();
-        assert!(count >= 4, "{is} was asked {count} times");
+        assert!(count >= 4, "{is} was requested {count} times");
     }
 }

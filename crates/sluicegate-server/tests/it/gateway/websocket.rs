@@ -148,7 +148,7 @@ fn bytes_that_come_before_the_agreement_end_the_connection() {
     connection.send(format!("{UPGRADE}ping"));
     let answer = connection.answer();
     assert_eq!(answer.status, 400, "{answer:?}");
-    assert!(answer.body.contains("wait for the answer 101"), "{answer:?}");
+    assert!(answer.body.contains("wait for the response 101"), "{answer:?}");
 }
 
 /// An upgrade has no body. An upstream that ignores one would execute it as the next request of the connection.

@@ -10,7 +10,7 @@ use axum::http::Request;
 use futures_util::StreamExt as _;
 
 use super::decisions;
-use crate::client::{ask, post};
+use crate::client::{post, send};
 use crate::gateway::http2::connect;
 use crate::server::{PATIENCE, Server};
 
@@ -118,11 +118,11 @@ fn rapid_reset_gets_goaway_and_others_are_served() {
             let request = frame(HEADERS, END_STREAM | END_HEADERS, stream, &get("/api/ping"));
             [request, frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
         };
-        assert_eq!(ask(gateway, "GET", "/").status, 200, "round {round}");
+        assert_eq!(send(gateway, "GET", "/").status, 200, "round {round}");
         streams(round).flat_map(pair).collect()
     });
     assert!(kinds.contains(&GOAWAY), "{kinds:?}");
-    assert_eq!(ask(gateway, "GET", "/").status, 200);
+    assert_eq!(send(gateway, "GET", "/").status, 200);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn an_endless_head_gets_goaway() {
         _ => [frame(CONTINUATION, 0, 1, b"\0\x02xy\x03abc"), frame(CONTINUATION, 0, 1, b"")].concat(),
     });
     assert!(kinds.contains(&GOAWAY), "{kinds:?}");
-    assert_eq!(ask(gateway, "GET", "/").status, 200);
+    assert_eq!(send(gateway, "GET", "/").status, 200);
 }
 
 /// A connection with stream 1 already closed.
@@ -186,7 +186,7 @@ fn floods_of_every_frame_type_get_goaway_and_do_not_fill_the_log() {
                 // A client that has sent GOAWAY itself need not receive one.
                 assert!(kinds.contains(&GOAWAY) || flood[3] == GOAWAY, "{flood:?}: {kinds:?}");
             }
-            assert_eq!(ask(listeners[0], "GET", "/").status, 200);
+            assert_eq!(send(listeners[0], "GET", "/").status, 200);
         }
     }
     let (took, used) = (started.elapsed(), server.cpu_time().saturating_sub(cpu_before));
@@ -229,11 +229,11 @@ async fn unfinished_bodies_hold_little_memory_and_others_are_served() {
     let api = server.address("api");
     let before = server.resident_kilobytes();
     let requests = connect(api).await;
-    let mut asked = tokio::task::JoinSet::new();
+    let mut sent = tokio::task::JoinSet::new();
     let (ended, end) = tokio::sync::watch::channel(false);
     for _ in 0..100 {
         let (mut requests, mut end) = (requests.clone(), end.clone());
-        asked.spawn(async move {
+        sent.spawn(async move {
             let pieces =
                 futures_util::stream::iter((0..100).map(|_| Ok::<_, std::io::Error>(vec![b' '; BYTES / 100])));
             let never = futures_util::stream::pending();
@@ -248,7 +248,7 @@ async fn unfinished_bodies_hold_little_memory_and_others_are_served() {
     }
     // At most eight of them fit in the memory bound.
     for refused in 0..92 {
-        let answer = tokio::time::timeout(PATIENCE, asked.join_next()).await;
+        let answer = tokio::time::timeout(PATIENCE, sent.join_next()).await;
         let answer = answer.unwrap_or_else(|_| panic!("only {refused} were refused")).expect("a task");
         assert_eq!(answer.expect("no panic"), Some(503));
     }
@@ -257,7 +257,7 @@ async fn unfinished_bodies_hold_little_memory_and_others_are_served() {
     let check = r#"{"resource":"demo","identifier":"alice"}"#;
     let others = tokio::task::spawn_blocking(move || post(api, "/v1/check", check).status);
     assert_eq!(others.await.expect("no panic"), 200);
-    drop((ended, asked));
+    drop((ended, sent));
 }
 
 /// The client resets each request after its decision. The charge stays.

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::client::{Session, ask};
+use crate::client::{Session, send};
 use crate::server::{PATIENCE, Server};
 
 const SLOW: usize = 1_000;
@@ -53,12 +53,12 @@ fn a_thousand_slow_clients_delay_no_other() {
         let body = format!(r#"{{"resource":"demo","identifier":"healthy-{round}"}}"#);
         assert_eq!(healthy.post("/v1/check", &body).status, 200, "round {round}");
         // A new connection gets a response as well as an old one.
-        assert_eq!(ask(gateway, "GET", "/").status, 200, "round {round}");
+        assert_eq!(send(gateway, "GET", "/").status, 200, "round {round}");
         for stream in slow.iter_mut().skip(round).step_by(200) {
             // One more byte from each. Connections that the server has closed cannot send it.
             let _ = stream.write_all(b"P");
         }
     }
     assert!(slow.into_iter().all(is_closed), "each is cut in the end");
-    assert_eq!(ask(gateway, "GET", "/").status, 200);
+    assert_eq!(send(gateway, "GET", "/").status, 200);
 }

@@ -5,12 +5,12 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluicegate_testkit::oracle::draw::Random;
-use sluicegate_testkit::oracle::operation::{Action, Ask, Operation};
+use sluicegate_testkit::oracle::operation::{Action, Operation, TestRequest};
 use sluicegate_testkit::oracle::rules::Rules;
 use sluicegate_testkit::oracle::shown::{Shown, ShownWait};
 use sluicegate_testkit::oracle::{Answered, Between, Case, Options, Scope};
 
-use super::doors::{self, Door};
+use super::front_doors::{self, FrontDoor};
 use super::scene::Scene;
 
 /// The largest difference between the clocks of two processes.
@@ -60,7 +60,7 @@ pub(super) struct Play<'s> {
     scene: &'s mut Scene,
     case: Case,
     random: Random,
-    doors: &'s [Door],
+    doors: &'s [FrontDoor],
     /// The prefix of the names of all rules of the case.
     prefix: String,
     between: Between,
@@ -82,7 +82,7 @@ impl<'s> Play<'s> {
         seed: u64,
         options: &Options,
         scope: Scope,
-        doors: &'s [Door],
+        doors: &'s [FrontDoor],
     ) -> Self {
         let now = now_micros();
         let case = Case::draw(seed, options).beginning_at(now / 1_000_000);
@@ -114,8 +114,8 @@ impl<'s> Play<'s> {
                     self.between.reload(&self.rules);
                     self.reload();
                 }
-                Operation::Act(action, asks) => {
-                    if self.act(action, &asks)? {
+                Operation::Act(action, requests) => {
+                    if self.act(action, &requests)? {
                         self.tally.unfinished = 1;
                         break;
                     }
@@ -133,16 +133,16 @@ impl<'s> Play<'s> {
     }
 
     /// True if an override has ended in the meantime, so the applicable limits are unknown.
-    fn act(&mut self, action: Action, asks: &[Ask]) -> Result<bool, String> {
+    fn act(&mut self, action: Action, requests: &[TestRequest]) -> Result<bool, String> {
         let from = now_micros() - CLOCKS_MICROS;
-        let (door, answered) = self.ask(action, asks);
+        let (door, answered) = self.send(action, requests);
         let to = now_micros() + CLOCKS_MICROS;
         if self.rules.end_between(from - ENDING_MICROS, to + ENDING_MICROS) {
             return Ok(true);
         }
-        for Answered { action, asks, shown } in &answered {
-            let asks: Vec<String> = asks.iter().map(ToString::to_string).collect();
-            _ = writeln!(self.log, "{from} {door} {action:?} {}\n    {shown:?}", asks.join(" and "));
+        for Answered { action, requests, shown } in &answered {
+            let requests: Vec<String> = requests.iter().map(ToString::to_string).collect();
+            _ = writeln!(self.log, "{from} {door} {action:?} {}\n    {shown:?}", requests.join(" and "));
         }
         self.count(&answered);
         let found = self.between.compare(from, to, &answered);
@@ -152,28 +152,29 @@ impl<'s> Play<'s> {
         let (seed, took) = (self.case.seed, to - from);
         let found = found.join("\n");
         Err(format!(
-            "SLUICEGATE_ORACLE_SEED={seed}\n{}\nthe last answer, {took} µs after it was asked for, breaks the \
+            "SLUICEGATE_ORACLE_SEED={seed}\n{}\nthe last answer, {took} µs after it was sent for, breaks the \
              contract:\n{found}",
             self.log
         ))
     }
 
-    fn ask(&mut self, action: Action, asks: &[Ask]) -> (String, Vec<Answered>) {
-        if action == Action::Check && asks.len() > 1 && self.random.percent(50) {
-            let asks: Vec<Ask> = asks.iter().map(|ask| Ask { address: None, ..*ask }).collect();
-            let shown = doors::batch(self.scene, &asks, &self.prefix);
-            let answered = asks.iter().zip(shown).map(|(ask, shown)| Answered {
+    fn send(&mut self, action: Action, requests: &[TestRequest]) -> (String, Vec<Answered>) {
+        if action == Action::Check && requests.len() > 1 && self.random.percent(50) {
+            let requests: Vec<TestRequest> =
+                requests.iter().map(|request| TestRequest { address: None, ..*request }).collect();
+            let shown = front_doors::batch(self.scene, &requests, &self.prefix);
+            let answered = requests.iter().zip(shown).map(|(request, shown)| Answered {
                 action,
-                asks: vec![*ask],
+                requests: vec![*request],
                 shown: vec![shown],
             });
             return ("Batch".to_owned(), answered.collect());
         }
-        let fitting: Vec<(Door, Vec<Ask>)> =
-            self.doors.iter().filter_map(|door| Some((*door, door.fit(action, asks)?))).collect();
-        let (door, asks) = fitting[self.random.below(fitting.len() as u64) as usize].clone();
-        let shown = door.ask(self.scene, action, &asks, &self.prefix);
-        (format!("{door:?}"), vec![Answered { action, asks, shown }])
+        let fitting: Vec<(FrontDoor, Vec<TestRequest>)> =
+            self.doors.iter().filter_map(|door| Some((*door, door.fit(action, requests)?))).collect();
+        let (door, requests) = fitting[self.random.below(fitting.len() as u64) as usize].clone();
+        let shown = door.send(self.scene, action, &requests, &self.prefix);
+        (format!("{door:?}"), vec![Answered { action, requests, shown }])
     }
 
     fn count(&mut self, answered: &[Answered]) {

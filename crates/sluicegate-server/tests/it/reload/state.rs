@@ -47,28 +47,28 @@ fn each(limit: u32) -> String {
 
 fn survives(store: &str) {
     let followed = Followed::start_on(store, &each(5));
-    let ask = |path: &str, algorithm: &str| {
+    let send = |path: &str, algorithm: &str| {
         let body = json!({ "tenant": algorithm, "resource": "r", "identifier": "alice" }).to_string();
         crate::client::post(followed.server.address("api"), path, body)
     };
     for Case { algorithm, .. } in &CASES {
         for left in [4, 3, 2] {
-            assert_eq!(ask("/v1/check", algorithm).json()["remaining"], left, "{algorithm}");
+            assert_eq!(send("/v1/check", algorithm).json()["remaining"], left, "{algorithm}");
         }
     }
     followed.change_to(&each(10));
     for Case { algorithm, left_of_ten, .. } in &CASES {
-        let answer = ask("/v1/peek", algorithm).json();
+        let answer = send("/v1/peek", algorithm).json();
         assert_eq!((&answer["limit"], &answer["remaining"]), (&json!(10), &json!(left_of_ten)), "{algorithm}");
     }
     followed.change_to(&each(1));
     for Case { algorithm, .. } in &CASES {
-        assert_eq!(ask("/v1/check", algorithm).status, 429, "{algorithm}");
+        assert_eq!(send("/v1/check", algorithm).status, 429, "{algorithm}");
     }
     // Two changes lost nothing.
     followed.change_to(&each(5));
     for Case { algorithm, .. } in &CASES {
-        assert_eq!(ask("/v1/check", algorithm).json()["remaining"], 1, "{algorithm}");
+        assert_eq!(send("/v1/check", algorithm).json()["remaining"], 1, "{algorithm}");
     }
 }
 
@@ -109,11 +109,11 @@ fn another_name_starts_anew_and_the_old_name_remembers() {
 #[test]
 fn tiers_and_unmatched_are_exchanged_as_well() {
     let followed = Followed::start("rules: []\n");
-    let ask = |tier: &str| {
+    let send = |tier: &str| {
         let body = json!({ "resource": "r", "identifier": "alice", "tier": tier }).to_string();
         crate::client::post(followed.server.address("api"), "/v1/check", body).status
     };
-    assert_eq!((ask("gold"), followed.check("alice").status), (400, 200));
+    assert_eq!((send("gold"), followed.check("alice").status), (400, 200));
     followed.change_to("tiers: [gold]\nunmatched: deny\nrules: []\n");
-    assert_eq!((ask("gold"), followed.check("alice").status), (429, 429));
+    assert_eq!((send("gold"), followed.check("alice").status), (429, 429));
 }

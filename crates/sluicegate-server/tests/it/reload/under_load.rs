@@ -52,7 +52,7 @@ struct Seen {
 
 impl Seen {
     /// Sends requests until the test is over and returns the allowed ones. Every request must be allowed or denied.
-    fn ask(&self, api: SocketAddr, began: Instant) -> Vec<Passed> {
+    fn send(&self, api: SocketAddr, began: Instant) -> Vec<Passed> {
         let (mut session, mut passed) = (Session::open(api), Vec::new());
         while !self.is_over.load(Ordering::Relaxed) {
             let sent = micros(began.elapsed());
@@ -93,7 +93,7 @@ fn holds(store: &str, sides: [Side; 2]) {
     let (seen, began) = (Seen::default(), Instant::now());
     let api = followed.server.address("api");
     let (in_force, passed) = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| seen.ask(api, began))).collect();
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| seen.send(api, began))).collect();
         let in_force = reloads(&followed, &sides, &seen, began);
         seen.is_over.store(true, Ordering::Relaxed);
         let passed: Vec<Passed> = clients.into_iter().flat_map(|client| client.join().expect("answers")).collect();

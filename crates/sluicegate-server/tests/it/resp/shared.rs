@@ -40,7 +40,7 @@ fn a_pipeline_over_many_keys_takes_few_round_trips() {
     let proxy = FaultProxy::start(redis.address());
     let server = start_on(&proxy.url(), "resp-round-trips", "10s");
     let mut client = Client::connect(&server);
-    client.ask("CL.THROTTLE warm 0 1 3600", &answer(1, 1));
+    client.exchange("CL.THROTTLE warm 0 1 3600", &answer(1, 1));
     proxy.set(Mode::Delay(DELAY));
     // Each key has a limit of its own, so a misplaced reply is visible.
     let limit = |index: u64| index % 500 + 2;

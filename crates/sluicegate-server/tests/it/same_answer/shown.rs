@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::asks::Ask;
+use super::requests::TestRequest;
 use crate::client::Answer;
 
 /// The parts that must be equal, and the times among them, which may differ slightly.
@@ -17,12 +17,12 @@ pub(super) struct Shown {
 
 impl Shown {
     /// All compared parts of a response.
-    pub(super) fn of(answer: &Answer, ask: &Ask) -> Self {
+    pub(super) fn of(answer: &Answer, request: &TestRequest) -> Self {
         let mut shown = Self::limits_of(answer);
         if shown.status != 200 {
             let more = ["content-type", "cache-control", "www-authenticate"];
             shown.fields.extend(more.map(|name| format!("{name}: {:?}", answer.headers(name))));
-            shown.problem = (ask.method != "HEAD").then(|| answer.json());
+            shown.problem = (request.method != "HEAD").then(|| answer.json());
         }
         if let Some(problem) = &mut shown.problem {
             if let Some(wait) = problem.get_mut("retry_after") {

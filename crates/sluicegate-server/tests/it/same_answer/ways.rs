@@ -20,7 +20,7 @@ use sluicegate::rules::RuleSet;
 use sluicegate::rules::file::Environment;
 use sluicegate::{Limiter, MemoryStore};
 
-use super::asks::{AUDIENCE, Ask, ISSUER, KEYS, SECRET};
+use super::requests::{AUDIENCE, ISSUER, KEYS, SECRET, TestRequest};
 use crate::client::{Answer, post};
 use crate::server::{ConfigFile, Server};
 
@@ -54,16 +54,16 @@ impl Ways {
         server(test, &format!("demo: true\n{rules}"))
     }
 
-    pub(super) fn gateway(&self, ask: &Ask) -> Answer {
-        ask.send(self.gateway.address("gateway"))
+    pub(super) fn gateway(&self, request: &TestRequest) -> Answer {
+        request.send(self.gateway.address("gateway"))
     }
 
-    pub(super) fn forward_auth(&self, ask: &Ask) -> Answer {
-        ask.ask_about(self.auth.address("api"))
+    pub(super) fn forward_auth(&self, request: &TestRequest) -> Answer {
+        request.send_about(self.auth.address("api"))
     }
 
-    pub(super) fn middleware(&self, ask: &Ask) -> Answer {
-        ask.send(self.middleware)
+    pub(super) fn middleware(&self, request: &TestRequest) -> Answer {
+        request.send(self.middleware)
     }
 
     /// The number of requests that the gateway has forwarded.

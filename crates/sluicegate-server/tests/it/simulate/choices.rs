@@ -7,9 +7,9 @@ use crate::server::sluicegate;
 
 /// Requests of twenty addresses. Each sends a few more than the one before it.
 fn log() -> String {
-    let asked =
+    let sent =
         |second: u64| (0..20).filter(move |who| second.is_multiple_of(25 - who)).map(move |who| (second, who));
-    (0..600).flat_map(asked).map(|(second, who)| line(&format!("192.0.2.{who}"), second, "/a")).collect()
+    (0..600).flat_map(sent).map(|(second, who)| line(&format!("192.0.2.{who}"), second, "/a")).collect()
 }
 
 fn suggestions(folder: &Folder, targets: &[&str]) -> Vec<Value> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluicegate_testkit::browser::Browser;
 
 use super::Folder;
-use crate::client::ask_with;
+use crate::client::send_with;
 use crate::server::{PATIENCE, Server, sluicegate};
 
 const RULES: &str = "
@@ -45,7 +45,7 @@ fn a_replay_gives_the_same_outcomes_as_a_live_server() {
         let method = random.choice(["GET", "POST", "HEAD"]).expect("not empty");
         let fields =
             format!("x-forwarded-method: {method}\r\nx-forwarded-uri: {path}\r\nx-forwarded-for: {address}");
-        match ask_with(server.address("api"), "GET", "/v1/auth", &fields).status {
+        match send_with(server.address("api"), "GET", "/v1/auth", &fields).status {
             204 => allowed += 1,
             429 => denied += 1,
             other => panic!("{other} to {method} {path}"),

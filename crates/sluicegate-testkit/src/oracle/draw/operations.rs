@@ -3,7 +3,7 @@
 use super::Random;
 use super::limits::Scale;
 use super::rules::{self, TIERS};
-use crate::oracle::operation::{Action, Ask, Operation};
+use crate::oracle::operation::{Action, Operation, TestRequest};
 use crate::oracle::rules::Rules;
 
 const TENANTS: [&str; 3] = ["default", "default", "acme"];
@@ -21,21 +21,21 @@ pub(super) fn draw(random: &mut Random, scale: &Scale, in_force: &mut Rules) -> 
             rules::change(random, scale, in_force);
             Operation::Reload(Box::new(in_force.clone()))
         }
-        82..84 => Operation::Act(Action::Reset, vec![ask(random)]),
-        84..92 => Operation::Act(Action::Refund, asks(random, scale)),
-        92..120 => Operation::Act(Action::Peek, asks(random, scale)),
-        _ => Operation::Act(Action::Check, asks(random, scale)),
+        82..84 => Operation::Act(Action::Reset, vec![send(random)]),
+        84..92 => Operation::Act(Action::Refund, requests(random, scale)),
+        92..120 => Operation::Act(Action::Peek, requests(random, scale)),
+        _ => Operation::Act(Action::Check, requests(random, scale)),
     }
 }
 
-fn asks(random: &mut Random, scale: &Scale) -> Vec<Ask> {
+fn requests(random: &mut Random, scale: &Scale) -> Vec<TestRequest> {
     let count = if scale.joint && random.percent(10) { random.between(2, 4) } else { 1 };
-    (0..count).map(|_| ask(random)).collect()
+    (0..count).map(|_| send(random)).collect()
 }
 
 /// One request of one of the clients.
-pub(super) fn ask(random: &mut Random) -> Ask {
-    Ask {
+pub(super) fn send(random: &mut Random) -> TestRequest {
+    TestRequest {
         tenant: random.one_of(&TENANTS),
         resource: random.one_of(&RESOURCES),
         identifier: random.one_of(&IDENTIFIERS),

@@ -25,11 +25,11 @@ pub enum Hop {
 pub struct Hops<'a> {
     /// The rest of the line; `None` once its first element was taken.
     rest: Option<&'a [u8]>,
-    form: Form,
+    form: HopFormat,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Form {
+enum HopFormat {
     XForwardedFor,
     Forwarded,
 }
@@ -45,7 +45,7 @@ enum Form {
 /// ```
 #[must_use]
 pub fn x_forwarded_for(line: &[u8]) -> Hops<'_> {
-    Hops { rest: Some(line), form: Form::XForwardedFor }
+    Hops { rest: Some(line), form: HopFormat::XForwardedFor }
 }
 
 /// The hops of a line of `Forwarded`: the `for` of each element, as in RFC 7239.
@@ -59,7 +59,7 @@ pub fn x_forwarded_for(line: &[u8]) -> Hops<'_> {
 /// ```
 #[must_use]
 pub fn forwarded(line: &[u8]) -> Hops<'_> {
-    Hops { rest: Some(line), form: Form::Forwarded }
+    Hops { rest: Some(line), form: HopFormat::Forwarded }
 }
 
 impl Iterator for Hops<'_> {
@@ -68,8 +68,8 @@ impl Iterator for Hops<'_> {
     fn next(&mut self) -> Option<Hop> {
         let rest = self.rest.take()?;
         let comma = match self.form {
-            Form::XForwardedFor => rest.iter().rposition(|&byte| byte == b','),
-            Form::Forwarded => last_unquoted_comma(rest),
+            HopFormat::XForwardedFor => rest.iter().rposition(|&byte| byte == b','),
+            HopFormat::Forwarded => last_unquoted_comma(rest),
         };
         let element = match comma {
             Some(comma) => {
@@ -79,8 +79,8 @@ impl Iterator for Hops<'_> {
             None => rest,
         };
         let address = match self.form {
-            Form::XForwardedFor => text(element).and_then(node),
-            Form::Forwarded => text(element).and_then(address_of_element),
+            HopFormat::XForwardedFor => text(element).and_then(node),
+            HopFormat::Forwarded => text(element).and_then(address_of_element),
         };
         Some(address.map_or(Hop::Unreadable, Hop::Address))
     }

@@ -33,8 +33,8 @@ pub struct Claims {
 }
 
 impl Values for Claims {
-    fn each(&self, name: &str, tell: &mut dyn FnMut(&str)) {
-        self.kept.each(name, tell);
+    fn each(&self, name: &str, visit: &mut dyn FnMut(&str)) {
+        self.kept.each(name, visit);
     }
 }
 

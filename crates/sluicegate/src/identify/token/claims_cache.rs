@@ -37,9 +37,9 @@ impl CachedClaims {
 }
 
 impl Values for CachedClaims {
-    fn each(&self, name: &str, tell: &mut dyn FnMut(&str)) {
+    fn each(&self, name: &str, visit: &mut dyn FnMut(&str)) {
         if let Ok(place) = self.wanted.binary_search_by(|wanted| (**wanted).cmp(name)) {
-            self.values[place].iter().for_each(|value| tell(value));
+            self.values[place].iter().for_each(|value| visit(value));
         }
     }
 }

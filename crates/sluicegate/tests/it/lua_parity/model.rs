@@ -88,14 +88,14 @@ impl Model {
         if matches!(kind, OperationKind::Reset) {
             self.forget(&keys);
         }
-        let mut call = Call { model: self, asked: Vec::new(), changed: BTreeSet::new() };
+        let mut call = Call { model: self, sent: Vec::new(), changed: BTreeSet::new() };
         let mut verdicts = Vec::new();
         for (times, charges) in decisions {
             let limits = limits(charges, now);
             verdicts.push((0..times.get()).map(|_| call.run(kind, &limits)).collect());
         }
-        let Call { asked, changed, .. } = call;
-        self.write(asked, &changed, now);
+        let Call { sent, changed, .. } = call;
+        self.write(sent, &changed, now);
         verdicts
     }
 
@@ -113,9 +113,9 @@ impl Model {
     }
 
     /// Writes the keys with a changed state; the others keep every byte.
-    fn write(&mut self, asked: Vec<(Limit<'_>, Option<State>)>, changed: &BTreeSet<String>, now: Timestamp) {
+    fn write(&mut self, sent: Vec<(Limit<'_>, Option<State>)>, changed: &BTreeSet<String>, now: Timestamp) {
         for key in changed {
-            let limits = asked.iter().filter(|(limit, _)| limit.key == *key).cloned().collect();
+            let limits = sent.iter().filter(|(limit, _)| limit.key == *key).cloned().collect();
             let before = self.keys.remove(key).unwrap_or_default();
             self.damaged.remove(key);
             let value = rewritten(before, limits, now);
@@ -129,7 +129,7 @@ impl Model {
 /// A call: it writes the result of its last decision, by the limits that used each state last.
 struct Call<'m, 'a> {
     model: &'m Model,
-    asked: Vec<(Limit<'a>, Option<State>)>,
+    sent: Vec<(Limit<'a>, Option<State>)>,
     /// Keys with a changed state, even if it changed back.
     changed: BTreeSet<String>,
 }
@@ -160,14 +160,14 @@ impl<'a> Call<'_, 'a> {
             if state != self.left(limit) {
                 self.changed.insert(limit.key.clone());
             }
-            self.asked.retain(|(before, _)| !before.is_at(limit));
-            self.asked.push((limit.clone(), state));
+            self.sent.retain(|(before, _)| !before.is_at(limit));
+            self.sent.push((limit.clone(), state));
         }
     }
 
     /// The state after the last decision, if it is readable.
     fn left(&self, limit: &Limit<'_>) -> Option<State> {
-        if let Some((_, state)) = self.asked.iter().find(|(before, _)| before.is_at(limit)) {
+        if let Some((_, state)) = self.sent.iter().find(|(before, _)| before.is_at(limit)) {
             return state.clone();
         }
         self.model.keys.get(&limit.key)?.states.get(&limit.place).map(|(state, _)| state.clone())
@@ -175,7 +175,7 @@ impl<'a> Call<'_, 'a> {
 
     fn state(&self, limit: &Limit<'_>) -> Option<State> {
         let is_damaged = self.model.damaged.contains(&limit.key);
-        let is_first = || self.asked.iter().all(|(before, _)| !before.is_at(limit));
+        let is_first = || self.sent.iter().all(|(before, _)| !before.is_at(limit));
         let state = if is_damaged && is_first() { Some(drained(limit)) } else { self.left(limit) };
         limit.quota.repaired(state, limit.at)
     }

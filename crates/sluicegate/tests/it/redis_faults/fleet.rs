@@ -67,7 +67,7 @@ pub(super) struct Load {
 struct Shared {
     started: Instant,
     is_over: AtomicBool,
-    asked: AtomicU64,
+    sent: AtomicU64,
     answers: Mutex<Vec<Answer>>,
 }
 
@@ -92,13 +92,13 @@ impl Fleet {
         let shared = Arc::new(Shared {
             started: Instant::now(),
             is_over: AtomicBool::new(false),
-            asked: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
             answers: Mutex::default(),
         });
         let places = (0..self.limiters.len() * TASKS_PER_INSTANCE).map(|place| place % self.limiters.len());
         let tasks = places.map(|instance| {
             let (limiter, identities) = (Arc::clone(&self.limiters[instance]), Arc::clone(&self.identities));
-            tokio::spawn(Arc::clone(&shared).ask(instance, limiter, identities))
+            tokio::spawn(Arc::clone(&shared).send(instance, limiter, identities))
         });
         Load { tasks: tasks.collect(), shared, deadline: self.deadline }
     }
@@ -185,17 +185,17 @@ impl Load {
             timeout(STUCK, task).await.expect("no request is stuck").expect("no panic");
         }
         let answers = std::mem::take(&mut *self.shared.answers.lock().unwrap());
-        assert_eq!(answers.len() as u64, self.shared.asked.load(Ordering::Relaxed), "an answer each");
+        assert_eq!(answers.len() as u64, self.shared.sent.load(Ordering::Relaxed), "an answer each");
         Record { answers, deadline: self.deadline.length() }
     }
 }
 
 impl Shared {
-    async fn ask(self: Arc<Self>, instance: usize, limiter: Arc<Limiter<RedisStore>>, identities: Arc<[String]>) {
+    async fn send(self: Arc<Self>, instance: usize, limiter: Arc<Limiter<RedisStore>>, identities: Arc<[String]>) {
         while !self.is_over.load(Ordering::Relaxed) {
             for (identity, name) in identities.iter().enumerate() {
                 for policy in POLICIES {
-                    self.asked.fetch_add(1, Ordering::Relaxed);
+                    self.sent.fetch_add(1, Ordering::Relaxed);
                     let sent = self.started.elapsed();
                     let result = check(&limiter, policy.name(), name).await;
                     let (answered, outcome) = (self.started.elapsed(), outcome(&result));

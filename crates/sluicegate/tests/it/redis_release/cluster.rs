@@ -63,7 +63,7 @@ async fn limiter(cluster: &RedisCluster, rules: RuleSet) -> Arc<Limiter<RedisSto
 }
 
 /// Sends requests as fast as it can. Returns the admitted cost and the number of denials.
-async fn ask(limiter: Arc<Limiter<RedisStore>>, caller: u32) -> (u64, u64) {
+async fn send(limiter: Arc<Limiter<RedisStore>>, caller: u32) -> (u64, u64) {
     // Another cost is another decision, so the denial of one client does not answer the others.
     let cost = 1 + u64::from(caller % 2);
     let request = Request::new("any", "alice").cost(Cost::new(cost as u32));
@@ -94,12 +94,12 @@ async fn denied_requests_leave_no_trace(limiters_count: usize) {
             limiters.push(limiter(&cluster, rules(name, &quotas)).await);
         }
         let callers = (0..CALLERS)
-            .map(|caller| tokio::spawn(ask(Arc::clone(&limiters[caller as usize % limiters_count]), caller)));
+            .map(|caller| tokio::spawn(send(Arc::clone(&limiters[caller as usize % limiters_count]), caller)));
         let (mut admitted, mut denied) = (0, 0);
-        for asked in futures_util::future::join_all(callers).await {
-            let asked = asked.unwrap();
-            admitted += asked.0;
-            denied += asked.1;
+        for sent in futures_util::future::join_all(callers).await {
+            let sent = sent.unwrap();
+            admitted += sent.0;
+            denied += sent.1;
         }
         assert!(admitted > 20 && denied > 100, "{name}: {admitted} admitted, {denied} denied");
         let expected = vec![LIMIT - admitted; 2 * quotas.len()];

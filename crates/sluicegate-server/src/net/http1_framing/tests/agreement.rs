@@ -10,7 +10,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
-use super::{FramingGuard, NOTHING_ANSWERED, State};
+use super::{FramingGuard, FramingState, NOTHING_ANSWERED};
 use crate::http::HttpEndpoint;
 use crate::net::connection::Connections;
 use crate::net::{DrainSignals, ListenerOptions};
@@ -21,11 +21,11 @@ fn seen(stream: &[u8]) -> Vec<String> {
     let (mut line_start, mut line) = (0, Vec::new());
     for (index, byte) in stream.iter().enumerate() {
         let (before, heads) = (framing.state, framing.heads);
-        if before == State::Start && framing.line.is_empty() {
+        if before == FramingState::Start && framing.line.is_empty() {
             line_start = index;
         }
         framing.pass(&mut [*byte], NOTHING_ANSWERED);
-        if before == State::Start && matches!(framing.state, State::Head(_)) {
+        if before == FramingState::Start && matches!(framing.state, FramingState::Head(_)) {
             line = stream[line_start..index].to_vec();
         }
         if framing.heads > heads {

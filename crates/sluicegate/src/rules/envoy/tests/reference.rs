@@ -109,7 +109,7 @@ proptest! {
     #[test]
     fn the_tree_agrees_with_the_obvious_matcher(
         list in proptest::collection::vec(plain(), 1..12).prop_map(without_doubles),
-        asked in proptest::collection::vec(
+        sent in proptest::collection::vec(
             proptest::collection::vec((prop::sample::select(KEYS), prop::sample::select(REQUESTED)), 0..5),
             1..40,
         ),
@@ -117,7 +117,7 @@ proptest! {
         let text = format!("{{ domain: d, descriptors: {} }}", written(&list, &mut 0));
         let rules = read(&text);
         let envoy = rules.envoy().unwrap();
-        for pairs in &asked {
+        for pairs in &sent {
             let entries: Vec<Entry<'_>> = pairs.iter().map(|(key, value)| Entry::new(key, value)).collect();
             let found = envoy.find("d", &entries);
             let expected = answer(&list, &entries).map(|(number, counted)| (number, counted.join("|")));

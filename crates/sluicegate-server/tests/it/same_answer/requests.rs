@@ -65,7 +65,7 @@ const BEHIND: [&str; 5] = ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct TestRequest {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
     pub(super) credential: Credential,
@@ -88,7 +88,7 @@ pub(super) enum Client {
     Behind(&'static str),
 }
 
-impl Ask {
+impl TestRequest {
     pub(super) fn random(rng: &mut Rng) -> Self {
         let one = |texts: &[&'static str], rng: &mut Rng| texts[rng.usize(..texts.len())];
         let client = match rng.bool() {
@@ -113,7 +113,7 @@ impl Ask {
     }
 
     /// Sends the forward-auth check that a proxy would send for this request.
-    pub(super) fn ask_about(&self, address: SocketAddr) -> Answer {
+    pub(super) fn send_about(&self, address: SocketAddr) -> Answer {
         let forwarded_for = match self.client {
             Client::Direct(source, Some(claimed)) => format!("{claimed}, {source}"),
             Client::Direct(source, None) => source.to_string(),

@@ -1,7 +1,7 @@
 //! The front doors: the operations that each supports, and their requests.
 
 use serde_json::{Value, json};
-use sluicegate_testkit::oracle::operation::{Action, Ask};
+use sluicegate_testkit::oracle::operation::{Action, TestRequest};
 use sluicegate_testkit::oracle::shown::Shown;
 
 use super::read;
@@ -10,7 +10,7 @@ use crate::client::Answer;
 
 /// A front door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum FrontDoor {
     /// The HTTP API.
     Http,
     /// Envoy's rate limit service, as JSON.
@@ -23,7 +23,7 @@ pub(super) enum Door {
     Auth,
 }
 
-impl Door {
+impl FrontDoor {
     pub(super) const ALL: [Self; 5] = [Self::Http, Self::Rls, Self::Resp, Self::Gateway, Self::Auth];
 
     /// The front doors of a name on the command line. No front door except the HTTP API supports all operations, so
@@ -39,9 +39,9 @@ impl Door {
     }
 
     /// The requests in the form that this front door can express, or `None` if it does not support the operation.
-    pub(super) fn fit(self, action: Action, asks: &[Ask]) -> Option<Vec<Ask>> {
-        let first = asks[0];
-        let away = |ask: Ask| Ask { address: None, ..ask };
+    pub(super) fn fit(self, action: Action, requests: &[TestRequest]) -> Option<Vec<TestRequest>> {
+        let first = requests[0];
+        let away = |request: TestRequest| TestRequest { address: None, ..request };
         match (self, action) {
             (Self::Http, _) | (Self::Resp, Action::Check | Action::Peek) => Some(vec![away(first)]),
             (Self::Rls, Action::Check | Action::Peek | Action::Refund) => {
@@ -51,34 +51,45 @@ impl Door {
                     Action::Peek => Some(1),
                     _ => Some(first.cost.unwrap_or(1).max(1)),
                 };
-                Some(asks.iter().map(|ask| Ask { tenant: first.tenant, tier: None, cost, ..away(*ask) }).collect())
+                Some(
+                    requests
+                        .iter()
+                        .map(|request| TestRequest { tenant: first.tenant, tier: None, cost, ..away(*request) })
+                        .collect(),
+                )
             }
             (Self::Gateway | Self::Auth, Action::Check) => {
-                Some(vec![Ask { cost: None, address: Some(first.address.unwrap_or(3)), ..first }])
+                Some(vec![TestRequest { cost: None, address: Some(first.address.unwrap_or(3)), ..first }])
             }
             _ => None,
         }
     }
 
     /// Sends the requests of an operation.
-    pub(super) fn ask(self, scene: &mut Scene, action: Action, asks: &[Ask], prefix: &str) -> Vec<Shown> {
+    pub(super) fn send(
+        self,
+        scene: &mut Scene,
+        action: Action,
+        requests: &[TestRequest],
+        prefix: &str,
+    ) -> Vec<Shown> {
         match self {
-            Self::Http => vec![http(scene, action, &asks[0], prefix)],
-            Self::Rls => rls(scene, action, asks, prefix),
-            Self::Resp => vec![resp(scene, action, &asks[0], prefix)],
+            Self::Http => vec![http(scene, action, &requests[0], prefix)],
+            Self::Rls => rls(scene, action, requests, prefix),
+            Self::Resp => vec![resp(scene, action, &requests[0], prefix)],
             Self::Gateway => {
-                let ask = &asks[0];
-                let path = format!("/{}", ask.resource.replace('.', "/"));
-                let answer = scene.get("gateway", &path, &lines(ask));
-                assert!(matches!(answer.status, 200 | 429), "{ask}: {answer:?}");
+                let request = &requests[0];
+                let path = format!("/{}", request.resource.replace('.', "/"));
+                let answer = scene.get("gateway", &path, &lines(request));
+                assert!(matches!(answer.status, 200 | 429), "{request}: {answer:?}");
                 vec![read::fields(&answer, answer.status == 200, prefix)]
             }
             Self::Auth => {
-                let ask = &asks[0];
-                let path = ask.resource.replace('.', "/");
-                let told = format!("x-forwarded-method: GET\r\nx-forwarded-uri: /{path}\r\n{}", lines(ask));
+                let request = &requests[0];
+                let path = request.resource.replace('.', "/");
+                let told = format!("x-forwarded-method: GET\r\nx-forwarded-uri: /{path}\r\n{}", lines(request));
                 let answer = scene.get("api", "/v1/auth", &told);
-                assert!(matches!(answer.status, 204 | 429), "{ask}: {answer:?}");
+                assert!(matches!(answer.status, 204 | 429), "{request}: {answer:?}");
                 vec![read::fields(&answer, answer.status == 204, prefix)]
             }
         }
@@ -86,14 +97,14 @@ impl Door {
 }
 
 /// The header lines of a client behind a proxy: its key and its address.
-fn lines(ask: &Ask) -> String {
-    let address = ask.address.expect("an address");
-    let key = key(ask.tenant, ask.identifier, ask.tier);
+fn lines(request: &TestRequest) -> String {
+    let address = request.address.expect("an address");
+    let key = key(request.tenant, request.identifier, request.tier);
     format!("x-api-key: {key}\r\nx-forwarded-for: 192.0.2.{address}\r\n")
 }
 
-fn body(ask: &Ask) -> Value {
-    let Ask { tenant, resource, identifier, tier, cost, .. } = ask;
+fn body(request: &TestRequest) -> Value {
+    let TestRequest { tenant, resource, identifier, tier, cost, .. } = request;
     let mut body = json!({ "tenant": tenant, "resource": resource, "identifier": identifier });
     if let Some(tier) = tier {
         body["tier"] = json!(tier);
@@ -104,18 +115,18 @@ fn body(ask: &Ask) -> Value {
     body
 }
 
-fn http(scene: &mut Scene, action: Action, ask: &Ask, prefix: &str) -> Shown {
+fn http(scene: &mut Scene, action: Action, request: &TestRequest, prefix: &str) -> Shown {
     let (path, token) = match action {
         Action::Check => ("/v1/check", ""),
         Action::Peek => ("/v1/peek", ""),
         Action::Refund => ("/v1/refund", AUTHORIZATION),
         Action::Reset => ("/v1/reset", AUTHORIZATION),
     };
-    let answer = scene.api.try_post(path, token, &body(ask).to_string()).expect("an answer");
+    let answer = scene.api.try_post(path, token, &body(request).to_string()).expect("an answer");
     let json = answer.json();
-    assert!(matches!(answer.status, 200 | 429), "{action:?} {ask}: {answer:?}");
+    assert!(matches!(answer.status, 200 | 429), "{action:?} {request}: {answer:?}");
     let is_ok = json["allowed"] == true || matches!(action, Action::Refund | Action::Reset);
-    assert_eq!(answer.status == 200, is_ok, "{action:?} {ask}: {answer:?}");
+    assert_eq!(answer.status == 200, is_ok, "{action:?} {request}: {answer:?}");
     says_in_fields_what_it_says_in_json(&answer, &json);
     read::json(&json, prefix)
 }
@@ -134,17 +145,17 @@ fn says_in_fields_what_it_says_in_json(answer: &Answer, json: &Value) {
 }
 
 /// Several independent checks in one batch.
-pub(super) fn batch(scene: &mut Scene, asks: &[Ask], prefix: &str) -> Vec<Shown> {
-    let checks: Vec<Value> = asks.iter().map(body).collect();
+pub(super) fn batch(scene: &mut Scene, requests: &[TestRequest], prefix: &str) -> Vec<Shown> {
+    let checks: Vec<Value> = requests.iter().map(body).collect();
     let answer = scene.api.post("/v1/check/batch", &json!({ "checks": checks }).to_string());
     assert_eq!(answer.status, 200, "{answer:?}");
     let results = answer.json();
     results["results"].as_array().expect("a list").iter().map(|result| read::json(result, prefix)).collect()
 }
 
-fn rls(scene: &mut Scene, action: Action, asks: &[Ask], prefix: &str) -> Vec<Shown> {
-    let descriptor = |ask: &Ask| {
-        let mut descriptor = json!({ "entries": [{ "key": ask.resource, "value": ask.identifier }] });
+fn rls(scene: &mut Scene, action: Action, requests: &[TestRequest], prefix: &str) -> Vec<Shown> {
+    let descriptor = |request: &TestRequest| {
+        let mut descriptor = json!({ "entries": [{ "key": request.resource, "value": request.identifier }] });
         match action {
             Action::Peek => descriptor["hitsAddend"] = json!(0),
             Action::Refund => descriptor["isNegativeHits"] = json!(true),
@@ -152,9 +163,9 @@ fn rls(scene: &mut Scene, action: Action, asks: &[Ask], prefix: &str) -> Vec<Sho
         }
         descriptor
     };
-    let descriptors: Vec<Value> = asks.iter().map(descriptor).collect();
-    let mut question = json!({ "domain": asks[0].tenant, "descriptors": descriptors });
-    if let (Some(cost), Action::Check | Action::Refund) = (asks[0].cost, action) {
+    let descriptors: Vec<Value> = requests.iter().map(descriptor).collect();
+    let mut question = json!({ "domain": requests[0].tenant, "descriptors": descriptors });
+    if let (Some(cost), Action::Check | Action::Refund) = (requests[0].cost, action) {
         question["hitsAddend"] = json!(cost);
     }
     let token = if action == Action::Refund { AUTHORIZATION } else { "" };
@@ -164,8 +175,8 @@ fn rls(scene: &mut Scene, action: Action, asks: &[Ask], prefix: &str) -> Vec<Sho
     read::envoy(&json, action == Action::Refund, prefix)
 }
 
-fn resp(scene: &mut Scene, action: Action, ask: &Ask, prefix: &str) -> Shown {
-    let Ask { tenant, resource, identifier, tier, cost, .. } = ask;
+fn resp(scene: &mut Scene, action: Action, request: &TestRequest, prefix: &str) -> Shown {
+    let TestRequest { tenant, resource, identifier, tier, cost, .. } = request;
     let tier = tier.map(|tier| format!(" TIER {tier}")).unwrap_or_default();
     let cost = cost.map(|cost| format!(" COST {cost}")).unwrap_or_default();
     let peek = if action == Action::Peek { " PEEK" } else { "" };

@@ -11,12 +11,12 @@ use crate::client::Connection;
 use crate::server::PATIENCE;
 
 /// Sends every request once.
-pub(super) async fn ask_all(scene: &Scene, outputs: &mut Outputs) {
-    ask_gateway(scene, outputs);
-    ask_api(scene, outputs);
-    ask_envoy(scene, outputs).await;
-    ask_resp(scene, outputs);
-    ask_admin(scene, outputs);
+pub(super) async fn send_all(scene: &Scene, outputs: &mut Outputs) {
+    send_gateway(scene, outputs);
+    send_api(scene, outputs);
+    send_envoy(scene, outputs).await;
+    send_resp(scene, outputs);
+    send_admin(scene, outputs);
 }
 
 /// The source address of wrong tokens, because the server blocks an address for a while after too many of them.
@@ -46,7 +46,7 @@ fn credentials(secrets: &Secrets) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn ask_gateway(scene: &Scene, outputs: &mut Outputs) {
+fn send_gateway(scene: &Scene, outputs: &mut Outputs) {
     let (secrets, address) = (&scene.secrets, scene.server.address("gateway"));
     let (query, cookie) = (&secrets.query.text, &secrets.cookie.text);
     for path in ["/shop/1", "/gone/1", "/nowhere", "/shop/%2e%2e/x", "/shop/%zz", "/shop/a%00b"] {
@@ -77,7 +77,7 @@ fn ask_gateway(scene: &Scene, outputs: &mut Outputs) {
     }
 }
 
-fn ask_api(scene: &Scene, outputs: &mut Outputs) {
+fn send_api(scene: &Scene, outputs: &mut Outputs) {
     let (secrets, address) = (&scene.secrets, scene.server.address("api"));
     let (query, body) = (&secrets.query.text, &secrets.body.text);
     let good = json!({ "resource": "few", "identifier": "alice" }).to_string();
@@ -114,7 +114,7 @@ fn ask_api(scene: &Scene, outputs: &mut Outputs) {
     }
 }
 
-async fn ask_envoy(scene: &Scene, outputs: &mut Outputs) {
+async fn send_envoy(scene: &Scene, outputs: &mut Outputs) {
     let client = EnvoyClient::new(scene.server.address("api"));
     let descriptor = || Descriptor::new(&[("user", "alice")]);
     for token in [&scene.secrets.admin_token, &scene.secrets.wrong_admin_token] {
@@ -124,12 +124,12 @@ async fn ask_envoy(scene: &Scene, outputs: &mut Outputs) {
             Question::new("d", [descriptor().refund()]),
             Question::new("", [descriptor()]),
         ] {
-            outputs.add("gRPC", format!("{:?}", client.ask(question).await));
+            outputs.add("gRPC", format!("{:?}", client.send(question).await));
         }
     }
 }
 
-fn ask_resp(scene: &Scene, outputs: &mut Outputs) {
+fn send_resp(scene: &Scene, outputs: &mut Outputs) {
     let (right, wrong) = (&scene.secrets.resp.text, &scene.secrets.wrong_resp.text);
     let mut stream = TcpStream::connect(scene.server.address("resp")).expect("the listener accepts");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -169,7 +169,7 @@ const READ: [&str; 21] = [
     "/admin/v1/top?limit=x",
 ];
 
-fn ask_admin(scene: &Scene, outputs: &mut Outputs) {
+fn send_admin(scene: &Scene, outputs: &mut Outputs) {
     let (secrets, address) = (&scene.secrets, scene.server.address("admin"));
     let bearer = |text: &str| format!("authorization: Bearer {text}\r\n");
     let tokens = [
