@@ -205,6 +205,23 @@ fn saved_calls_have_series_only_if_the_store_counts_them() {
 }
 
 #[test]
+fn the_operations_page_describes_every_series() {
+    let page = include_str!("../../../../docs/operations.md");
+    let savings =
+        Savings { coalesced_requests: Some(0), denied_from_cache: Some(0), leased_tokens: vec![("a".into(), 0)] };
+    let leases = vec![("a".into(), LeaseBounds { extra: 0, stranded: 0 })];
+    let spans = Some([("exported", 0), ("failed", 0), ("dropped", 0)]);
+    let (limiter, _) = limiter(vec![hourly("a", 1)]);
+    let text = limiter.observer().metrics().text(&Gauges { savings, leases, spans, ..GAUGES });
+    let series: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(series.len() > 15, "{series:?}");
+    for name in series {
+        assert!(page.contains(&format!("`{name}`")) || page.contains(&format!("`{name}{{")), "{name}");
+    }
+}
+
+#[test]
 fn durations_are_written_in_seconds() {
     let metrics = Metrics::new(&RuleSet::default(), None);
     for micros in [0, 1, 3, 15_000, 20_000_000] {

@@ -8,6 +8,8 @@ use std::num::NonZeroU32;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::settings::declared::LISTENERS;
+
 /// The most connections of one listener. A slow-connection attack with 10,000 of them still leaves room for others, and
 /// 32 KiB of buffer for each stay under a gigabyte.
 pub(crate) const CONNECTIONS_MAX: NonZeroU32 = match NonZeroU32::new(16_384) {
@@ -21,8 +23,8 @@ const CONNECTIONS_MIN: u32 = 16;
 /// Files of the runtime, the log, the configuration and the store.
 const FILES_RESERVED: u64 = 128;
 
-/// Four listeners, and the gateway's connections to its upstreams.
-const SHARES: u64 = 5;
+/// The listeners, and the gateway's connections to its upstreams.
+const SHARES: u64 = LISTENERS.len() as u64 + 1;
 
 /// Raises the soft limit on open files to the hard limit. Returns the limit in force afterwards.
 pub(crate) fn raise_limit() -> u64 {

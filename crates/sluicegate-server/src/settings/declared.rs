@@ -54,6 +54,9 @@ pub(crate) static SETTINGS: &[&Setting] = &[
     &LOG_FORMAT,
 ];
 
+/// The addresses of the listeners.
+pub(crate) const LISTENERS: [&Setting; 4] = [&GATEWAY, &API, &ADMIN, &RESP];
+
 pub(crate) static CONFIG: Setting = Setting {
     name: "config",
     variable: "SLUICEGATE_CONFIG",
