@@ -156,7 +156,7 @@ impl Server {
                 server.addresses.push((name.to_owned(), address));
             }
             if line == "ready" {
-                // Its log goes on, and somebody has to read it.
+                // The log continues, and a full pipe would block the process.
                 std::thread::spawn(move || lines.for_each(drop));
                 return Ok(server);
             }

@@ -1,6 +1,6 @@
-//! `cargo xtask lint`: everything that can be said about the code without running it.
+//! `cargo xtask lint`: all checks that do not run the code.
 //!
-//! The steps stand in the order of what they cost, so that a slip of the pen is known in seconds.
+//! The steps run in the order of their cost, so that a simple mistake is reported within seconds.
 
 use crate::command::Invocation;
 use crate::failure::Failure;

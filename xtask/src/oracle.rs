@@ -2,7 +2,7 @@
 //! operations.
 //!
 //! The campaigns of the library are a program of the test kit, those of the front doors a test of the server. This file
-//! chooses their seed, their stores and their doors, and tells them where the servers are.
+//! selects their seed, stores and front doors, and passes them the addresses of the servers.
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::servers::Servers;
 use crate::workspace::Workspace;
 
-/// How long each store is tried unless the command says otherwise.
+/// The default duration of the test of each store.
 const SECONDS_DEFAULT: u64 = 60;
 const STORES: [&str; 4] = ["memory", "redis", "denials", "cluster"];
 const DOORS: [&str; 5] = ["all", "http", "rls", "resp", "gateway"];
@@ -20,10 +20,9 @@ const DOORS: [&str; 5] = ["all", "http", "rls", "resp", "gateway"];
 const USAGE: &str = "\
 `oracle` takes options:
   --store S     memory, redis, denials (Redis with remembered denials), cluster, or all, the default
-  --door D      instead of the library the front doors of a server: http, rls, resp, gateway, or all of them
-  --seconds N   how long each store is tried, 60 unless it says so; operations one after the other, requests at the same
-                time and stores without room share it
-  --seed S      the seed of the first case; without one, another one each time";
+  --door D      the front doors of a server instead of the library: http, rls, resp, gateway, or all of them
+  --seconds N   seconds per store (default: 60), shared by sequential operations, concurrent requests and full stores
+  --seed S      the seed of the first case (default: random)";
 
 #[derive(Debug, PartialEq, Eq)]
 struct Options {

@@ -32,7 +32,7 @@ pub(crate) fn cargo_mutants(workspace: &Workspace) -> Result<String, Failure> {
     cargo_tool(workspace, "cargo-mutants", CARGO_MUTANTS_VERSION, "mutants --version")
 }
 
-/// A subcommand of Cargo that prints its version for `ask`.
+/// A subcommand of Cargo that prints its version for `output`.
 fn cargo_tool(workspace: &Workspace, name: &str, version: &str, ask: &str) -> Result<String, Failure> {
     let tools = workspace.tools();
     let program = printable(&tools.join("bin").join(name))?;

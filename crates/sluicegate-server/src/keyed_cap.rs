@@ -16,7 +16,7 @@ pub(crate) enum CapReached {
     Key,
 }
 
-/// Counts what exists, in total and by key.
+/// The current counts, in total and by key.
 #[derive(Debug)]
 pub(crate) struct KeyedCap<K> {
     max: u32,

@@ -164,7 +164,7 @@ pub async fn behaves<S: Store>(make: impl AsyncFn() -> S) {
     shadow_limits_watch_without_deciding(&make().await).await;
     nothing_costs_nothing_and_leaves_no_trace(&make().await).await;
     one_key_never_touches_another(&make().await).await;
-    a_refund_gives_back_but_never_above_whole(&make().await).await;
+    a_refund_never_exceeds_full(&make().await).await;
     a_reset_forgets(&make().await).await;
     another_algorithm_starts_fresh(&make().await).await;
     a_lowered_limit_is_honest_about_the_wait(&make().await).await;
@@ -251,7 +251,7 @@ async fn one_key_never_touches_another<S: Store>(store: &S) {
     }
 }
 
-async fn a_refund_gives_back_but_never_above_whole<S: Store>(store: &S) {
+async fn a_refund_never_exceeds_full<S: Store>(store: &S) {
     let space = KeySpace::new("refund");
     let quotas = [
         bucket(10, 1, MINUTE),

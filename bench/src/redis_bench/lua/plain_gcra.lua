@@ -1,4 +1,4 @@
--- A token bucket as one theoretical arrival time, exact and written for clarity: what a careful author would do first.
+-- A token bucket as one theoretical arrival time, exact and written for clarity: the usual first version.
 -- KEYS[1]; ARGV: cost µs, cost parts, parts per µs, full µs, full parts, deadline µs, slack ms.
 -- Replies: 1 allowed, 0 denied, 3 late, 4 unreadable; then the arrival time, its parts and now, as strings.
 local time = redis.call('TIME')

@@ -225,7 +225,7 @@ async fn open_rules_without_the_store_are_200_with_only_the_degraded_header() {
 }
 
 #[tokio::test]
-async fn local_rules_without_the_store_are_answers_like_any_other_that_say_degraded() {
+async fn decisions_by_local_shares_are_marked_degraded() {
     let rules = [("own", OnStoreFailure::Local), ("free", OnStoreFailure::Open)];
     let answer = reply(decided(without_store(&rules, 1).await, told()).expect("a decision")).await;
     assert_eq!((answer.status, answer.header("x-ratelimit-degraded")), (200, "true"));

@@ -72,7 +72,7 @@ rules: []",
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn absent_keys_have_their_defaults() {
     let config = good("rules: []");
     assert_eq!(config.settings, FileSettings::default());
     assert_eq!(config.memory.max_keys, 10_000_000);

@@ -114,7 +114,7 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn other_answers_are_failures_that_say_which() {
+async fn other_responses_are_failures_that_name_the_status() {
     for (answer, expected) in [
         (Answer::text(StatusCode::NOT_FOUND, "{\"keys\":[]}"), "the answer is 404"),
         (Answer::text(StatusCode::INTERNAL_SERVER_ERROR, ""), "the answer is 500"),
@@ -169,7 +169,7 @@ async fn a_refused_connection_is_reported_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_rotation_is_followed_by_one_request_however_many_ask() {
+async fn a_rotation_causes_one_fetch_for_any_number_of_requests() {
     let (old, new) = (Signer::new("old"), Signer::new("new"));
     let issuer = Issuer::plain(Answer::keys(&[&old])).await;
     let world = World::new(source(&issuer)).await;

@@ -161,7 +161,7 @@ fn guesses_at_the_api_listener_are_429_and_lock_no_client_out() {
 }
 
 #[test]
-fn with_a_token_of_the_api_only_its_holders_ask() {
+fn with_an_api_token_other_clients_are_rejected() {
     let text = "api: { token: token-of-the-api, origins: ['https://app.example'], hosts: [limits.example] }\n\
                 rules: [{ name: all, limits: [{ algorithm: fixed_window, limit: 5, window: 1d }] }]";
     let file = ConfigFile::new("api-access", text);

@@ -137,7 +137,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
-fn unmatched_requests_are_denied_if_the_file_says_deny() {
+fn unmatched_requests_are_denied_if_configured() {
     let file = ConfigFile::new("unmatched", "unmatched: deny\nrules: []\n");
     let server = Server::start(&["--config", file.path()]);
     let denied = post(server.address("api"), "/v1/check", r#"{"resource":"r","identifier":"a"}"#);

@@ -49,7 +49,7 @@ fn series(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn alerts_and_pictures_speak_only_of_series_that_there_are() {
+fn alerts_and_panels_use_existing_series() {
     let server = Server::start(&["--store", "memory"]);
     let metrics = send(server.address("admin"), "GET", "/metrics").body;
     let known = series(&metrics);

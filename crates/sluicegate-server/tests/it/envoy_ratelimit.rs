@@ -92,7 +92,7 @@ fn a_directory_and_its_variables_are_enough_to_start() {
 
 /// The limits of the directory decide Envoy's requests on both ports that have an HTTP twin of its protocol.
 #[test]
-fn descriptors_are_decided_by_the_directory_and_header_fields_are_as_its_variables_say() {
+fn descriptors_are_decided_by_the_directory_and_header_fields_follow_its_variables() {
     let folder = directory(&[("edge.yaml", &limit("user"))]);
     let mut command = command(&["--envoy-ratelimit", text(folder.path()), "--store", "memory"]);
     command.envs([("GRPC_HOST", "127.0.0.1"), ("GRPC_PORT", "0"), ("HOST", "127.0.0.1"), ("PORT", "0")]);

@@ -6,8 +6,8 @@
 
 pub(crate) mod application;
 mod fronts;
+mod original_request;
 pub(crate) mod page;
-mod question;
 
 use std::net::Ipv4Addr;
 

@@ -1,10 +1,10 @@
 //! The gateway listener: the demo application, and requests to upstreams of the tests.
 
 mod demo;
+mod forwarding;
 pub(crate) mod http2;
 mod many;
 mod misbehaving;
-mod passing;
 mod routing;
 mod streaming;
 mod tls;

@@ -1,8 +1,8 @@
 //! The server on Redis: start, shared limits, outages, and stop.
 
-mod refusals;
-mod rights;
+mod permissions;
 mod sharing;
+mod startup_errors;
 
 use std::net::TcpListener;
 

@@ -1,14 +1,14 @@
 //! Gateway, forward-auth, middleware, demo application and API give the same response to the same request.
 //!
-//! Each way has a store of its own and gets every request once, in lockstep, so all stores have the same state at each
+//! Each front door has a store of its own and gets every request once, in lockstep, so all stores have the same state at each
 //! request. Requests are random: methods, paths in many spellings, valid and invalid credentials, real and forged
 //! addresses. Status, rate-limit fields, challenge and problem document must be equal. Only times may differ, by at
-//! most the time between the requests to the ways. The test prints the seed; `SLUICEGATE_SAME_ANSWER_SEED` repeats a
+//! most the time between the requests to them. The test prints the seed; `SLUICEGATE_SAME_ANSWER_SEED` repeats a
 //! run.
 
+mod front_doors;
 mod requests;
 mod shown;
-mod ways;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use serde_json::Value;
 
+pub(crate) use self::front_doors::serve;
+use self::front_doors::{FrontDoors, check};
 use self::requests::TestRequest;
 use self::shown::{Shown, assert_same};
-pub(crate) use self::ways::serve;
-use self::ways::{Ways, check};
 use crate::client::Answer;
 
 /// The number of requests, enough to exhaust every limit below for some client.
@@ -96,7 +96,7 @@ rules:
     limits: [{ algorithm: token_bucket, capacity: 2, refill: 1/d }]
 ";
 
-/// The longest time so far for one request through all ways. States and waits may differ by as much.
+/// The longest time so far for one request through all doors. States and waits may differ by as much.
 #[derive(Default)]
 struct Gap(Duration);
 
@@ -125,12 +125,12 @@ fn rng() -> Rng {
 
 #[test]
 fn gateway_forward_auth_and_middleware_answer_alike() {
-    let (ways, mut rng, mut gap) = (Ways::start("same-answer", RULES), rng(), Gap::default());
+    let (doors, mut rng, mut gap) = (FrontDoors::start("same-answer", RULES), rng(), Gap::default());
     let (mut statuses, mut passed) = (BTreeMap::new(), 0);
     for count in 0..REQUESTS {
         let request = TestRequest::random(&mut rng);
         let [gateway, auth, middleware] =
-            gap.of(|| [ways.gateway(&request), ways.forward_auth(&request), ways.middleware(&request)]);
+            gap.of(|| [doors.gateway(&request), doors.forward_auth(&request), doors.middleware(&request)]);
         if gateway.status == 200 {
             assert_eq!(gateway.body, middleware.body, "{request:?}");
         }
@@ -139,7 +139,7 @@ fn gateway_forward_auth_and_middleware_answer_alike() {
         assert_same(&shown[0], &shown[2], gap.seconds(), &format!("middleware, request {count}: {request:?}"));
         *statuses.entry(gateway.status).or_insert(0) += 1;
         passed += usize::from(gateway.status == 200);
-        assert_eq!(ways.upstream_requests(), passed, "{request:?}");
+        assert_eq!(doors.upstream_requests(), passed, "{request:?}");
     }
     println!("{statuses:?}");
     for status in [200, 400, 401, 429] {
@@ -149,15 +149,15 @@ fn gateway_forward_auth_and_middleware_answer_alike() {
 
 #[test]
 fn the_demo_application_answers_as_the_gateway() {
-    let (ways, mut rng, mut gap) = (Ways::start("same-demo", RULES), rng(), Gap::default());
-    let demo = ways.demo("same-demo-own", RULES);
+    let (doors, mut rng, mut gap) = (FrontDoors::start("same-demo", RULES), rng(), Gap::default());
+    let demo = doors.demo("same-demo-own", RULES);
     for count in 0..REQUESTS / 2 {
         let request = TestRequest {
             path: "/api/ping",
             method: rng.choice(&["GET", "HEAD"]).expect("two"),
             ..TestRequest::random(&mut rng)
         };
-        let [gateway, demo] = gap.of(|| [ways.gateway(&request), request.send(demo.address("gateway"))]);
+        let [gateway, demo] = gap.of(|| [doors.gateway(&request), request.send(demo.address("gateway"))]);
         let shown = [&gateway, &demo].map(|answer| Shown::of(answer, &request));
         assert_same(&shown[0], &shown[1], gap.seconds(), &format!("demo, request {count}: {request:?}"));
     }
@@ -165,22 +165,22 @@ fn the_demo_application_answers_as_the_gateway() {
 
 #[test]
 fn a_check_decides_as_the_gateway_does_by_rules_of_resources() {
-    let (ways, mut rng, mut gap) = (Ways::start("same-check", RULES_OF_RESOURCES), rng(), Gap::default());
-    let api = ways.demo("same-check-own", RULES_OF_RESOURCES);
+    let (doors, mut rng, mut gap) = (FrontDoors::start("same-check", RULES_OF_RESOURCES), rng(), Gap::default());
+    let api = doors.demo("same-check-own", RULES_OF_RESOURCES);
     let mut statuses = BTreeMap::new();
     for count in 0..REQUESTS {
         let request = TestRequest::random(&mut rng);
         let Some(body) = request.as_check() else { continue };
         let [gateway, auth, middleware, checked] = gap.of(|| {
             let checked = check(api.address("api"), &body);
-            [ways.gateway(&request), ways.forward_auth(&request), ways.middleware(&request), checked]
+            [doors.gateway(&request), doors.forward_auth(&request), doors.middleware(&request), checked]
         });
         let shown = [&gateway, &auth, &middleware].map(|answer| Shown::of(answer, &request));
         assert_same(&shown[0], &shown[1], gap.seconds(), &format!("forward-auth, request {count}: {request:?}"));
         assert_same(&shown[0], &shown[2], gap.seconds(), &format!("middleware, request {count}: {request:?}"));
         let limits = [&gateway, &checked].map(Shown::limits_of);
         assert_same(&limits[0], &limits[1], gap.seconds(), &format!("check, request {count}: {request:?}"));
-        says_in_json_what_it_says_in_fields(&checked);
+        json_has_the_numbers_of_the_header_fields(&checked);
         *statuses.entry(gateway.status).or_insert(0) += 1;
     }
     println!("{statuses:?}");
@@ -190,7 +190,7 @@ fn a_check_decides_as_the_gateway_does_by_rules_of_resources() {
 }
 
 #[track_caller]
-fn says_in_json_what_it_says_in_fields(checked: &Answer) {
+fn json_has_the_numbers_of_the_header_fields(checked: &Answer) {
     let json = checked.json();
     assert_eq!(json["allowed"], checked.status == 200, "{checked:?}");
     for (member, field) in [("limit", "x-ratelimit-limit"), ("remaining", "x-ratelimit-remaining")] {

@@ -2,10 +2,10 @@
 //! model and with a live server.
 
 mod browser;
-mod choices;
 mod hostile;
 mod live;
 mod model;
+mod options;
 
 use std::io::Write as _;
 use std::path::PathBuf;

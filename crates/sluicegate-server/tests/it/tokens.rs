@@ -222,7 +222,7 @@ identity:
 
 /// Two issuers may give the same name to different users.
 #[test]
-fn subjects_of_two_issuers_are_different_identities_at_every_door() {
+fn subjects_of_two_issuers_are_different_identities_at_every_front_door() {
     const STAFF: &str = "https://staff.example";
     let (users, staff) = (Signer::new("users"), Signer::new("staff"));
     let (issuer, staff_issuer) = (Issuer::publishing(&[&users]), Issuer::publishing(&[&staff]));

@@ -130,7 +130,7 @@ impl Rule {
         of_tier.map_or((Set::Own, &self.limits), |(tier, limits)| (Set::Tier(tier), limits))
     }
 
-    /// All limit sets that the client of `ask` may have used.
+    /// All limit sets that the client of `request` may have used.
     pub(super) fn sets_of_client<'r>(
         &'r self,
         request: &'r TestRequest,
@@ -140,7 +140,7 @@ impl Rule {
         [(Set::Own, &self.limits)].into_iter().chain(tiers).chain(overrides)
     }
 
-    /// The overrides for the identifier of `ask`, including those that have ended.
+    /// The overrides for the identifier of `request`, including those that have ended.
     fn overrides_of<'r>(&'r self, request: &'r TestRequest) -> impl Iterator<Item = (Set, &'r Override)> {
         let named = self.overrides.iter().enumerate().map(|(place, each)| {
             let same = |before: &&Override| before.identifier == each.identifier;

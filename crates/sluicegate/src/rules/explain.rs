@@ -112,9 +112,9 @@ impl Mismatch<'_> {
             Self::Header(wanted) => self.unfit_value(wanted, request.target.and_then(|target| target.headers)),
             Self::Claim(wanted) => self.unfit_value(wanted, request.target.and_then(|target| target.claims)),
             Self::Stage(Stage::Credential) => {
-                "it is for credentials that are not verified yet, not for what they ask".to_owned()
+                "it is for credentials that are not verified yet, not for requests".to_owned()
             }
-            Self::Stage(Stage::Request) => "it is for requests whose sender is known".to_owned(),
+            Self::Stage(Stage::Request) => "it is for requests of identified clients".to_owned(),
             Self::Descriptor(missing) => match request.descriptor {
                 Some(_) => format!("no entry of the descriptor matches {missing}"),
                 None => format!("it is for descriptors with {missing}, and the request has none"),

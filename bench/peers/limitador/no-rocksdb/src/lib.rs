@@ -1,4 +1,4 @@
-//! A database that nobody can open. limitador does not compile with its Redis storage unless its disk storage is compiled
+//! A database that cannot be opened. limitador does not compile with its Redis storage unless its disk storage is compiled
 //! too, and RocksDB itself takes a quarter of an hour and a C++ compiler; the benchmark never uses it. These are the names
 //! that limitador mentions: opening fails, and everything behind that cannot be reached.
 

@@ -1,4 +1,4 @@
-//! `--suggest`: what limits of other sizes would have denied, and the size to take.
+//! `--suggest`: the denials under limits of other sizes, and the size to take.
 //!
 //! The replay tests every limit of every rule in many sizes at once. Each size has a state of its own and uses the code that
 //! decides requests. A limit is tested alone: requests that other limits or rules would have denied still count, so that its
@@ -55,7 +55,7 @@ pub(super) struct Suggestion {
     yaml: Option<String>,
 }
 
-/// One size of a limit, and what it would have denied.
+/// One size of a limit, and its denials.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CandidateResult {

@@ -1,4 +1,4 @@
-//! `trusted_proxies` and `identity`: what is read and what is refused.
+//! `trusted_proxies` and `identity`: accepted and rejected values.
 
 use super::*;
 use crate::config::identity::{IdentitySettings, KeyLocation, SourceSettings};

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn two_families_must_say_the_same() {
+    fn two_families_of_fields_must_agree() {
         let nginx = [("x-original-method", "POST"), ("x-original-uri", "/paid")];
         let same = [("x-forwarded-method", "POST"), ("x-forwarded-uri", "/paid")];
         reads(&[nginx, same].concat(), "POST", "/paid");

@@ -116,7 +116,7 @@ async fn deny_status_is_for_denials_only() {
 }
 
 #[tokio::test]
-async fn only_a_trusted_proxy_may_ask() {
+async fn only_trusted_proxies_may_request_decisions() {
     for networks in [&[][..], &["192.0.2.8", "198.51.100.0/24"]] {
         let site =
             site_with(vec![hourly("api", 1)], TrustedProxies::parse(networks.iter().copied()).expect("valid"));

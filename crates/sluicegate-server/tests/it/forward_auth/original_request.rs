@@ -19,7 +19,7 @@ fn send(server: &Server, method: &str, query: &str, fields: &str) -> Answer {
 const QUESTION: &str = "x-forwarded-method: GET\r\nx-forwarded-uri: /api/orders\r\nx-forwarded-for: 192.0.2.1";
 
 #[test]
-fn every_method_of_the_question_and_both_families_ask_the_same() {
+fn every_method_and_both_families_give_the_same_decision() {
     let (server, _config) = server(true);
     let original =
         QUESTION.replace("x-forwarded-uri", "x-original-uri").replace("x-forwarded-method", "x-original-method");

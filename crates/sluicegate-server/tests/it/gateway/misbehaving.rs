@@ -74,7 +74,7 @@ fn an_upstream_that_is_too_slow_is_504() {
 
 /// Only the connection shows the client that a response is truncated, so the gateway must not close it cleanly.
 #[test]
-fn an_answer_that_breaks_off_does_not_look_whole() {
+fn a_truncated_response_is_recognised() {
     let by_length = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello";
     let by_chunks = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
     for (test, first, then) in [

@@ -127,11 +127,11 @@ fn http(scene: &mut Scene, action: Action, request: &TestRequest, prefix: &str) 
     assert!(matches!(answer.status, 200 | 429), "{action:?} {request}: {answer:?}");
     let is_ok = json["allowed"] == true || matches!(action, Action::Refund | Action::Reset);
     assert_eq!(answer.status == 200, is_ok, "{action:?} {request}: {answer:?}");
-    says_in_fields_what_it_says_in_json(&answer, &json);
+    header_fields_have_the_numbers_of_the_json(&answer, &json);
     read::json(&json, prefix)
 }
 
-fn says_in_fields_what_it_says_in_json(answer: &Answer, json: &Value) {
+fn header_fields_have_the_numbers_of_the_json(answer: &Answer, json: &Value) {
     let secs = |value: &Value| value.as_u64().map(|millis| millis.div_ceil(1_000));
     let expected = [
         ("x-ratelimit-limit", json["limit"].as_u64()),

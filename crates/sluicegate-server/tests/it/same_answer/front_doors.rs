@@ -1,4 +1,4 @@
-//! The ways to a decision, each with a store of its own: servers of the binary, and the middleware in this process.
+//! The front doors, each with a store of its own: servers of the binary, and the middleware in this process.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use crate::server::{ConfigFile, Server};
 const SECRET_VARIABLE: &str = "SAME_ANSWER_SECRET";
 
 /// Gateway, forward-auth and middleware.
-pub(super) struct Ways {
+pub(super) struct FrontDoors {
     gateway: Server,
     auth: Server,
     middleware: SocketAddr,
     upstream: Arc<AtomicUsize>,
 }
 
-impl Ways {
+impl FrontDoors {
     pub(super) fn start(test: &str, rules: &str) -> Self {
         let (application, upstream) = application();
         let routes =

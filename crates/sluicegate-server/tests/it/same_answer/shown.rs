@@ -34,7 +34,7 @@ impl Shown {
         shown
     }
 
-    /// Only the status and the rate-limit fields, which checks have in common with the other ways.
+    /// Only the status and the rate-limit fields, which checks have in common with the other doors.
     pub(super) fn limits_of(answer: &Answer) -> Self {
         let mut times = Vec::new();
         let is_about_limits = |name: &&str| name.contains("ratelimit") || *name == "retry-after";

@@ -130,7 +130,7 @@ fn address_of_element(element: &str) -> Option<IpAddr> {
     }
 }
 
-/// Splits `name=value` off the front: name, value without its quotes, and what follows.
+/// Splits `name=value` off the front: name, value without its quotes, and the rest.
 ///
 /// A quoted string is not unescaped: a valid address needs no backslash.
 fn pair(text: &str) -> Option<(&str, &str, &str)> {

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_the_way_and_stay_as_they_are() {
+    fn names_follow_the_path_and_are_stable() {
         let long = "x".repeat(70);
         let cases = [
             (way(&[("remote_address", None)]), "edge.remote_address"),

@@ -61,7 +61,7 @@ static MATCH: Field<Nested<Selector>> = Field {
 
 static PER: Field<Custom<Per>> = Field {
     key: "per",
-    doc: "What the rule counts by: each identifier within its tenant, each tenant, each client address, or all requests together. A list counts by all of its parts.",
+    doc: "The subject that has one count: each identifier within its tenant, each tenant, each client address, or all requests together. A list means each combination of its parts.",
     kind: Custom {
         read: read_per,
         form: || {
@@ -76,7 +76,7 @@ static PER: Field<Custom<Per>> = Field {
 
 static LIMITS: Field<Described> = Field {
     key: "limits",
-    doc: "What applies unless an override or a tier has limits of its own.",
+    doc: "The limits of requests without a tier or override of their own.",
     kind: Described(|| Form::Named("limits")),
     absent: Absent::Required(
         "list the limits, for example [{ algorithm: token_bucket, capacity: 100, refill: 100/60s }]",
@@ -86,7 +86,7 @@ static LIMITS: Field<Described> = Field {
 
 static TIERS: Field<Described> = Field {
     key: "tiers",
-    doc: "What applies to a tier instead. The top-level `tiers` must list the tier.",
+    doc: "The limits of a tier, instead of `limits`. The top-level `tiers` must list the tier.",
     kind: Described(|| Form::Map {
         about: "mapping from tier to [limits](#limits)",
         name: Box::new(Form::Named("name")),
@@ -100,7 +100,7 @@ static TIERS: Field<Described> = Field {
 
 static OVERRIDES: Field<Described> = Field {
     key: "overrides",
-    doc: "What applies to some identifiers instead: exact identifiers first, then the first pattern that matches.",
+    doc: "The limits of some identifiers, instead of `limits`: exact identifiers first, then the first pattern that matches.",
     kind: Described(|| {
         let item = Box::new(Form::Named("override"));
         Form::List { noun: "overrides", item, min: 0, max: None, is_unique: false }
@@ -119,7 +119,7 @@ static MODE: Field<Choice<Mode>> = Field {
 
 static ON_STORE_FAILURE: Field<Choice<OnStoreFailure>> = Field {
     key: "on_store_failure",
-    doc: "What the rule does [when the store fails](#when-the-store-fails): `open` allows, `closed` rejects, `local` applies this server's share of the limits.",
+    doc: "The policy [when the store fails](#when-the-store-fails): `open` allows, `closed` rejects, `local` applies this server's share of the limits.",
     kind: Choice(&[
         (OnStoreFailure::Open.name(), OnStoreFailure::Open),
         (OnStoreFailure::Closed.name(), OnStoreFailure::Closed),

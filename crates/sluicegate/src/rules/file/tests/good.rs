@@ -85,7 +85,7 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn absent_keys_have_their_defaults() {
     let text = "rules: [{ name: a, limits: [{ algorithm: token_bucket, capacity: 5, refill: 1/s }] }]";
     let set = read(text).unwrap();
     assert_eq!(set.unmatched(), Unmatched::Allow);
