@@ -17,7 +17,7 @@ use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap, HeaderValue};
 use axum::response::Response;
 use sluicegate::headers::HeaderOptions;
-use sluicegate::response::{NO_STORE, ResponseClass, STORE_FAILED_RETRY_AFTER_SECS, degraded_header};
+use sluicegate::response::{NO_STORE, ResponseClass, UNAVAILABLE_RETRY_AFTER_SECS, degraded_header};
 pub(crate) use sluicegate::response::{denied, rate_limit_headers, refused};
 use sluicegate::{CheckError, Decision};
 
@@ -36,9 +36,9 @@ pub(crate) fn decided(outcome: Result<Decision, CheckError>, options: HeaderOpti
     match outcome {
         Ok(decision) => Ok(decision_response(status(&decision), &decision, options)),
         Err(CheckError::Store(_)) => {
-            let denial = DecisionJson::undecided(STORE_FAILED_RETRY_AFTER_SECS);
+            let denial = DecisionJson::undecided(UNAVAILABLE_RETRY_AFTER_SECS);
             let mut response = json(ResponseClass::Unavailable.status(), denial.to_json());
-            response.headers_mut().insert(header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER_SECS.into());
+            response.headers_mut().insert(header::RETRY_AFTER, UNAVAILABLE_RETRY_AFTER_SECS.into());
             response.headers_mut().extend(degraded_header(options));
             Ok(response)
         }
@@ -56,7 +56,7 @@ pub(crate) fn changed(decision: &Decision, options: HeaderOptions) -> Response {
 pub(crate) fn checked(outcome: Result<Decision, CheckError>) -> Result<BatchOutcome, Problem> {
     match outcome {
         Ok(decision) => Ok(Ok(decision)),
-        Err(CheckError::Store(_)) => Ok(Err(STORE_FAILED_RETRY_AFTER_SECS)),
+        Err(CheckError::Store(_)) => Ok(Err(UNAVAILABLE_RETRY_AFTER_SECS)),
         Err(error) => Err(error.into()),
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn invalid_item(error: CheckError, index: usize) -> Problem {
 impl From<InvalidBody> for Problem {
     fn from(invalid: InvalidBody) -> Self {
         let InvalidBody { field, detail } = invalid;
-        let problem = Self::new(ResponseClass::Malformed.status(), detail);
+        let problem = ResponseClass::Malformed.problem(detail);
         match field {
             Some(field) => problem.field(field),
             None => problem,

@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use axum::http::{HeaderMap, Request, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use sluicegate::response::ResponseClass;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::problem::Problem;
@@ -45,9 +46,6 @@ const RESPONSE_RATE_MIN: u64 = 240;
 pub(crate) fn response_credit(bytes: u64) -> Duration {
     Duration::from_micros(bytes.saturating_mul(1_000_000) / RESPONSE_RATE_MIN)
 }
-
-/// `Retry-After` in seconds for a client whose body exceeded a memory budget.
-const BODIES_RETRY_AFTER_SECS: &str = "1";
 
 /// The bounds on the size and the duration of one request.
 #[derive(Clone, Copy, Debug)]
@@ -129,9 +127,7 @@ impl From<BodyFault> for Problem {
             BodyFault::TooManyOfConnection { .. }
             | BodyFault::TooManyOfAddress { .. }
             | BodyFault::TooManyOfListener { .. } => {
-                let retry_after = HeaderValue::from_static(BODIES_RETRY_AFTER_SECS);
-                let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, fault.to_string());
-                return problem.header(header::RETRY_AFTER, retry_after);
+                return ResponseClass::Unavailable.problem(fault.to_string());
             }
             BodyFault::Malformed => StatusCode::BAD_REQUEST,
         };

@@ -7,6 +7,7 @@ mod check;
 mod client;
 mod explain;
 mod files;
+mod flags;
 mod format;
 mod rules;
 mod selectors;
@@ -14,19 +15,20 @@ mod serve;
 mod simulate;
 mod top;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::settings::{Env, Flags};
+use crate::settings::Env;
+use crate::settings::declared::variables_help;
+use flags::{AllFlags, SettingFlags};
 
 /// An error after the command line was parsed.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A distributed rate limiter: exact limits, all or nothing, bounded memory.
 #[derive(Debug, Parser)]
-#[command(name = "sluicegate", version, args_conflicts_with_subcommands = true)]
+#[command(name = "sluicegate", version, args_conflicts_with_subcommands = true, after_help = variables_help())]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -56,37 +58,10 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = variables_help())]
 struct ServeArgs {
-    /// Configuration file; without one, the built-in demo [env: SLUICEGATE_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Store: memory, or the URL of Redis or Valkey (default: memory) [env: SLUICEGATE_STORE]
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// Reverse proxy, or the demo application without routes (default: 127.0.0.1:8080) [env: SLUICEGATE_GATEWAY]
-    #[arg(long, value_name = "ADDR|off")]
-    gateway: Option<String>,
-    /// Decision API (default: 127.0.0.1:8081) [env: SLUICEGATE_API]
-    #[arg(long, value_name = "ADDR|off")]
-    api: Option<String>,
-    /// Dashboard, admin API, metrics and health (default: 127.0.0.1:8082) [env: SLUICEGATE_ADMIN]
-    ///
-    /// An address that other machines can reach needs a token in SLUICEGATE_ADMIN_TOKEN.
-    #[arg(long, value_name = "ADDR|off")]
-    admin: Option<String>,
-    /// Redis protocol with CL.THROTTLE (default: off) [env: SLUICEGATE_RESP]
-    #[arg(long, value_name = "ADDR|off")]
-    resp: Option<String>,
-    /// Directory of envoyproxy/ratelimit's files for decisions over gRPC and /json [env: SLUICEGATE_ENVOY_RATELIMIT]
-    #[arg(long, value_name = "DIR")]
-    envoy_ratelimit: Option<PathBuf>,
-}
-
-impl From<ServeArgs> for Flags {
-    fn from(args: ServeArgs) -> Self {
-        let ServeArgs { config, store, gateway, api, admin, resp, envoy_ratelimit } = args;
-        Self { config, store, gateway, api, admin, resp, envoy_ratelimit }
-    }
+    #[command(flatten)]
+    flags: SettingFlags<AllFlags>,
 }
 
 /// Runs the command. It reads the environment only if the command uses it, so invalid settings of a server cannot change the
@@ -97,8 +72,8 @@ pub(crate) fn run(cli: Cli, read_env: impl FnOnce() -> Result<Env, Error>) -> Re
         Some(Command::Explain(args)) => Ok(explain::run(&args, read_env)),
         Some(Command::Simulate(args)) => Ok(simulate::run(&args, read_env)),
         Some(Command::Top(args)) => top::run(&args, &read_env()?),
-        Some(Command::Serve(args)) => serve::run(&args.into(), &read_env()?),
-        None => serve::run(&cli.serve.into(), &read_env()?),
+        Some(Command::Serve(args)) => serve::run(args.flags.values(), &read_env()?),
+        None => serve::run(cli.serve.flags.values(), &read_env()?),
         Some(Command::Validate(args)) => files::validate(&args, read_env()?.variables()),
         Some(Command::Schema) => files::print_schema(),
         Some(Command::Rules(command)) => rules::run(&command, &read_env()?),
@@ -110,13 +85,15 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+    use crate::settings::Flags;
+    use crate::settings::declared::API;
 
     fn flags(arguments: &[&str]) -> Result<Flags, clap::Error> {
         let cli = Cli::try_parse_from([&["sluicegate"], arguments].concat())?;
         Ok(match cli.command {
-            Some(Command::Serve(args)) => args.into(),
+            Some(Command::Serve(args)) => args.flags.values().clone(),
             Some(other) => panic!("not serve: {other:?}"),
-            None => cli.serve.into(),
+            None => cli.serve.flags.values().clone(),
         })
     }
 
@@ -127,9 +104,9 @@ mod tests {
 
     #[test]
     fn flags_alone_mean_serve() {
-        assert_eq!(flags(&[]).expect("valid").api, None);
+        assert_eq!(flags(&[]).expect("valid").text(&API), None);
         for arguments in [&["--api", "off"][..], &["serve", "--api", "off"], &["--api=off"]] {
-            assert_eq!(flags(arguments).expect("valid").api.as_deref(), Some("off"), "{arguments:?}");
+            assert_eq!(flags(arguments).expect("valid").text(&API), Some("off"), "{arguments:?}");
         }
     }
 

@@ -27,7 +27,8 @@ pub(crate) mod traces;
 
 use crate::rule_documents::{self, CompiledRules, RuleDocuments, compose};
 use crate::secret::Secret;
-use crate::settings::{FileSettings, StoreUrl};
+use crate::settings::declared::Setting;
+use crate::settings::{FileSettings, StoreUrl, declared};
 use admin::AdminSettings;
 use api::ApiSettings;
 use envoy_headers::EnvoyHeaders;
@@ -84,8 +85,8 @@ pub(crate) static TOP: Mapping = Mapping {
 };
 
 static STORE: Field<Custom<String>> = Field {
-    key: "store",
-    doc: "Where state is kept: in this process, or in Redis or Valkey, shared with other servers.",
+    key: declared::STORE.name,
+    doc: declared::STORE.doc,
     kind: Custom {
         read: read_store,
         form: || {
@@ -93,8 +94,8 @@ static STORE: Field<Custom<String>> = Field {
             Form::Any(vec![Form::Literal(vec!["memory"]), Form::Text(url)])
         },
     },
-    absent: Absent::Nothing("`memory`"),
-    examples: &["redis://127.0.0.1:6379"],
+    absent: absent(&declared::STORE),
+    examples: &[declared::STORE.example],
 };
 
 static MEMORY: Field<Nested<MemoryOptions>> = Field {
@@ -180,8 +181,8 @@ static GATEWAY_SECTION: Field<Nested<GatewaySettings>> = Field {
 };
 
 static DATABASE: Field<Custom<String>> = Field {
-    key: "database",
-    doc: "Keeps rules, tenants, overrides and API keys [in a database](database.md) instead of this file.",
+    key: declared::DATABASE.name,
+    doc: declared::DATABASE.doc,
     kind: Custom {
         read: database::read,
         form: || {
@@ -193,8 +194,8 @@ static DATABASE: Field<Custom<String>> = Field {
             Form::Text(shape)
         },
     },
-    absent: Absent::Nothing("none"),
-    examples: &["sqlite:///var/lib/sluicegate/rules.db", "postgres://sluicegate@db.internal/sluicegate"],
+    absent: absent(&declared::DATABASE),
+    examples: &[declared::DATABASE.example, "postgres://sluicegate@db.internal/sluicegate"],
 };
 
 static DEMO: Field<Boolean> = Field {
@@ -319,6 +320,14 @@ static DEGRADED: Field<Boolean> = Field {
     absent: Absent::Default("false"),
     examples: &[],
 };
+
+/// The consequence of an absent key that flags and variables can set, too.
+const fn absent(setting: &Setting) -> Absent {
+    match setting.default {
+        Some(default) => Absent::Default(default),
+        None => Absent::Nothing("none"),
+    }
+}
 
 /// A path of a file.
 const PATH: Custom<PathBuf> =
@@ -479,8 +488,8 @@ fn read(top: &Section<'_>) -> Option<Config> {
     let admin = admin?.unwrap_or_default();
     let has_admin_tokens = !admin.tokens.is_empty();
     let requires_admin_token = admin.require_token;
-    let settings =
-        FileSettings { store: store?, database: database?, has_admin_tokens, requires_admin_token, ..addresses };
+    let values = addresses.with(&declared::STORE, store?).with(&declared::DATABASE, database?);
+    let settings = FileSettings { values, has_admin_tokens, requires_admin_token };
     let CompiledRules { rules, keys } = compiled?;
     let (gateway, demo) = (gateway?.unwrap_or_default(), demo?);
     if demo && !gateway.routes.is_empty() {

@@ -11,18 +11,16 @@ pub(crate) mod store;
 mod tests;
 mod variables;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sluicegate::rules::file::Environment;
 
 use crate::config::Config;
+use crate::settings::declared::{ADMIN, API, ENVOY_RATELIMIT, GATEWAY, STORE};
 use crate::settings::{Env, Flags};
 pub(crate) use directory::{Directory, DirectoryError};
 pub(crate) use variables::VariableError;
 use variables::Variables;
-
-/// Sluicegate's own variable for the directory.
-const OWN_VARIABLE: &str = "SLUICEGATE_ENVOY_RATELIMIT";
 
 /// The directory with the settings of the variables.
 #[derive(Clone, Debug)]
@@ -35,13 +33,12 @@ pub(crate) struct EnvoyRatelimit {
 impl EnvoyRatelimit {
     /// The directory that the command line or the environment names, if any.
     pub(crate) fn chosen(flags: &Flags, env: &Env) -> Result<Option<Self>, VariableError> {
-        Self::at(flags.envoy_ratelimit.as_deref(), env.variables())
+        Self::at(flags.path(&ENVOY_RATELIMIT).or(env.path(&ENVOY_RATELIMIT)), env.variables())
     }
 
-    /// The directory that `flag` names, or else a variable.
-    pub(crate) fn at(flag: Option<&Path>, environment: &Environment) -> Result<Option<Self>, VariableError> {
-        let own = environment.get(OWN_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        let path = flag.map(Path::to_owned).or(own).or_else(|| variables::directory(environment));
+    /// The directory `path`, or else that of the variables of `envoyproxy/ratelimit`.
+    pub(crate) fn at(path: Option<&Path>, environment: &Environment) -> Result<Option<Self>, VariableError> {
+        let path = path.map(Path::to_owned).or_else(|| variables::directory(environment));
         let Some(path) = path else { return Ok(None) };
         let variables = Variables::read(environment)?;
         Ok(Some(Self { directory: Directory { path, options: variables.options }, variables }))
@@ -51,14 +48,8 @@ impl EnvoyRatelimit {
     pub(crate) fn complete(&self, config: &mut Config) {
         let Variables { api, gateway, admin, store, redis_files, headers, .. } = &self.variables;
         config.envoy_headers = headers.clone();
-        let settings = &mut config.settings;
-        for (setting, theirs) in [
-            (&mut settings.api, api),
-            (&mut settings.gateway, gateway),
-            (&mut settings.admin, admin),
-            (&mut settings.store, store),
-        ] {
-            *setting = setting.take().or_else(|| theirs.clone());
+        for (setting, theirs) in [(&API, api), (&GATEWAY, gateway), (&ADMIN, admin), (&STORE, store)] {
+            config.settings.values.complete(setting, theirs.as_deref());
         }
         let redis = &mut config.redis;
         redis.ca_file = redis.ca_file.take().or_else(|| redis_files.authorities.clone());

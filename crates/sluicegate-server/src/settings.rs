@@ -1,50 +1,38 @@
 //! Addresses, store and database: flags take precedence over the environment, that over the file, that over defaults.
 //!
-//! Unvalidated settings are text from three sources: [`Flags`], [`Env`] and [`FileSettings`]. [`merge`] turns them into
-//! valid [`Settings`], or into an error with the source, the value and the remedy. Nothing here reads the environment
-//! or a file: `main.rs` and the configuration loader do, so every combination can be tested.
+//! Each setting has one [declaration](declared). Unvalidated values come from three sources: [`Flags`], [`Env`] and
+//! [`FileSettings`]. [`merge`] turns them into valid [`Settings`], or into an error with the source, the value and the
+//! remedy. Nothing here reads the environment or a file: `main.rs` and the configuration loader do, so every combination
+//! can be tested.
 
+pub(crate) mod declared;
 mod listen;
 mod store_url;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::brute_force::SECRET_BYTES_MIN;
 use crate::database::url::DatabaseUrl;
 use crate::secret::Secret;
+use declared::{ADMIN, ADMIN_TOKEN, API, CONFIG, DATABASE, GATEWAY, RESP, SETTINGS, STORE, Setting, SettingForm};
 pub(crate) use listen::{Listen, ListenError};
 use sluicegate::rules::file::Environment;
 pub(crate) use store_url::StoreUrl;
+pub(crate) use values::SettingValues;
 
 /// Settings from the command line.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Flags {
-    pub(crate) config: Option<PathBuf>,
-    pub(crate) store: Option<String>,
-    pub(crate) gateway: Option<String>,
-    pub(crate) api: Option<String>,
-    pub(crate) admin: Option<String>,
-    pub(crate) resp: Option<String>,
-    pub(crate) envoy_ratelimit: Option<PathBuf>,
-}
+pub(crate) type Flags = SettingValues;
 
 /// Settings from the environment. An empty variable counts as unset: compose files leave unset variables empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Env {
-    config: Option<PathBuf>,
-    store: Option<String>,
-    database: Option<String>,
-    gateway: Option<String>,
-    api: Option<String>,
-    admin: Option<String>,
-    resp: Option<String>,
+    values: SettingValues,
     admin_token: Option<Secret>,
-    log: Option<String>,
-    log_format: Option<String>,
     variables: Variables,
 }
 
@@ -61,12 +49,7 @@ impl fmt::Debug for Variables {
 /// Settings from the configuration file, as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileSettings {
-    pub(crate) store: Option<String>,
-    pub(crate) database: Option<String>,
-    pub(crate) gateway: Option<String>,
-    pub(crate) api: Option<String>,
-    pub(crate) admin: Option<String>,
-    pub(crate) resp: Option<String>,
+    pub(crate) values: SettingValues,
     /// Whether `admin.tokens` lists any.
     pub(crate) has_admin_tokens: bool,
     /// Whether `admin.require_token` is set.
@@ -93,9 +76,9 @@ pub(crate) struct Settings {
 }
 
 /// The source of a setting, with the name that the operator uses for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
-    name: &'static str,
+    setting: &'static Setting,
     place: SettingSource,
 }
 
@@ -109,10 +92,10 @@ enum SettingSource {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name;
+        let Setting { name, variable, .. } = self.setting;
         match self.place {
             SettingSource::Flag => write!(f, "--{name}"),
-            SettingSource::Variable => write!(f, "SLUICEGATE_{}", name.to_ascii_uppercase()),
+            SettingSource::Variable => f.write_str(variable),
             SettingSource::File => write!(f, "`{name}` in the configuration file"),
             SettingSource::Default => write!(f, "the default of --{name}"),
         }
@@ -191,28 +174,20 @@ pub(crate) enum SettingsError {
 impl Env {
     /// Collects the variables through `lookup`: the environment of the process or of a test.
     pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingsError> {
-        let present = |name| lookup(name).filter(|value| !value.is_empty());
-        let text = |name| {
-            let text = present(name).map(OsString::into_string);
-            text.transpose().map_err(|_| SettingsError::NotText { name })
-        };
-        let admin_token = text("SLUICEGATE_ADMIN_TOKEN")?;
+        let mut values = SettingValues::default();
+        for setting in SETTINGS {
+            let value = lookup(setting.variable).filter(|value| !value.is_empty());
+            let is_text = value.as_ref().is_none_or(|value| value.to_str().is_some());
+            if !is_text && setting.form != SettingForm::Path {
+                return Err(SettingsError::NotText { name: setting.variable });
+            }
+            values = values.with(setting, value);
+        }
+        let admin_token = values.text(&ADMIN_TOKEN).map(str::to_owned);
         if admin_token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(SettingsError::AdminToken);
         }
-        Ok(Self {
-            config: present("SLUICEGATE_CONFIG").map(PathBuf::from),
-            store: text("SLUICEGATE_STORE")?,
-            database: text("SLUICEGATE_DATABASE")?,
-            gateway: text("SLUICEGATE_GATEWAY")?,
-            api: text("SLUICEGATE_API")?,
-            admin: text("SLUICEGATE_ADMIN")?,
-            resp: text("SLUICEGATE_RESP")?,
-            admin_token: admin_token.map(Secret::new),
-            log: text("SLUICEGATE_LOG")?,
-            log_format: text("SLUICEGATE_LOG_FORMAT")?,
-            variables: Variables::default(),
-        })
+        Ok(Self { values, admin_token: admin_token.map(Secret::new), variables: Variables::default() })
     }
 
     /// Adds all variables, which a configuration file can use as `${NAME}`.
@@ -225,45 +200,37 @@ impl Env {
         &self.variables.0
     }
 
-    /// The URL of the database from the environment.
-    pub(crate) fn database(&self) -> Option<&str> {
-        self.database.as_deref()
+    /// A setting from the environment, as text.
+    pub(crate) fn text(&self, setting: &Setting) -> Option<&str> {
+        self.values.text(setting)
+    }
+
+    /// A setting from the environment, as a path.
+    pub(crate) fn path(&self, setting: &Setting) -> Option<&Path> {
+        self.values.path(setting)
     }
 
     /// The token for the admin API.
     pub(crate) fn admin_token(&self) -> Option<&Secret> {
         self.admin_token.as_ref()
     }
-
-    /// The configuration file.
-    pub(crate) fn config_path(&self) -> Option<&Path> {
-        self.config.as_deref()
-    }
-
-    /// The log filter.
-    pub(crate) fn log(&self) -> Option<&str> {
-        self.log.as_deref()
-    }
-
-    /// The log format.
-    pub(crate) fn log_format(&self) -> Option<&str> {
-        self.log_format.as_deref()
-    }
 }
 
 /// The configuration file to read before settings can be merged.
 pub(crate) fn config_path<'a>(flags: &'a Flags, env: &'a Env) -> Option<&'a Path> {
-    flags.config.as_deref().or(env.config.as_deref())
+    flags.path(&CONFIG).or(env.path(&CONFIG))
 }
 
 /// The store, from the source with the highest precedence.
 pub(crate) fn store(flags: &Flags, env: &Env, file: &FileSettings) -> Result<StoreUrl, SettingsError> {
-    ChosenSetting::first("store", [&flags.store, &env.store, &file.store], "memory").store()
+    let chosen = ChosenSetting::first(&STORE, flags, env, file);
+    let origin = chosen.origin;
+    StoreUrl::parse(chosen.value).map_err(|problem| SettingsError::Store { origin, problem })
 }
 
 /// The database, from the source with the highest precedence.
-fn database(env: &Env, file: &FileSettings) -> Result<Option<DatabaseUrl>, SettingsError> {
-    let chosen = ChosenSetting::first("database", [&None, &env.database, &file.database], "");
+fn database(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Option<DatabaseUrl>, SettingsError> {
+    let chosen = ChosenSetting::first(&DATABASE, flags, env, file);
     if chosen.origin.place == SettingSource::Default {
         return Ok(None);
     }
@@ -273,17 +240,14 @@ fn database(env: &Env, file: &FileSettings) -> Result<Option<DatabaseUrl>, Setti
 
 /// Selects the value of every setting and validates it.
 pub(crate) fn merge(flags: &Flags, env: &Env, file: &FileSettings) -> Result<Settings, SettingsError> {
-    let gateway = [&flags.gateway, &env.gateway, &file.gateway];
-    let api = [&flags.api, &env.api, &file.api];
-    let admin = [&flags.admin, &env.admin, &file.admin];
-    let resp = [&flags.resp, &env.resp, &file.resp];
+    let listen = |setting| ChosenSetting::first(setting, flags, env, file).listen();
     let settings = Settings {
         store: store(flags, env, file)?,
-        database: database(env, file)?,
-        gateway: ChosenSetting::first("gateway", gateway, "127.0.0.1:8080").listen()?,
-        api: ChosenSetting::first("api", api, "127.0.0.1:8081").listen()?,
-        admin: ChosenSetting::first("admin", admin, "127.0.0.1:8082").listen()?,
-        resp: ChosenSetting::first("resp", resp, "off").example("127.0.0.1:6379").listen()?,
+        database: database(flags, env, file)?,
+        gateway: listen(&GATEWAY)?,
+        api: listen(&API)?,
+        admin: listen(&ADMIN)?,
+        resp: listen(&RESP)?,
         admin_token: env.admin_token.clone(),
     };
     settings.check(file)?;
@@ -319,35 +283,25 @@ impl Settings {
 struct ChosenSetting<'a> {
     origin: Origin,
     value: &'a str,
-    /// A valid value for error messages.
-    example: &'static str,
 }
 
 impl<'a> ChosenSetting<'a> {
-    /// The first value of `[flag, variable, file]` that is set, else the default.
-    fn first(name: &'static str, places: [&'a Option<String>; 3], default: &'static str) -> Self {
-        let [flag, variable, file] = places;
-        let (place, value) =
-            [(SettingSource::Flag, flag), (SettingSource::Variable, variable), (SettingSource::File, file)]
-                .into_iter()
-                .find_map(|(place, value)| Some((place, value.as_deref()?)))
-                .unwrap_or((SettingSource::Default, default));
-        Self { origin: Origin { name, place }, value, example: default }
-    }
-
-    /// Sets another example, for listeners that are off by default.
-    fn example(self, example: &'static str) -> Self {
-        Self { example, ..self }
+    /// The value of the first source that sets one, else the default.
+    fn first(setting: &'static Setting, flags: &'a Flags, env: &'a Env, file: &'a FileSettings) -> Self {
+        let sources = [
+            (SettingSource::Flag, flags),
+            (SettingSource::Variable, &env.values),
+            (SettingSource::File, &file.values),
+        ];
+        let chosen = sources.into_iter().find_map(|(place, values)| Some((place, values.text(setting)?)));
+        let default = || (SettingSource::Default, setting.default.unwrap_or_default());
+        let (place, value) = chosen.unwrap_or_else(default);
+        Self { origin: Origin { setting, place }, value }
     }
 
     fn listen(self) -> Result<Listen, SettingsError> {
         let origin = self.origin;
-        let listen = Listen::parse(self.value, self.example);
+        let listen = Listen::parse(self.value, origin.setting.example);
         listen.map_err(|source| SettingsError::Listen { origin, source })
-    }
-
-    fn store(self) -> Result<StoreUrl, SettingsError> {
-        let origin = self.origin;
-        StoreUrl::parse(self.value).map_err(|problem| SettingsError::Store { origin, problem })
     }
 }

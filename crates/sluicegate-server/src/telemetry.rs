@@ -24,11 +24,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
+use crate::settings::declared::LOG;
 use escape::EscapedStderr;
-
-/// The default of `SLUICEGATE_LOG`. Libraries log errors only: some of them warn about single frames or requests, so a client
-/// could fill the log.
-const DEFAULT_FILTER: &str = "error,sluicegate=info,decisions=info";
 
 /// The reason why logging cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +62,7 @@ pub(crate) fn init(filter: Option<&str>, format: Option<&str>) -> Result<(), Tel
         Some("json") => false,
         Some(other) => return Err(TelemetryError::Format(other.to_owned())),
     };
-    let value = filter.unwrap_or(DEFAULT_FILTER);
+    let value = filter.or(LOG.default).unwrap_or_default();
     let filter = EnvFilter::builder()
         .parse(value)
         .map_err(|source| TelemetryError::Filter { value: value.to_owned(), source })?;

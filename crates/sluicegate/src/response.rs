@@ -1,7 +1,8 @@
 //! The response table: from a decision or an error to status, headers and body.
 //!
-//! [`ResponseClass`] has the HTTP status and the gRPC code of each outcome, for every front door. The functions below render
-//! the rows for HTTP, as gateway, forward-auth and middleware send them:
+//! [`ResponseClass`] has the HTTP status, the gRPC code and the wait of each outcome, for every front door, and
+//! [`ResponseClass::of_error`] the class and the message of each error. The functions below render the rows for HTTP, as
+//! gateway, forward-auth and middleware send them:
 //!
 //! | outcome | HTTP response |
 //! |---|---|
@@ -29,14 +30,14 @@ use crate::identify::{Reason, Unauthorized};
 use crate::problem::{Problem, grpc_code};
 use crate::rules::Mode;
 
-/// `Retry-After` in seconds when the store cannot decide: long enough to reduce the load on it, short enough that clients
+/// `Retry-After` in seconds of every 503: long enough to reduce the load on the failed part, short enough that clients
 /// return soon after its recovery.
-pub const STORE_FAILED_RETRY_AFTER_SECS: u64 = 1;
+pub const UNAVAILABLE_RETRY_AFTER_SECS: u64 = 1;
 
 /// The usual size of the rate-limit header values: one limit with a name of ordinary length.
 const VALUES_BYTES_USUAL: usize = 192;
 
-/// The message when the store cannot decide. It omits the cause, which may name hosts; the limiter's observer receives it.
+/// The message when the store cannot decide.
 pub const UNAVAILABLE: &str = "Service temporarily unavailable (rate limiter backend error)";
 
 /// The header that forbids caches to store a response.
@@ -55,8 +56,12 @@ pub enum ResponseClass {
     Unauthenticated,
     /// The client lacks a right, such as the admin token.
     Forbidden,
-    /// The server could not decide, for example because the store failed.
+    /// The server has no capacity, or could not decide because the store failed.
     Unavailable,
+    /// The application behind the gateway is unreachable, or sent an invalid response.
+    UpstreamFailed,
+    /// The application behind the gateway did not respond in time.
+    UpstreamTimeout,
 }
 
 impl ResponseClass {
@@ -73,6 +78,18 @@ impl ResponseClass {
         if decision.is_allowed() { Self::Allowed } else { Self::Denied }
     }
 
+    /// The class of an error and its message for clients. The message of a failed store omits the cause, which may name
+    /// hosts; the limiter's observer receives it.
+    #[must_use]
+    pub fn of_error(error: &CheckError) -> (Self, Cow<'static, str>) {
+        match error {
+            CheckError::InvalidText(_) | CheckError::UnknownTier(_) | CheckError::TooMuch => {
+                (Self::Malformed, error.to_string().into())
+            }
+            CheckError::Store(_) => (Self::Unavailable, UNAVAILABLE.into()),
+        }
+    }
+
     /// The HTTP status.
     #[must_use]
     pub const fn status(self) -> StatusCode {
@@ -83,6 +100,26 @@ impl ResponseClass {
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::UpstreamFailed => StatusCode::BAD_GATEWAY,
+            Self::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    /// The `Retry-After` of the class, in seconds. A denial has one of its own.
+    #[must_use]
+    pub const fn retry_after_secs(self) -> Option<u64> {
+        match self {
+            Self::Unavailable => Some(UNAVAILABLE_RETRY_AFTER_SECS),
+            _ => None,
+        }
+    }
+
+    /// A response of this class without a decision: its status and `Retry-After`.
+    pub fn problem(self, detail: impl Into<Cow<'static, str>>) -> Problem {
+        let problem = Problem::new(self.status(), detail);
+        match self.retry_after_secs() {
+            Some(seconds) => problem.header(header::RETRY_AFTER, seconds.into()),
+            None => problem,
         }
     }
 
@@ -123,16 +160,18 @@ pub fn refused(refusal: Refusal, options: HeaderOptions) -> Problem {
 /// The response to a request that the limiter could not decide.
 pub fn undecided(error: &CheckError, options: HeaderOptions) -> Problem {
     match error {
-        CheckError::Store(_) => store_failed().headers(degraded_header(options)),
+        CheckError::Store(_) => Problem::from(error).headers(degraded_header(options)),
         CheckError::InvalidText(_) | CheckError::UnknownTier(_) | CheckError::TooMuch => Problem::from(error),
     }
 }
 
 impl From<&CheckError> for Problem {
     fn from(error: &CheckError) -> Self {
+        let (class, message) = ResponseClass::of_error(error);
+        let problem = class.problem(message);
         match error.field() {
-            Some(field) => Self::new(ResponseClass::Malformed.status(), error.to_string()).field(field),
-            None => store_failed(),
+            Some(field) => problem.field(field),
+            None => problem,
         }
     }
 }
@@ -145,30 +184,19 @@ impl From<CheckError> for Problem {
 
 /// RFC 9110 requires a challenge with every 401. API keys in a header of their own have no registered scheme.
 fn unauthorized(error: &Unauthorized) -> Problem {
-    let (status, name, value) = match error.reason() {
-        Reason::NoKeys => {
-            (ResponseClass::Unavailable.status(), header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER_SECS.into())
-        }
-        reason => {
-            let challenge = match reason {
-                Reason::Token | Reason::Expired => "Bearer realm=\"sluicegate\", error=\"invalid_token\"",
-                _ if error.header() == Some(&header::AUTHORIZATION) => "Bearer realm=\"sluicegate\"",
-                _ => "ApiKey realm=\"sluicegate\"",
-            };
-            (
-                ResponseClass::Unauthenticated.status(),
-                header::WWW_AUTHENTICATE,
-                HeaderValue::from_static(challenge),
-            )
-        }
+    let challenge = match error.reason() {
+        Reason::NoKeys => return ResponseClass::Unavailable.problem(error.to_string()),
+        Reason::Token | Reason::Expired => "Bearer realm=\"sluicegate\", error=\"invalid_token\"",
+        _ if error.header() == Some(&header::AUTHORIZATION) => "Bearer realm=\"sluicegate\"",
+        _ => "ApiKey realm=\"sluicegate\"",
     };
-    Problem::new(status, error.to_string()).header(name, value)
+    let problem = ResponseClass::Unauthenticated.problem(error.to_string());
+    problem.header(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
 }
 
 /// The response when the store could not decide: [`UNAVAILABLE`].
 pub fn store_failed() -> Problem {
-    Problem::new(ResponseClass::Unavailable.status(), UNAVAILABLE)
-        .header(header::RETRY_AFTER, STORE_FAILED_RETRY_AFTER_SECS.into())
+    ResponseClass::Unavailable.problem(UNAVAILABLE)
 }
 
 /// The header of a response that was decided without the store, if `options` include it.

@@ -5,6 +5,8 @@ use axum::response::IntoResponse as _;
 use http_body_util::Full;
 use tokio::sync::mpsc;
 
+use axum::http::HeaderValue;
+
 use super::*;
 
 /// A body whose chunks the test sends; it ends when the sender is dropped.

@@ -10,18 +10,19 @@ mod text;
 
 use std::io::Write as _;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use sluicegate::clock::{Clock as _, SystemClock};
 
 use super::Error;
+use super::flags::{FlagSelection, SettingFlags};
 use crate::config::Config;
 use crate::config::load::{self, LoadError};
 use crate::config::redis::INSTANCES_MAX;
 use crate::envoy_ratelimit::EnvoyRatelimit;
 use crate::explain::{ExplainContext, ExplainOutcome, ExplainReport};
+use crate::settings::declared::{CONFIG, ENVOY_RATELIMIT, STORE, Setting};
 use crate::settings::{self, Env, Flags, StoreUrl};
 use descriptor::DescriptorArgs;
 use selected_request::ExplainSelectors;
@@ -33,25 +34,28 @@ const INVALID: u8 = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// Configuration file; without one, the built-in demo [env: SLUICEGATE_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    flags: SettingFlags<ExplainFlags>,
     #[command(flatten)]
     selectors: ExplainSelectors,
     #[command(flatten)]
     descriptor: DescriptorArgs,
-    /// Directory of envoyproxy/ratelimit's files, for --descriptor [env: SLUICEGATE_ENVOY_RATELIMIT]
-    #[arg(long, value_name = "DIR")]
-    envoy_ratelimit: Option<PathBuf>,
-    /// Store (default: memory) [env: SLUICEGATE_STORE]
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
     /// Number of servers that share the limits (default: `redis.min_instances`, or 1)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=INSTANCES_MAX as i64))]
     instances: Option<u32>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The settings that change an explanation.
+#[derive(Clone, Copy, Debug)]
+struct ExplainFlags;
+
+impl FlagSelection for ExplainFlags {
+    fn includes(setting: &'static Setting) -> bool {
+        [&CONFIG, &STORE, &ENVOY_RATELIMIT].iter().any(|each| each.name == setting.name)
+    }
 }
 
 /// Runs the command and returns its exit code.
@@ -71,14 +75,9 @@ pub(super) fn run(args: &ExplainArgs, read_env: impl FnOnce() -> Result<Env, Err
 
 /// The output.
 fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, ExplainOutcome), Error> {
-    let flags = Flags {
-        config: args.config.clone(),
-        store: args.store.clone(),
-        envoy_ratelimit: args.envoy_ratelimit.clone(),
-        ..Flags::default()
-    };
-    let config = config(&flags, env)?;
-    let store = settings::store(&flags, env, &config.settings)?;
+    let flags = args.flags.values();
+    let config = config(flags, env)?;
+    let store = settings::store(flags, env, &config.settings)?;
     let instances = args.instances.and_then(NonZeroU32::new).unwrap_or(config.redis.min_instances);
     if let Some(text) = args.descriptor.explain(&config, &store, instances, args.json)? {
         // A descriptor without a limit is allowed, independently of `unmatched`.

@@ -21,6 +21,7 @@ use crate::rule_documents::change::{AppliedChange, ChangeError};
 use crate::rule_documents::{self, Keys, Kind, RuleDocuments};
 use crate::rule_source::millis;
 use crate::settings::Env;
+use crate::settings::declared::DATABASE;
 
 /// The actor of the change in the audit log.
 const ACTOR: &str = "rules import";
@@ -53,8 +54,7 @@ pub(super) enum RulesCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct DatabaseArgs {
-    /// sqlite://PATH or postgres://… [env: SLUICEGATE_DATABASE]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help = format!("sqlite://PATH or postgres://… [env: {}]", DATABASE.variable))]
     database: Option<String>,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn run(command: &RulesCommand, env: &Env) -> Result<ExitCode, Error> 
 
 impl DatabaseArgs {
     async fn open(&self, env: &Env) -> Result<Database, Error> {
-        let url = self.database.as_deref().or(env.database()).ok_or(RulesError::NoDatabase)?;
+        let url = self.database.as_deref().or(env.text(&DATABASE)).ok_or(RulesError::NoDatabase)?;
         let url = DatabaseUrl::parse(url).map_err(RulesError::Url)?;
         Ok(Database::open(&url).await?)
     }

@@ -43,6 +43,7 @@ use crate::reload::{self, Reload, Reloader};
 use crate::resp::{self, RespOptions, Service};
 use crate::rule_documents::CompiledRules;
 use crate::rule_source::RuleSource;
+use crate::settings::declared::{LOG, LOG_FORMAT};
 use crate::settings::{self, Env, Flags, Listen, Settings, StoreUrl};
 use crate::shutdown::{Shutdown, Signals};
 use crate::store::ServerStore;
@@ -71,7 +72,7 @@ struct TwoSources;
 
 /// Serves until a stop signal.
 pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
-    telemetry::init(env.log(), env.log_format())?;
+    telemetry::init(env.text(&LOG), env.text(&LOG_FORMAT))?;
     let outcome = run_logged(flags, env);
     telemetry::flush();
     outcome

@@ -38,6 +38,7 @@ use super::Error;
 use crate::config::Config;
 use crate::config::load::{self, LoadError};
 use crate::settings::Env;
+use crate::settings::declared::CONFIG;
 use crate::telemetry::escape;
 use compare::ConfigComparison;
 use format::Format;
@@ -55,8 +56,7 @@ const USER: &str = "user";
 
 #[derive(Debug, Args)]
 pub(super) struct SimulateArgs {
-    /// Configuration file; without one, the built-in demo [env: SLUICEGATE_CONFIG]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = CONFIG.flag, help = CONFIG.help())]
     config: Option<PathBuf>,
     /// Access log, plain or gzip; several are read in the given order, and - is standard input
     #[arg(long, value_name = "ACCESS_LOG", required_unless_present = "from_admin", num_args = 1..)]
@@ -143,7 +143,7 @@ fn last_hour(args: &SimulateArgs, url: &str, env: &Env) -> Result<String, Error>
 
 /// The outcome of a log under a configuration.
 fn replay(args: &SimulateArgs, env: &Env) -> Result<String, Error> {
-    let first = TestedConfig::load(args.config.as_deref().or(env.config_path()), env)?;
+    let first = TestedConfig::load(args.config.as_deref().or(env.path(&CONFIG)), env)?;
     let second = args.compare.as_deref().map(|path| TestedConfig::load(Some(path), env)).transpose()?;
     let (logs, is_named) = args.logs()?;
     for tested in [Some(&first), second.as_ref()].into_iter().flatten() {

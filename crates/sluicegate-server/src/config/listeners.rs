@@ -13,9 +13,9 @@ use sluicegate::rules::file::field::{Absent, Custom, Field, Form, Integer, Mappi
 use sluicegate::rules::file::tree::Kind;
 use sluicegate::rules::file::{Reader, Section, ValueError};
 
-use super::PATH;
 use super::networks::NETWORKS;
-use crate::settings::FileSettings;
+use super::{PATH, absent};
+use crate::settings::{SettingValues, declared};
 
 /// The section.
 pub(super) static LISTEN: Mapping = Mapping {
@@ -25,35 +25,35 @@ pub(super) static LISTEN: Mapping = Mapping {
 };
 
 static GATEWAY: Field<Custom<(Option<String>, ListenerSettings)>> = Field {
-    key: "gateway",
-    doc: "The reverse proxy.",
+    key: declared::GATEWAY.name,
+    doc: declared::GATEWAY.doc,
     kind: LISTENER_OR_ADDRESS,
-    absent: Absent::Nothing("`127.0.0.1:8080`"),
-    examples: &["127.0.0.1:8080", "off"],
+    absent: absent(&declared::GATEWAY),
+    examples: &[declared::GATEWAY.example, "off"],
 };
 
 static API: Field<Custom<(Option<String>, ListenerSettings)>> = Field {
-    key: "api",
-    doc: "The decision API.",
+    key: declared::API.name,
+    doc: declared::API.doc,
     kind: LISTENER_OR_ADDRESS,
-    absent: Absent::Nothing("`127.0.0.1:8081`"),
-    examples: &["127.0.0.1:8081", "off"],
+    absent: absent(&declared::API),
+    examples: &[declared::API.example, "off"],
 };
 
 static ADMIN: Field<Custom<(Option<String>, ListenerSettings)>> = Field {
-    key: "admin",
-    doc: "Dashboard, admin API, metrics and health.",
+    key: declared::ADMIN.name,
+    doc: declared::ADMIN.doc,
     kind: LISTENER_OR_ADDRESS,
-    absent: Absent::Nothing("`127.0.0.1:8082`"),
-    examples: &["127.0.0.1:8082", "off"],
+    absent: absent(&declared::ADMIN),
+    examples: &[declared::ADMIN.example, "off"],
 };
 
 static RESP: Field<Custom<(Option<String>, ListenerSettings)>> = Field {
-    key: "resp",
-    doc: "The Redis protocol with `CL.THROTTLE`: see [coming from redis-cell](coming-from-redis-cell.md).",
+    key: declared::RESP.name,
+    doc: declared::RESP.doc,
     kind: LISTENER_OR_ADDRESS,
-    absent: Absent::Nothing("`off`"),
-    examples: &["127.0.0.1:6379", "off"],
+    absent: absent(&declared::RESP),
+    examples: &[declared::RESP.example, "off"],
 };
 
 const LISTENER_OR_ADDRESS: Custom<(Option<String>, ListenerSettings)> =
@@ -125,7 +125,7 @@ const PER_ADDRESS_MAX: u64 = 1_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct ListenSettings {
     /// Addresses, which flags and environment variables can override.
-    pub(crate) addresses: FileSettings,
+    pub(crate) addresses: SettingValues,
     /// The other options.
     pub(crate) listeners: Listeners,
 }
@@ -165,16 +165,11 @@ pub(super) fn read(section: &Section<'_>) -> Option<ListenSettings> {
     let (gateway, api, admin, resp) = (listener(&GATEWAY), listener(&API), listener(&ADMIN), listener(&RESP));
     let (gateway, api, admin, resp) = (gateway?, api?, admin?, resp?);
     Some(ListenSettings {
-        addresses: FileSettings {
-            store: None,
-            database: None,
-            gateway: gateway.0,
-            api: api.0,
-            admin: admin.0,
-            resp: resp.0,
-            has_admin_tokens: false,
-            requires_admin_token: false,
-        },
+        addresses: SettingValues::default()
+            .with(&declared::GATEWAY, gateway.0)
+            .with(&declared::API, api.0)
+            .with(&declared::ADMIN, admin.0)
+            .with(&declared::RESP, resp.0),
         listeners: Listeners { gateway: gateway.1, api: api.1, admin: admin.1, resp: resp.1 },
     })
 }

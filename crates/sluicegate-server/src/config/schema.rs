@@ -4,6 +4,7 @@
 //! keys, words and bounds as the reader. A schema checks one value at a time. It accepts files that
 //! only a comparison of several values can reject, such as duplicate names, unlisted tiers and numbers that contradict each other.
 
+use crate::settings::declared::without_links;
 use serde_json::{Map, Value, json};
 use sluicegate::calendar::{MONTH_DAY_MAX, WEEKDAYS};
 use sluicegate::rules::RULE_NAME_BYTES_MAX;
@@ -89,7 +90,7 @@ fn mapping(mapping: &Mapping) -> Value {
     let is_required = |each: &&&dyn Declared| matches!(each.absent(), Absent::Required(_));
     let required: Vec<&str> = mapping.fields.iter().filter(is_required).map(|each| each.key()).collect();
     let mut schema = json!({
-        "description": plain(mapping.doc),
+        "description": without_links(mapping.doc),
         "type": "object",
         "properties": properties,
         "required": required,
@@ -114,7 +115,7 @@ fn mapping(mapping: &Mapping) -> Value {
 
 fn property(field: &dyn Declared) -> Value {
     let mut schema = form(&field.form());
-    schema["description"] = json!(plain(field.doc()));
+    schema["description"] = json!(without_links(field.doc()));
     if let Absent::Default(text) = field.absent() {
         schema["default"] = literal(text);
     }
@@ -235,16 +236,4 @@ pub(super) fn json_of(node: &Node) -> Value {
         },
         Kind::Broken => Value::Null,
     }
-}
-
-/// Markdown without the targets of its links.
-fn plain(markdown: &str) -> String {
-    let mut text = String::new();
-    let mut rest = markdown;
-    while let Some((before, after)) = rest.split_once("](") {
-        let (lead, label) = before.rsplit_once('[').unwrap_or((before, ""));
-        text.extend([lead, label]);
-        rest = after.split_once(')').map_or("", |(_, rest)| rest);
-    }
-    text + rest
 }

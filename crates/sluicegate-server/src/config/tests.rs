@@ -9,6 +9,7 @@ mod reference;
 use super::listeners::ListenerSettings;
 use super::*;
 use crate::config::listeners::TlsFiles;
+use crate::settings::SettingValues;
 use sluicegate::rules::Unmatched;
 use std::num::NonZeroU32;
 
@@ -54,17 +55,13 @@ headers: { styles: [ietf], x_ratelimit_reset: delta, degraded: true }
 unmatched: deny
 rules: []",
     );
-    let text = |text: &str| Some(text.to_owned());
-    let settings = FileSettings {
-        store: text("memory"),
-        database: None,
-        gateway: text("off"),
-        api: text("0.0.0.0:0"),
-        admin: text("[::1]:8082"),
-        resp: text("127.0.0.1:6379"),
-        has_admin_tokens: false,
-        requires_admin_token: false,
-    };
+    let values = SettingValues::default()
+        .with(&declared::STORE, Some("memory"))
+        .with(&declared::GATEWAY, Some("off"))
+        .with(&declared::API, Some("0.0.0.0:0"))
+        .with(&declared::ADMIN, Some("[::1]:8082"))
+        .with(&declared::RESP, Some("127.0.0.1:6379"));
+    let settings = FileSettings { values, ..FileSettings::default() };
     assert_eq!(config.settings, settings);
     assert_eq!(config.memory.max_keys, 1_000);
     assert_eq!(config.resp.deadline, Duration::from_millis(50));
@@ -99,8 +96,8 @@ fn a_listener_may_be_a_mapping() {
   admin: 127.0.0.1:0
 rules: []",
     );
-    assert_eq!(config.settings.gateway.as_deref(), Some("0.0.0.0:8443"));
-    assert_eq!(config.settings.api, None);
+    assert_eq!(config.settings.values.text(&declared::GATEWAY), Some("0.0.0.0:8443"));
+    assert_eq!(config.settings.values.text(&declared::API), None);
     let ListenerSettings { tls, proxy_protocol, connections_per_address } = config.listeners.gateway;
     assert_eq!(tls, Some(TlsFiles { certificate: "a.pem".into(), key: "b.pem".into() }));
     assert!(proxy_protocol.contains("10.1.2.3".parse().expect("an address")));
@@ -129,7 +126,7 @@ rules: []",
 fn an_address_has_a_host_and_a_port() {
     for address in ["off", "127.0.0.1:8080", "0.0.0.0:0", "[::1]:65535", "localhost:80", "my-host.example_1:80"] {
         let config = good(&format!("listen: {{ api: \"{address}\" }}\nrules: []"));
-        assert_eq!(config.settings.api.as_deref(), Some(address));
+        assert_eq!(config.settings.values.text(&declared::API), Some(address));
     }
     let remedy = "write HOST:PORT with a port from 0 to 65535, for example 127.0.0.1:8080 or [::1]:8080, or off";
     for address in ["", "Off", ":8080", "127.0.0.1", "localhost:", "::1:80", "[::1]", "a b:1", "h:+1"] {

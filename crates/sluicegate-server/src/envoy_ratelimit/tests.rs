@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::envoy_headers::EnvoyHeaders;
-use crate::settings::{self, FileSettings};
+use crate::settings::{self, FileSettings, SettingValues};
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
     variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -27,7 +27,7 @@ fn completed(variables: &[(&str, &str)]) -> Result<Config, String> {
 }
 
 fn store(variables: &[(&str, &str)]) -> Result<Option<String>, String> {
-    completed(variables).map(|config| config.settings.store)
+    completed(variables).map(|config| config.settings.values.text(&STORE).map(str::to_owned))
 }
 
 fn directory(files: &[(&str, &str)]) -> (TempDir, Directory) {
@@ -52,10 +52,13 @@ fn refused(directory: &Directory) -> String {
 #[test]
 fn the_flag_wins_over_our_variable_over_theirs_and_without_any_nothing_is_theirs() {
     let path = |flag: Option<&str>, variables: &[(&str, &str)]| {
-        let chosen = EnvoyRatelimit::at(flag.map(Path::new), &environment(variables)).expect("usable");
+        let flags = Flags::default().with(&ENVOY_RATELIMIT, flag);
+        let environment = environment(variables);
+        let env = Env::read(|name| environment.get(name).map(|value| value.to_string().into())).expect("text");
+        let chosen = EnvoyRatelimit::chosen(&flags, &env.with_variables(environment.clone())).expect("usable");
         chosen.map(|envoy| envoy.directory.path.display().to_string())
     };
-    let ours = (OWN_VARIABLE, "ours");
+    let ours = (ENVOY_RATELIMIT.variable, "ours");
     let root = ("RUNTIME_ROOT", "/data");
     assert_eq!(path(Some("flag"), &[ours, root]).as_deref(), Some("flag"));
     assert_eq!(path(None, &[ours, root]).as_deref(), Some("ours"));
@@ -66,41 +69,43 @@ fn the_flag_wins_over_our_variable_over_theirs_and_without_any_nothing_is_theirs
     );
     assert_eq!(path(None, &[root, ("RUNTIME_APPDIRECTORY", "rules")]).as_deref(), Some("/data/rules"));
     // Without a directory, errors in the variables are ignored.
-    assert_eq!(path(None, &[("PORT", "x"), ("CONFIG_TYPE", "GRPC_XDS_SOTW"), (OWN_VARIABLE, "")]), None);
+    assert_eq!(
+        path(None, &[("PORT", "x"), ("CONFIG_TYPE", "GRPC_XDS_SOTW"), (ENVOY_RATELIMIT.variable, "")]),
+        None
+    );
 }
 
 #[test]
 fn ports_become_addresses_where_ours_are_not_given() {
     let variables = [("PORT", "7080"), ("GRPC_PORT", "7081"), ("DEBUG_PORT", "7070")];
     let settings = completed(&variables).expect("usable").settings;
-    let text = |text: &str| Some(text.to_owned());
-    assert_eq!(settings.gateway, text("0.0.0.0:7080"));
-    assert_eq!(settings.api, text("0.0.0.0:7081"));
-    assert_eq!(settings.admin, text("127.0.0.1:7070"));
+    assert_eq!(settings.values.text(&GATEWAY), Some("0.0.0.0:7080"));
+    assert_eq!(settings.values.text(&API), Some("0.0.0.0:7081"));
+    assert_eq!(settings.values.text(&ADMIN), Some("127.0.0.1:7070"));
     let merged = settings::merge(&Flags::default(), &Env::default(), &settings).expect("usable");
     assert_eq!(format!("{:?}", merged.api), "At(0.0.0.0:7081)");
 
-    let given = Flags { api: text("127.0.0.1:1"), ..Flags::default() };
+    let given = Flags::default().with(&API, Some("127.0.0.1:1"));
     let merged = settings::merge(&given, &Env::default(), &settings).expect("usable");
     assert_eq!(format!("{:?}", merged.api), "At(127.0.0.1:1)");
 
     let hosts = [("GRPC_HOST", "::1"), ("HOST", "127.0.0.2"), ("DEBUG_HOST", "127.0.0.3")];
-    let settings = completed(&hosts).expect("usable").settings;
-    assert_eq!((settings.api, settings.gateway), (text("[::1]:8081"), text("127.0.0.2:8080")));
-    assert_eq!(settings.admin, text("127.0.0.3:6070"));
+    let values = completed(&hosts).expect("usable").settings.values;
+    assert_eq!((values.text(&API), values.text(&GATEWAY)), (Some("[::1]:8081"), Some("127.0.0.2:8080")));
+    assert_eq!(values.text(&ADMIN), Some("127.0.0.3:6070"));
     assert_eq!(completed(&[]).expect("usable").settings, FileSettings::default());
 }
 
 #[test]
 fn the_file_wins_over_the_variables() {
     let mut config = Config::without_file().expect("part of the program");
-    config.settings.api = Some("127.0.0.1:1".to_owned());
-    config.settings.store = Some("memory".to_owned());
+    let values = SettingValues::default().with(&API, Some("127.0.0.1:1")).with(&STORE, Some("memory"));
+    config.settings.values = values;
     config.redis.ca_file = Some("own.pem".into());
     let theirs = [("GRPC_PORT", "7081"), ("REDIS_URL", "redis:6379"), ("REDIS_TLS_CACERT", "theirs.pem")];
     chosen(&theirs).expect("usable").complete(&mut config);
-    assert_eq!(config.settings.api.as_deref(), Some("127.0.0.1:1"));
-    assert_eq!(config.settings.store.as_deref(), Some("memory"));
+    assert_eq!(config.settings.values.text(&API), Some("127.0.0.1:1"));
+    assert_eq!(config.settings.values.text(&STORE), Some("memory"));
     assert_eq!(config.redis.ca_file, Some("own.pem".into()));
 }
 

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{self, HeaderMap, HeaderValue};
+use axum::http::header::{HeaderMap, HeaderValue};
 use axum::http::request::Parts;
 use axum::http::{Request, StatusCode, Version};
 use axum::response::Response;
@@ -65,9 +65,6 @@ use routes::{Ambiguous, RouteTable};
 use target::Target;
 use upload::Pace;
 pub(crate) use upstream::TlsFault;
-
-/// The `Retry-After` of a response when all upstreams are busy: long enough to reduce the load.
-const BUSY_RETRY_AFTER_SECS: u64 = 1;
 
 /// A gateway with routes. Clones share its state.
 #[derive(Clone, Debug)]
@@ -320,40 +317,5 @@ impl From<Ambiguous> for Problem {
     fn from(_: Ambiguous) -> Self {
         let detail = "the path is for one route if %2F is a slash and for another if not; send a slash as it is";
         Self::new(StatusCode::BAD_REQUEST, detail)
-    }
-}
-
-impl From<Failure> for Problem {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Unreachable => {
-                Self::new(StatusCode::BAD_GATEWAY, "the upstream cannot be reached; try again later")
-            }
-            Failure::Broken(error) => {
-                tracing::debug!(%error, "an upstream broke off");
-                let detail = "the upstream closed the connection or sent an invalid response";
-                Self::new(StatusCode::BAD_GATEWAY, detail)
-            }
-            Failure::NotAsked => {
-                Self::new(StatusCode::BAD_GATEWAY, "the upstream accepted an upgrade that was not requested")
-            }
-            Failure::TooEarly => {
-                let detail = "bytes of the new protocol came before it was agreed on; wait for the answer 101";
-                Self::new(StatusCode::BAD_REQUEST, detail)
-                    .header(header::CONNECTION, HeaderValue::from_static("close"))
-            }
-            Failure::Displaced => {
-                let detail = "the request body came slowly and another request needed its place at the upstream; \
-                              send it faster, or try again later";
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-                    .header(header::RETRY_AFTER, BUSY_RETRY_AFTER_SECS.into())
-            }
-            Failure::Late => Self::new(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
-            Failure::Busy => {
-                let detail = "the upstream has as many requests as it may have; try again later";
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-                    .header(header::RETRY_AFTER, BUSY_RETRY_AFTER_SECS.into())
-            }
-        }
     }
 }

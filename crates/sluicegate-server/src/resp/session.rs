@@ -14,7 +14,7 @@ use sluicegate::CheckError;
 use sluicegate::clock::Clock as _;
 use sluicegate::core::{Quota, Timestamp};
 use sluicegate::observe::Observer as _;
-use sluicegate::response::UNAVAILABLE;
+use sluicegate::response::ResponseClass;
 use sluicegate::store::StoreError;
 use tokio::sync::Semaphore;
 
@@ -199,7 +199,7 @@ impl Session {
 
     async fn finish_oldest(&mut self) {
         if let Some(called) = self.pipeline.next().await {
-            self.throttled(&called);
+            self.throttled(called);
         }
     }
 
@@ -235,7 +235,7 @@ impl Session {
             }
             Ok((quota, throttle)) => {
                 let called = self.service.throttle(&throttle, quota, now).await;
-                self.throttled(&called);
+                self.throttled(called);
             }
             Err(invalid) => {
                 self.finish().await;
@@ -263,10 +263,10 @@ impl Session {
         });
     }
 
-    fn throttled(&mut self, called: &Called) {
+    fn throttled(&mut self, called: Called) {
         match called {
             Ok(answer) => answer.write(&mut self.replies),
-            Err(_) => self.undecided(),
+            Err(error) => self.undecided(&error.into()),
         }
     }
 
@@ -284,8 +284,7 @@ impl Session {
         match decided {
             Ok(decision) => check::write(&decision, &mut self.replies),
             // The limiter has notified its observer already.
-            Err(CheckError::Store(_)) => self.undecided(),
-            Err(invalid) => self.replies.error(format_args!("ERR {invalid}")),
+            Err(error) => self.undecided(&error),
         }
     }
 
@@ -295,20 +294,20 @@ impl Session {
             let store = self.service.engine.limiter().store();
             match self.service.buckets.delete(store, key, now).await {
                 Ok(was_there) => deleted += u64::from(was_there),
-                Err(error) => return self.store_failed(&error),
+                Err(error) => return self.store_failed(error),
             }
         }
         self.replies.unsigned(deleted);
     }
 
-    fn store_failed(&mut self, error: &StoreError) {
-        self.service.engine.limiter().observer().store_failed(error);
-        self.undecided();
+    fn store_failed(&mut self, error: StoreError) {
+        self.service.engine.limiter().observer().store_failed(&error);
+        self.undecided(&error.into());
     }
 
-    /// The reply omits the reason, which may contain host names.
-    fn undecided(&mut self) {
-        self.replies.error(format_args!("ERR {UNAVAILABLE}"));
+    fn undecided(&mut self, error: &CheckError) {
+        let (_, message) = ResponseClass::of_error(error);
+        self.replies.error(format_args!("ERR {message}"));
     }
 
     fn ping(&mut self, words: &Words<'_>) {

@@ -14,8 +14,13 @@ fn at(address: &str) -> Listen {
     Listen::At(address.parse::<SocketAddr>().expect("an address"))
 }
 
-fn text(value: &str) -> Option<String> {
-    Some(value.to_owned())
+/// One source with these values.
+fn values(values: &[(&'static Setting, &str)]) -> SettingValues {
+    values.iter().fold(SettingValues::default(), |all, (setting, value)| all.with(setting, Some(value)))
+}
+
+fn in_file(settings: &[(&'static Setting, &str)]) -> FileSettings {
+    FileSettings { values: values(settings), ..FileSettings::default() }
 }
 
 /// The error text of one setting given as a flag.
@@ -24,7 +29,7 @@ fn flag_error(flags: Flags) -> String {
 }
 
 fn api_error(value: &str) -> String {
-    flag_error(Flags { api: text(value), ..Flags::default() })
+    flag_error(values(&[(&API, value)]))
 }
 
 #[test]
@@ -41,16 +46,15 @@ fn defaults_are_on_loopback() {
 
 #[test]
 fn flags_take_precedence_over_environment_file_and_defaults() {
-    let file = FileSettings {
-        gateway: text("127.0.0.1:1003"),
-        api: text("127.0.0.1:2003"),
-        admin: text("127.0.0.1:3003"),
-        resp: text("127.0.0.1:4003"),
-        ..FileSettings::default()
-    };
+    let file = in_file(&[
+        (&GATEWAY, "127.0.0.1:1003"),
+        (&API, "127.0.0.1:2003"),
+        (&ADMIN, "127.0.0.1:3003"),
+        (&RESP, "127.0.0.1:4003"),
+    ]);
     let env = env(&[("SLUICEGATE_GATEWAY", "127.0.0.1:1002"), ("SLUICEGATE_API", "127.0.0.1:2002")]);
     let env = env.expect("valid");
-    let flags = Flags { gateway: text("127.0.0.1:1001"), ..Flags::default() };
+    let flags = values(&[(&GATEWAY, "127.0.0.1:1001")]);
 
     let settings = merge(&flags, &env, &file).expect("usable");
 
@@ -63,7 +67,7 @@ fn flags_take_precedence_over_environment_file_and_defaults() {
 #[test]
 fn the_config_flag_takes_precedence_over_the_variable() {
     let variable = env(&[("SLUICEGATE_CONFIG", "variable.yaml")]).expect("valid");
-    let flags = Flags { config: Some("flag.yaml".into()), ..Flags::default() };
+    let flags = values(&[(&CONFIG, "flag.yaml")]);
     assert_eq!(config_path(&flags, &variable), Some(Path::new("flag.yaml")));
     assert_eq!(config_path(&Flags::default(), &variable), Some(Path::new("variable.yaml")));
     assert_eq!(config_path(&Flags::default(), &Env::default()), None);
@@ -73,11 +77,11 @@ fn the_config_flag_takes_precedence_over_the_variable() {
 fn an_empty_variable_is_unset() {
     let env = env(&[("SLUICEGATE_API", ""), ("SLUICEGATE_ADMIN_TOKEN", ""), ("SLUICEGATE_LOG", "")]);
     let env = env.expect("valid");
-    let file = FileSettings { api: text("off"), ..FileSettings::default() };
+    let file = in_file(&[(&API, "off")]);
     let settings = merge(&Flags::default(), &env, &file).expect("usable");
     assert_eq!(settings.api, Listen::Off);
     assert!(settings.admin_token.is_none());
-    assert_eq!(env.log(), None);
+    assert_eq!(env.text(&declared::LOG), None);
 }
 
 #[test]
@@ -89,7 +93,7 @@ fn an_error_names_the_source_the_value_and_the_remedy() {
         error.to_string(),
         "SLUICEGATE_API: `nonsense` is not HOST:PORT; give for example 127.0.0.1:8081, or `off`"
     );
-    let file = FileSettings { gateway: text("a:b:c"), ..FileSettings::default() };
+    let file = in_file(&[(&GATEWAY, "a:b:c")]);
     let error = merge(&Flags::default(), &Env::default(), &file).expect_err("bad");
     assert_eq!(
         error.to_string(),
@@ -103,13 +107,12 @@ fn the_resp_listener_is_off_by_default() {
     let variable = env(&[("SLUICEGATE_RESP", "127.0.0.1:6379")]).expect("valid");
     let settings = |flags, env| merge(&flags, env, &FileSettings::default()).expect("usable").resp;
     assert_eq!(settings(Flags::default(), &variable), at("127.0.0.1:6379"));
-    assert_eq!(settings(Flags { resp: text("off"), ..Flags::default() }, &variable), Listen::Off);
+    assert_eq!(settings(values(&[(&RESP, "off")]), &variable), Listen::Off);
     assert_eq!(
-        flag_error(Flags { resp: text("6379"), ..Flags::default() }),
+        flag_error(values(&[(&RESP, "6379")])),
         "--resp: `6379` is not HOST:PORT; give for example 127.0.0.1:6379, or `off`"
     );
-    let off = || text("off");
-    let flags = Flags { gateway: off(), api: off(), admin: off(), resp: text("127.0.0.1:0"), ..Flags::default() };
+    let flags = values(&[(&GATEWAY, "off"), (&API, "off"), (&ADMIN, "off"), (&RESP, "127.0.0.1:0")]);
     assert_eq!(settings(flags, &Env::default()), at("127.0.0.1:0"));
 }
 
@@ -148,9 +151,8 @@ fn names_ports_and_off_are_understood() {
 
 #[test]
 fn an_unknown_store_is_rejected_without_its_password() {
-    let url = text("redis://user:canary@host:x");
     assert_eq!(
-        flag_error(Flags { store: url, ..Flags::default() }),
+        flag_error(values(&[(&STORE, "redis://user:canary@host:x")])),
         "--store: the port of `host` is not a number from 1 to 65535"
     );
 }
@@ -158,7 +160,7 @@ fn an_unknown_store_is_rejected_without_its_password() {
 #[test]
 fn an_open_admin_listener_needs_a_token() {
     for address in ["0.0.0.0:8082", "[::]:8082", "10.1.2.3:8082", "[::ffff:10.1.2.3]:8082"] {
-        let flags = Flags { admin: text(address), ..Flags::default() };
+        let flags = values(&[(&ADMIN, address)]);
         let error = merge(&flags, &Env::default(), &FileSettings::default()).expect_err("open");
         let error = error.to_string();
         assert!(error.contains("SLUICEGATE_ADMIN_TOKEN"), "{error}");
@@ -173,7 +175,7 @@ fn an_open_admin_listener_needs_a_token() {
         assert!(merge(&flags, &Env::default(), &listed).is_ok(), "{address}");
     }
     for address in ["127.0.0.2:8082", "[::1]:8082", "[::ffff:127.0.0.1]:8082", "off"] {
-        let flags = Flags { admin: text(address), ..Flags::default() };
+        let flags = values(&[(&ADMIN, address)]);
         assert!(merge(&flags, &Env::default(), &FileSettings::default()).is_ok(), "{address}");
     }
 }
@@ -217,7 +219,6 @@ fn a_variable_that_is_not_utf8_is_named() {
 
 #[test]
 fn nothing_to_serve_is_an_error() {
-    let off = || text("off");
-    let flags = Flags { gateway: off(), api: off(), admin: off(), ..Flags::default() };
+    let flags = values(&[(&GATEWAY, "off"), (&API, "off"), (&ADMIN, "off")]);
     assert!(flag_error(flags).contains("every listener is off"));
 }

@@ -18,38 +18,24 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Every listener on a port that the kernel assigns.
 const FREE_PORTS: [&str; 6] = ["--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
 
-/// The variables that the server reads. A server of a test sees only those that the test sets.
-const VARIABLES: [&str; 20] = [
-    "SLUICEGATE_CONFIG",
-    "SLUICEGATE_STORE",
-    "SLUICEGATE_DATABASE",
-    "SLUICEGATE_GATEWAY",
-    "SLUICEGATE_API",
-    "SLUICEGATE_ADMIN",
-    "SLUICEGATE_ADMIN_TOKEN",
-    "SLUICEGATE_RESP",
-    "SLUICEGATE_LOG",
-    "SLUICEGATE_LOG_FORMAT",
-    "SLUICEGATE_ENVOY_RATELIMIT",
-    "RUNTIME_ROOT",
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_HEADERS",
-    "OTEL_EXPORTER_OTLP_PROTOCOL",
-    "OTEL_RESOURCE_ATTRIBUTES",
-    "OTEL_SERVICE_NAME",
-    "OTEL_TRACES_EXPORTER",
-    "OTEL_TRACES_SAMPLER",
-];
+/// The beginnings of the variables that the server reads. A server of a test sees only those that the test sets.
+const VARIABLES: [&str; 3] = ["SLUICEGATE_", "OTEL_", "RUNTIME_ROOT"];
 
 /// A command for the binary under test, in a clean environment.
 pub(crate) fn sluicegate(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
-    for variable in VARIABLES {
-        command.env_remove(variable);
-    }
+    remove_variables(&mut command);
     command.args(arguments).stdin(Stdio::null());
     command
+}
+
+/// Hides the variables of this process that the server would read.
+fn remove_variables(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if VARIABLES.iter().any(|start| name.as_encoded_bytes().starts_with(start.as_bytes())) {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// A file for one test, removed at the end.
@@ -115,9 +101,7 @@ impl Server {
         let inner = sluicegate(&[&FREE_PORTS, arguments].concat());
         let mut command = Command::new(wrapper[0]);
         command.args(&wrapper[1..]).arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
-        for variable in VARIABLES {
-            command.env_remove(variable);
-        }
+        remove_variables(&mut command);
         Self::start_command(command)
     }
 

@@ -168,14 +168,21 @@ fn help_names_every_flag_and_variable() {
     let output = sluicegate(&["--help"]).output().expect("the binary starts");
     assert!(output.status.success());
     let help = String::from_utf8(output.stdout).expect("text");
-    for name in ["config", "store", "gateway", "api", "admin", "resp"] {
-        assert!(help.contains(&format!("--{name} <")), "{help}");
-        let variable = format!("[env: SLUICEGATE_{}]", name.to_ascii_uppercase());
-        assert!(help.contains(&variable), "{help}");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let page = std::fs::read_to_string(page).expect("the reference page");
+    let (_, table) = page.split_once("<!-- settings -->").expect("the table of settings");
+    let (table, _) = table.split_once("<!-- end of settings -->").expect("its end");
+    let names: Vec<&str> = table.split('`').filter(|code| code.starts_with(['-', 'S'])).collect();
+    assert!(names.iter().any(|name| name.starts_with("--store ")), "{names:?}");
+    for name in names {
+        let (name, placeholder) = name.split_once(' ').unwrap_or((name, ""));
+        let placeholder = placeholder.replace('\\', "");
+        let named = if placeholder.is_empty() { name.to_owned() } else { format!("{name} <{placeholder}>") };
+        assert!(help.contains(&named), "{named}: {help}");
     }
     for listener in [
-        "demo application without routes (default: 127.0.0.1:8080)",
-        "Dashboard, admin API, metrics and health (default: 127.0.0.1:8082)",
+        "demo application without routes (default: 127.0.0.1:8080) [env: SLUICEGATE_GATEWAY]",
+        "Dashboard, admin API, metrics and health (default: 127.0.0.1:8082) [env: SLUICEGATE_ADMIN]",
     ] {
         assert!(help.contains(listener), "{help}");
     }

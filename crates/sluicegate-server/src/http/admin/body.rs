@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
+use sluicegate::response::ResponseClass;
 use sluicegate::rules::RuleSet;
 use sluicegate::rules::file::{Document, Environment, Problems, Reader};
 
@@ -119,7 +120,7 @@ fn new_key() -> Result<String, Problem> {
     let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
     random.fill(&mut bytes).map_err(|_| {
         let detail = "the system has no randomness to generate a key; try again, or send the `sha256` of your own";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        ResponseClass::Unavailable.problem(detail)
     })?;
     Ok(format!("{KEY_PREFIX}{}", hex(&bytes)))
 }

@@ -1,7 +1,7 @@
 //! Responses to changes that failed.
 
 use axum::http::StatusCode;
-use axum::http::header::{self, HeaderValue};
+use sluicegate::response::ResponseClass;
 use sluicegate::rules::file::{Problem as Mistake, Problems};
 
 use crate::database::DatabaseError;
@@ -21,8 +21,7 @@ pub(super) fn problem(error: DatabaseError) -> Problem {
             tracing::warn!(%error, "a change failed, or the audit could not be read");
             let detail =
                 "the database does not answer as it should; the rules in force stay in force, try again later";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-                .header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+            ResponseClass::Unavailable.problem(detail)
         }
     }
 }

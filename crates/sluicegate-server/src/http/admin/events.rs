@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use parking_lot::Mutex;
 use sluicegate::identify::address::{IPV6_PREFIX_BITS, counted};
+use sluicegate::response::ResponseClass;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -102,7 +102,7 @@ fn too_many_readers(reached: CapReached) -> Problem {
             "{READERS_PER_ADDRESS_MAX} readers of this address are connected already, which is the most; close one of them"
         ),
     };
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    ResponseClass::Unavailable.problem(detail)
 }
 
 /// Takes a sample per [`INTERVAL`] until the last reader is gone.

@@ -19,7 +19,7 @@ use sluicegate::clock::Clock as _;
 use sluicegate::core::Cost;
 use sluicegate::identity::{DEFAULT_TENANT, Target, Values};
 use sluicegate::path::Path;
-use sluicegate::response::STORE_FAILED_RETRY_AFTER_SECS;
+use sluicegate::response::UNAVAILABLE_RETRY_AFTER_SECS;
 use sluicegate::{CheckError, Identity, Request};
 
 use super::body;
@@ -71,7 +71,7 @@ pub(super) async fn explain(State(engine): State<Engine>, request: HttpRequest) 
     let report = report(&engine, &request)?;
     let decision = match engine.limiter().peek(&request).await {
         Ok(decision) => DecisionJson::from(&decision).to_json(),
-        Err(CheckError::Store(_)) => DecisionJson::undecided(STORE_FAILED_RETRY_AFTER_SECS).to_json(),
+        Err(CheckError::Store(_)) => DecisionJson::undecided(UNAVAILABLE_RETRY_AFTER_SECS).to_json(),
         Err(error) => return Err(error.into()),
     };
     let decision = serde_json::from_slice(&decision).unwrap_or(Value::Null);

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::http::header::{self, HeaderValue};
 use axum::http::{Response, StatusCode};
 use hyper::body::Incoming;
+use sluicegate::response::ResponseClass;
 use smallvec::SmallVec;
 use tokio::time::{sleep, timeout};
 
@@ -26,6 +28,7 @@ use super::upstream::{Link, NoLink, Permit, TlsFault, Upstream};
 use crate::body::BodyWatch;
 use crate::config::gateway::RouteSettings;
 use crate::net::UpgradePermission;
+use crate::problem::Problem;
 
 /// A route.
 #[derive(Debug)]
@@ -69,6 +72,32 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// The row of the response table.
+    const fn class(&self) -> ResponseClass {
+        match self {
+            Self::Unreachable | Self::Broken(_) | Self::NotAsked => ResponseClass::UpstreamFailed,
+            Self::Busy | Self::Displaced => ResponseClass::Unavailable,
+            Self::Late => ResponseClass::UpstreamTimeout,
+            Self::TooEarly => ResponseClass::Malformed,
+        }
+    }
+
+    /// The message for the client.
+    const fn detail(&self) -> &'static str {
+        match self {
+            Self::Unreachable => "the upstream cannot be reached; try again later",
+            Self::Broken(_) => "the upstream closed the connection or sent an invalid response",
+            Self::NotAsked => "the upstream accepted an upgrade that was not requested",
+            Self::TooEarly => "bytes of the new protocol came before it was agreed on; wait for the answer 101",
+            Self::Displaced => {
+                "the request body came slowly and another request needed its place at the upstream; \
+                 send it faster, or try again later"
+            }
+            Self::Late => "the upstream did not answer in time",
+            Self::Busy => "the upstream has as many requests as it may have; try again later",
+        }
+    }
+
     /// The name of the error in spans.
     pub(super) const fn name(&self) -> &'static str {
         match self {
@@ -79,6 +108,19 @@ impl Failure {
             Self::NotAsked => "not_asked",
             Self::TooEarly => "too_early",
             Self::Displaced => "displaced",
+        }
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        if let Failure::Broken(error) = &failure {
+            tracing::debug!(%error, "an upstream broke off");
+        }
+        let problem = failure.class().problem(failure.detail());
+        match failure {
+            Failure::TooEarly => problem.header(header::CONNECTION, HeaderValue::from_static("close")),
+            _ => problem,
         }
     }
 }

@@ -231,7 +231,7 @@ async fn the_server_and_its_commands_are_described() {
 fn a_store_that_cannot_answer_is_an_error_without_its_reason() {
     let mut client = Client::new(None);
     let error = StoreError::new(sluicegate::store::ErrorClass::Connection, "canary.internal:6379 refused");
-    client.0.store_failed(&error);
+    client.0.store_failed(error);
     let answer = String::from_utf8(client.0.replies().as_bytes().to_vec()).expect("text");
     assert_eq!(answer, "-ERR Service temporarily unavailable (rate limiter backend error)\r\n");
     assert_eq!(client.0.service.engine.totals().store_failures, 1);
