@@ -76,12 +76,14 @@ pub(super) struct Mutant {
     column: usize,
     from: &'static str,
     to: &'static str,
+    /// The original line without indentation and comment.
+    code: String,
 }
 
 impl fmt::Display for Mutant {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, line, column, from, to } = self;
-        write!(formatter, "{file}:{line}:{column}: replace `{}` with `{}`", from.trim(), to.trim())
+        let Self { file, line, column, from, to, code } = self;
+        write!(formatter, "{file}:{line}:{column}: replace `{}` with `{}` in `{code}`", from.trim(), to.trim())
     }
 }
 
@@ -205,7 +207,14 @@ fn mutants_of(file: &'static str, text: &str) -> Vec<Mutant> {
         for (from, to) in REPLACEMENTS {
             let places = code.match_indices(from).filter(|(at, _)| !is_in_text(code, *at));
             for (at, _) in places {
-                mutants.push(Mutant { file, line: index + 1, column: at + 1, from, to });
+                mutants.push(Mutant {
+                    file,
+                    line: index + 1,
+                    column: at + 1,
+                    from,
+                    to,
+                    code: code.trim().to_owned(),
+                });
             }
         }
     }
@@ -258,7 +267,13 @@ mod tests {
         let text = "local a = b + c -- d + e\nreturn 'f + g' .. max(a, 1)\n";
         let mutants = mutants_of("x.lua", text);
         let shown: Vec<String> = mutants.iter().map(Mutant::to_string).collect();
-        assert_eq!(shown, ["x.lua:1:12: replace `+` with `-`", "x.lua:2:19: replace `max(` with `min(`"]);
+        assert_eq!(
+            shown,
+            [
+                "x.lua:1:12: replace `+` with `-` in `local a = b + c`",
+                "x.lua:2:19: replace `max(` with `min(` in `return 'f + g' .. max(a, 1)`",
+            ]
+        );
         assert_eq!(mutants[0].applied(text), "local a = b - c -- d + e\nreturn 'f + g' .. max(a, 1)\n");
         assert_eq!(mutants[1].applied(text), "local a = b + c -- d + e\nreturn 'f + g' .. min(a, 1)\n");
     }

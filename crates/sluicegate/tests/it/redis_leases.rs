@@ -54,6 +54,12 @@ async fn a_hot_decision_gets_permits_and_unused_ones_are_given_back() {
     let store = started(&server).await;
     let (space, quotas) = (KeySpace::new("hot"), quotas());
     let charge = Charge { lease: lease(10_000), ..unit(&space, "alice", &quotas) };
+    // However slow the machine is, the decision is hot first.
+    let mut sent = REQUESTS;
+    while held(&store) == 0 {
+        send(&store, charge, 10).await;
+        sent += 10;
+    }
     let before = server.script_calls();
     let remaining = send(&store, charge, REQUESTS).await;
     let calls = server.script_calls() - before;
@@ -62,11 +68,11 @@ async fn a_hot_decision_gets_permits_and_unused_ones_are_given_back() {
     let held = held(&store);
     assert!(held > 0);
     assert_eq!(store.savings().leased_tokens[0].0.as_ref(), "hot");
-    assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS - held, "held permits are charged");
+    assert_eq!(left(&store, charge).await, CAPACITY - sent - held, "held permits are charged");
     store.close().await;
-    assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS, "and was given back");
+    assert_eq!(left(&store, charge).await, CAPACITY - sent, "and was given back");
     send(&store, charge, 10).await;
-    assert_eq!(left(&store, charge).await, CAPACITY - REQUESTS - 10, "nothing is charged ahead any more");
+    assert_eq!(left(&store, charge).await, CAPACITY - sent - 10, "nothing is charged ahead any more");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -230,6 +230,7 @@ fn a_flooding_identity_does_not_displace_others() {
         }
         flooders.iter().for_each(tokio::task::JoinHandle::abort);
         eprintln!("{by_store} of {QUIET} were decided by the server");
-        assert!(by_store >= QUIET - 1, "{by_store} of {QUIET}");
+        // Behind all the others, none would be decided in time. A busy machine may be late for a few.
+        assert!(by_store >= QUIET * 4 / 5, "{by_store} of {QUIET}");
     });
 }

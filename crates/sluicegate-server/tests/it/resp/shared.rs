@@ -102,8 +102,9 @@ fn without_the_store_commands_are_errors_in_time_and_the_connection_goes_on() {
     let errors = replies.matches(UNAVAILABLE).count();
     assert_eq!(errors + replies.matches("*5\r\n").count(), 300, "{replies}");
     assert!(errors > 0, "{replies}");
-    // All commands wait concurrently, or are not sent any more. The bound leaves time for a busy machine.
-    assert!(sent.elapsed() < DEADLINE * 10, "{:?}", sent.elapsed());
+    // All commands wait concurrently, or are not sent any more: in sequence they would take 60 s. The bound leaves time for
+    // a busy machine.
+    assert!(sent.elapsed() < DEADLINE * 50, "{:?}", sent.elapsed());
     redis.resume();
     is_back(&mut client);
 
@@ -111,7 +112,7 @@ fn without_the_store_commands_are_errors_in_time_and_the_connection_goes_on() {
     let sent = Instant::now();
     client.send(pipeline.as_str());
     client.expect(UNAVAILABLE.repeat(300));
-    assert!(sent.elapsed() < DEADLINE * 10, "{:?}", sent.elapsed());
+    assert!(sent.elapsed() < DEADLINE * 50, "{:?}", sent.elapsed());
     redis.launch();
     is_back(&mut client);
 

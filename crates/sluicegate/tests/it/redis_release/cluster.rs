@@ -11,6 +11,7 @@ use sluicegate::store::redis::{KeyEncoder, RedisStore};
 use sluicegate::{Limiter, Request};
 use sluicegate_testkit::redis_cluster::{Options, RedisCluster};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -18,8 +19,13 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(10);
 const CALLERS: u32 = 10;
 const LIMIT: u64 = 1_000;
-/// How long each limit is under load.
+/// How long each limit is under load, at least.
 const LASTS: Duration = Duration::from_millis(1_500);
+/// The load continues until so many units were admitted and so many requests denied, however slow the machine is.
+const ADMITTED_MIN: u64 = 20;
+const DENIED_MIN: u64 = 100;
+/// A load that reaches neither number by then has found a limiter that admits or denies everything.
+const LOAD_MAX: Duration = Duration::from_secs(30);
 /// The time by which all reservations are released.
 const SETTLED: Duration = Duration::from_secs(5);
 
@@ -62,21 +68,39 @@ async fn limiter(cluster: &RedisCluster, rules: RuleSet) -> Arc<Limiter<RedisSto
     Arc::new(Limiter::new(rules, store, SystemClock::new()))
 }
 
-/// Sends requests as fast as it can. Returns the admitted cost and the number of denials.
-async fn send(limiter: Arc<Limiter<RedisStore>>, caller: u32) -> (u64, u64) {
+/// The results of all callers so far.
+#[derive(Default)]
+struct Totals {
+    admitted: AtomicU64,
+    denied: AtomicU64,
+}
+
+impl Totals {
+    /// The admitted cost, and the number of denials.
+    fn get(&self) -> (u64, u64) {
+        (self.admitted.load(Ordering::Relaxed), self.denied.load(Ordering::Relaxed))
+    }
+
+    fn suffice(&self) -> bool {
+        let (admitted, denied) = self.get();
+        admitted > ADMITTED_MIN && denied > DENIED_MIN
+    }
+}
+
+/// Sends requests as fast as it can.
+async fn send(limiter: Arc<Limiter<RedisStore>>, caller: u32, totals: Arc<Totals>) {
     // Another cost is another decision, so the denial of one client does not answer the others.
     let cost = 1 + u64::from(caller % 2);
     let request = Request::new("any", "alice").cost(Cost::new(cost as u32));
-    let (started, mut admitted, mut denied) = (Instant::now(), 0, 0);
-    while started.elapsed() < LASTS {
+    let started = Instant::now();
+    while started.elapsed() < LASTS || !totals.suffice() && started.elapsed() < LOAD_MAX {
         if limiter.check(&request).await.unwrap().is_allowed() {
-            admitted += cost;
+            totals.admitted.fetch_add(cost, Ordering::Relaxed);
         } else {
-            denied += 1;
+            totals.denied.fetch_add(1, Ordering::Relaxed);
             tokio::task::yield_now().await;
         }
     }
-    (admitted, denied)
 }
 
 /// The remaining quota of every limit but the shared one.
@@ -93,15 +117,16 @@ async fn denied_requests_leave_no_trace(limiters_count: usize) {
         for _ in 0..limiters_count {
             limiters.push(limiter(&cluster, rules(name, &quotas)).await);
         }
-        let callers = (0..CALLERS)
-            .map(|caller| tokio::spawn(send(Arc::clone(&limiters[caller as usize % limiters_count]), caller)));
-        let (mut admitted, mut denied) = (0, 0);
-        for sent in futures_util::future::join_all(callers).await {
-            let sent = sent.unwrap();
-            admitted += sent.0;
-            denied += sent.1;
+        let totals = Arc::new(Totals::default());
+        let callers = (0..CALLERS).map(|caller| {
+            let limiter = Arc::clone(&limiters[caller as usize % limiters_count]);
+            tokio::spawn(send(limiter, caller, Arc::clone(&totals)))
+        });
+        for caller in futures_util::future::join_all(callers).await {
+            caller.unwrap();
         }
-        assert!(admitted > 20 && denied > 100, "{name}: {admitted} admitted, {denied} denied");
+        let (admitted, denied) = totals.get();
+        assert!(totals.suffice(), "{name}: {admitted} admitted, {denied} denied");
         let expected = vec![LIMIT - admitted; 2 * quotas.len()];
         let started = Instant::now();
         let mut seen = left(&limiters[0]).await;

@@ -120,7 +120,7 @@ async fn a_new_primary_is_followed_while_other_slots_continue() {
     assert!(matches!(health, crate::store::Health::Partial { .. }), "{health:?}");
     cluster.wait_for_new_primary(lost, old);
     let recovered = until(&servers, "a", Result::is_ok).await;
-    assert!(recovered < Duration::from_secs(2), "recovered after {recovered:?}");
+    assert!(recovered < Duration::from_secs(6), "recovered after {recovered:?}");
 
     cluster.nodes()[old].restart();
     cluster.wait_until_agreed();

@@ -23,10 +23,11 @@ async fn a_killed_server_costs_few_requests_and_recovers() {
     for _ in 0..1000 {
         assert_eq!(class(&count(&servers, "key", USUAL).await), Some(ErrorClass::Open));
     }
-    assert!(started.elapsed() < Duration::from_millis(100), "a thousand calls took {:?}", started.elapsed());
+    // If each call waited until its deadline, this would take 15 s.
+    assert!(started.elapsed() < Duration::from_secs(3), "a thousand calls took {:?}", started.elapsed());
     server.restart();
     let recovered = until(&servers, "key", Result::is_ok).await;
-    assert!(recovered < Duration::from_secs(2), "recovered after {recovered:?}");
+    assert!(recovered < Duration::from_secs(6), "recovered after {recovered:?}");
     until_up(&servers);
     assert!(counts(&servers).opened >= 1 && counts(&servers).connected >= 2);
 }
@@ -51,7 +52,7 @@ async fn a_stalled_server_fails_calls_at_their_deadline_and_charges_nothing_late
     server.resume();
     // The server reads commands in order, so once a new one is answered, the old one has been executed.
     let recovered = until(&servers, "other", Result::is_ok).await;
-    assert!(recovered < Duration::from_secs(2), "recovered after {recovered:?}");
+    assert!(recovered < Duration::from_secs(6), "recovered after {recovered:?}");
     assert_eq!(stored(&server, "key"), answered);
     assert_eq!(counts(&servers).lost, 0);
 }

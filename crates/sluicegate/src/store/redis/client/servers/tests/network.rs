@@ -109,7 +109,7 @@ async fn connections_recover_after_a_network_outage() {
     until(&servers, "key", |result| class(result) == Some(ErrorClass::Open)).await;
     proxy.set(Mode::Pass);
     let recovered = until(&servers, "key", Result::is_ok).await;
-    assert!(recovered < Duration::from_secs(2), "recovered after {recovered:?}");
+    assert!(recovered < Duration::from_secs(6), "recovered after {recovered:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
