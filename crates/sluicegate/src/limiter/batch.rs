@@ -1,4 +1,5 @@
-//! A batch of requests under one decision: the limiter allows and charges all of them, or none.
+//! A batch of requests under one decision: the limiter allows and charges all of them, or none but the usage that has
+//! already happened.
 //!
 //! The charges go to the store in one call. If several requests share a state, it is charged once, with the sum of their
 //! costs. A store checks all limits before it writes, so two charges to one key would each find the room that only one of
@@ -55,6 +56,9 @@ impl Decisions {
 impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// Decides a batch: if all limits of all requests have room, the limiter charges all of them, otherwise none. A state
     /// that several requests share must have room for the sum of their costs.
+    ///
+    /// Requests that are [charged always](crate::Charging::Always) take part in the decision and are charged in full
+    /// whatever it is, in the same call of the store.
     ///
     /// `rules` come from [`Limiter::rules`]; a server passes them in so that indexes that it looked up in them stay valid.
     ///
@@ -120,11 +124,19 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         action: Action,
     ) -> Result<Decisions, CheckError> {
         let began = self.clock.now();
-        let joint = JointCharges::new(rules, requests, self.date(began))?;
+        let mut joint = JointCharges::new(rules, requests, self.date(began))?;
         let asked_at = self.time_of_call(rules, began);
-        // A request that no rule covers is denied without the store. Then the rest of the batch is not charged either.
+        // A request that no rule covers is denied without the store. Then the rest of the batch is not charged either, but its
+        // usage is.
         let is_covered = rules.unmatched() == Unmatched::Allow || joint.is_covered();
-        let done = if action == Action::Charge && !is_covered { Action::Peek } else { action };
+        let done = match action {
+            Action::Charge if !is_covered && joint.has_usage() => {
+                joint.charges.iter_mut().for_each(|charge| *charge = charge.usage_alone());
+                Action::Charge
+            }
+            Action::Charge if !is_covered => Action::Peek,
+            action => action,
+        };
         let asked = self.call_store(&joint.charges, done, asked_at, joint.deadline).await;
         let call = self.call(requests, done, !joint.charges.is_empty(), asked_at, began);
         let decisions = match asked {
@@ -141,7 +153,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
                 answered.inspect_err(|error| self.report_error(call, error))?
             }
         };
-        self.report(call, action, &decisions.each, &decisions.joint);
+        self.observe(call, action, &decisions.each, &decisions.joint);
         Ok(decisions)
     }
 
@@ -171,7 +183,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let local = joint.local(&answers);
         let verdicts = self.fallback.decide(rules, &local, self.clock.correction(), now, action);
         let decisions = joint.degraded(rules, &answers, &verdicts, self.date(now), &error);
-        self.charge_later(&local, &decisions.joint, action, &mut error);
+        self.charge_later(&local, &joint.open_usage(&answers), &decisions.joint, action, &mut error);
         Ok(decisions)
     }
 }
@@ -255,7 +267,13 @@ impl<'a> JointCharges<'a> {
             before.quotas = charge.quotas;
         }
         before.cost = Cost::new(cost);
+        // At most the cost.
+        before.usage = Cost::new(before.usage.get().saturating_add(charge.usage.get()));
         Ok(place)
+    }
+
+    fn has_usage(&self) -> bool {
+        self.charges.iter().any(|charge| !charge.usage.is_zero())
     }
 
     fn is_covered(&self) -> bool {
@@ -314,6 +332,13 @@ impl<'a> JointCharges<'a> {
             }
         }
         local
+    }
+
+    /// The usage under rules that fail open.
+    fn open_usage(&self, answers: &AnswersByCharge) -> Charges<'a> {
+        let is_open =
+            |(_, answer): &(&Charge<'_>, &Option<OnStoreFailure>)| **answer == Some(OnStoreFailure::Open);
+        self.charges.iter().zip(answers).filter(is_open).map(|(charge, _)| charge.usage_alone()).collect()
     }
 
     /// The rules and limit sets of those charges of a request that `is_wanted` selects.
