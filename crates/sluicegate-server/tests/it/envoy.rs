@@ -4,6 +4,7 @@ mod hostile;
 mod real;
 mod recorded;
 mod semantics;
+mod usage;
 
 use sluicegate_testkit::envoy_client::EnvoyClient;
 
