@@ -1,5 +1,6 @@
 //! Envoy's rate limit service on the real binary: its responses over gRPC and as JSON.
 
+mod differential;
 mod hostile;
 mod real;
 mod recorded;
