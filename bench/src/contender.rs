@@ -72,6 +72,7 @@ impl Ours {
             key: Key { space: &self.space, subject },
             quotas: &self.quotas,
             cost: Cost::ONE,
+            usage: Cost::ZERO,
             mode: ChargeMode::Enforced,
             lease: None,
         };

@@ -21,6 +21,7 @@ mod oracle;
 mod peers;
 mod plan;
 mod proto;
+mod ratelimit;
 mod servers;
 mod test;
 mod tidy;
@@ -48,6 +49,8 @@ Tasks:
   fuzz [target ...] mutated input for everything that reads what strangers send, `--seconds N` for each target;
                     `--replay FILE` tries one input again
   h2spec            the cases of h2spec on the HTTP listeners, a part of `test`; it needs Go
+  ratelimit         random configurations and requests beside the real envoyproxy/ratelimit, which Go compiles;
+                    `--seed S`
   proto             writes the code of the .proto files anew
   explore           every state of the model of leases, which takes hours and gigabytes
   mutants <target>  mutation testing of `core`, `library` or `script`, which takes hours;
@@ -95,6 +98,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "mutants" => mutants::run(rest, &Workspace::find()?),
         "oracle" => oracle::run(rest, &Workspace::find()?),
         "proto" => proto::run(rest, &Workspace::find()?),
+        "ratelimit" => ratelimit::run(rest, &Workspace::find()?),
         "h2spec" if rest.is_empty() => h2spec::check(&Workspace::find()?).map(|seen| println!("h2spec: {seen}")),
         "h2spec" => Err(Failure::usage(format!("`h2spec` takes no options, not `{}`", rest.join(" ")))),
         "tidy" if rest.is_empty() => tidy::run(&Workspace::find()?).map(|seen| println!("tidy: {seen}")),

@@ -54,8 +54,14 @@ impl Fleet {
         let identity = Some(Identity::Named(&self.names[index]));
         let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
         let key = Key { space: &self.space, subject };
-        let charge =
-            Charge { key, quotas: &self.quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None };
+        let charge = Charge {
+            key,
+            quotas: &self.quotas,
+            cost: Cost::ONE,
+            mode: ChargeMode::Enforced,
+            lease: None,
+            usage: Cost::ZERO,
+        };
         let reply = store.charge(&[charge], self.clock.now(), *DEADLINES.end()).await;
         let reply = reply.map_err(|error| error.to_string())?;
         let is_allowed = reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed());

@@ -176,6 +176,7 @@ impl Callers {
             key: Key { space, subject },
             quotas,
             cost: Cost::ONE,
+            usage: Cost::ZERO,
             mode: ChargeMode::Enforced,
             lease: None,
         };

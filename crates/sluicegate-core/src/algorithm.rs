@@ -39,7 +39,7 @@ pub trait Algorithm {
 
     /// Repairs a state too far in the future (the clock stepped back, the limit shrank, or the bytes were damaged).
     /// Returns the fullest state that is possible now: it never adds tokens and bounds the wait. Too far means beyond
-    /// that state by more than one [`Algorithm::window`] and more than a second. Returns `None` for any other state,
+    /// that state by more than one [`Algorithm::window`] and more than a second, and beyond the largest debt. Returns `None` for any other state,
     /// which is used unchanged. A caller that stores the state must store the repair, even if the request is denied.
     /// Otherwise the promised wait would move with the clock.
     fn repair(&self, state: &Self::State, now: Timestamp) -> Option<Self::State>;
@@ -50,9 +50,10 @@ pub trait Algorithm {
     /// The state after a charge of `cost`, which [`Algorithm::outcome`] must have allowed.
     fn charge(&self, state: Option<Self::State>, cost: Cost, now: Timestamp) -> Self::State;
 
-    /// The state after a forced charge of a non-zero `cost` that was decided elsewhere, whether or not it fits. The
-    /// excess becomes a debt: nothing is admitted until it is paid. The default has no debts and takes the remaining
-    /// quota; then the excess may be admitted here once more.
+    /// The state after a forced charge of a non-zero `cost`, whether or not it fits: usage that has already happened,
+    /// or a request that was admitted elsewhere. The excess becomes a debt of at most [`DEBT_LIMITS_MAX`](crate::DEBT_LIMITS_MAX) full
+    /// limits: nothing is admitted until it is paid. The default has no debts and takes the remaining quota; then the
+    /// excess may be admitted here once more.
     fn force(&self, state: Option<Self::State>, cost: Cost, now: Timestamp) -> Option<Self::State> {
         let left = self.standing(state.as_ref(), now).remaining;
         let cost = Cost::new(u32::try_from(left).unwrap_or(u32::MAX).min(cost.get()));
@@ -60,7 +61,13 @@ pub trait Algorithm {
         if fits { Some(self.charge(state, cost, now)) } else { state }
     }
 
-    /// The state after a refund of `cost`, at most full.
+    /// The units that [`Algorithm::force`] would not charge, because of the bound on debt; parts of a unit are rounded
+    /// up.
+    fn cut_off(&self, state: Option<&Self::State>, cost: Cost, now: Timestamp) -> u64 {
+        cost.units().saturating_sub(self.standing(state, now).remaining)
+    }
+
+    /// The state after a refund of `cost`, at most full. A debt is paid first.
     fn refund(&self, state: Self::State, cost: Cost, now: Timestamp) -> Self::State;
 
     /// The standing of the limit.
@@ -115,6 +122,8 @@ pub trait Algorithm {
 /// request pulled the state back to its own `now`, the next timely request would receive the same time again, and so
 /// on. So a state slightly ahead is accepted: the late request waits longer, and no time is granted twice. A second
 /// is far more than that needs, and a window is no longer than the wait that a client must expect anyway.
+///
+/// A token bucket also accepts the largest debt beyond that, so that a repair never forgives a debt within the bound.
 pub(crate) fn believed_ahead(window: Micros) -> Micros {
     window.max(Micros::from_secs(1))
 }
@@ -255,6 +264,12 @@ macro_rules! algorithms {
                 match self {
                     $(Self::$name(quota) => quota.force(own!(state, $name), cost, now).map(State::$name),)+
                 }
+            }
+
+            /// See [`Algorithm::cut_off`].
+            #[must_use]
+            pub fn cut_off(&self, state: Option<&State>, cost: Cost, now: Timestamp) -> u64 {
+                match self { $(Self::$name(quota) => quota.cut_off(own!(state, $name), cost, now),)+ }
             }
 
             /// The state after a refund of `cost`, at most full. An absent state stays absent.

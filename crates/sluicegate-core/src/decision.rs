@@ -77,7 +77,7 @@ mod tests {
     const WAIT: Outcome = Outcome::Denied { retry_after: Micros::from_micros(7) };
 
     fn verdict(outcome: Outcome, remaining: u64, reset_after: u64) -> Verdict {
-        Verdict { outcome, limit: 100, remaining, reset_after: Micros::from_micros(reset_after) }
+        Verdict { outcome, limit: 100, remaining, debt: 0, reset_after: Micros::from_micros(reset_after) }
     }
 
     #[test]

@@ -63,6 +63,6 @@ pub use algorithm::sliding_window::SlidingWindow;
 pub use algorithm::token_bucket::TokenBucket;
 pub use algorithm::{Algorithm, Quota, State};
 pub use calendar::Calendar;
-pub use quota::{Cost, QuotaError, Rate};
+pub use quota::{Cost, DEBT_LIMITS_MAX, QuotaError, Rate};
 pub use time::{Micros, Timestamp};
 pub use verdict::{Outcome, Standing, Verdict};

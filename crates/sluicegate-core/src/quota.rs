@@ -8,6 +8,18 @@ use std::fmt;
 /// in a double.
 pub const UNITS_MAX: u64 = 999_999_999_999_999;
 
+/// The largest debt of a limit, in full limits. A forced charge beyond it is cut off, so one mistaken report does not
+/// exclude a client for years: a bucket in the largest debt is full again after eleven of its fill times.
+pub const DEBT_LIMITS_MAX: u64 = 10;
+
+/// The most units that a counter of a limit may hold: the limit and its largest debt, and at most the largest integer
+/// with an exact successor in a double.
+pub(crate) const fn units_with_debt(limit: u64) -> u64 {
+    let units = limit * (DEBT_LIMITS_MAX + 1);
+    let exact = (1 << 53) - 1;
+    if units < exact { units } else { exact }
+}
+
 /// The number of units that a request costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u32);

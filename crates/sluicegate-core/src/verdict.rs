@@ -32,6 +32,8 @@ impl Outcome {
 pub struct Standing {
     /// The units that would be admitted now.
     pub remaining: u64,
+    /// The units charged beyond the limit, rounded up. Nothing is admitted until they are paid.
+    pub debt: u64,
     /// The time until the limit is full again, if nothing more is charged.
     pub reset_after: Micros,
 }
@@ -45,12 +47,15 @@ pub struct Verdict {
     pub limit: u64,
     /// The remaining units: after the charge if the whole request was allowed, otherwise the current ones.
     pub remaining: u64,
+    /// The units charged beyond the limit, at the same instant as `remaining`. See [`Standing::debt`].
+    pub debt: u64,
     /// The time until the limit is full again.
     pub reset_after: Micros,
 }
 
 impl Verdict {
     pub(crate) const fn new(outcome: Outcome, limit: u64, standing: Standing) -> Self {
-        Self { outcome, limit, remaining: standing.remaining, reset_after: standing.reset_after }
+        let Standing { remaining, debt, reset_after } = standing;
+        Self { outcome, limit, remaining, debt, reset_after }
     }
 }

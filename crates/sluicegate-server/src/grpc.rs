@@ -4,17 +4,20 @@
 //! |---|---|
 //! | [`messages`] | the messages of the .proto files |
 //! | [`unary`] | unary calls: framing of one message, and errors for invalid bytes |
+//! | [`call_options`] | the options of a call, from its header fields |
 //! | [`parsed_request`] | a parsed request, validated against every bound |
 //! | [`descriptor`], [`call_rules`] | the rule of each descriptor, and the rules of the call |
 //! | [`decide`] | one decision for all descriptors |
-//! | [`status`] | the response to Envoy |
+//! | [`status`], [`configured_status`] | the response to Envoy; the statuses under a configuration of `envoyproxy/ratelimit` |
 //! | [`service`] | the service over gRPC |
 //! | [`json`] | the same service as JSON |
+//! | [`signals`] | the deciding rule, and exceeded limits that deny nothing |
 //! | [`metadata`] | the dynamic metadata that a configuration returns to Envoy |
 //! | [`health`] | `grpc.health.v1`, by the server's readiness |
 //!
 //! Its router serves beside the HTTP routers; calls of unknown gRPC services get a gRPC error.
 
+mod configured_status;
 mod decide;
 mod descriptor;
 mod health;
@@ -22,10 +25,12 @@ mod json;
 #[rustfmt::skip]
 #[allow(missing_docs, unreachable_pub, unused_qualifications, dead_code, clippy::all, clippy::too_many_lines, reason = "written by a program")]
 mod messages;
+mod call_options;
 mod call_rules;
 mod metadata;
 mod parsed_request;
 mod service;
+mod signals;
 mod status;
 mod unary;
 

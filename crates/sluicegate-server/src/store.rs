@@ -8,7 +8,7 @@ use sluicegate::MemoryStore;
 use sluicegate::core::Timestamp;
 use sluicegate::store::memory::MemoryOptions;
 use sluicegate::store::redis::{OptionsError, RedisOptions, RedisStore};
-use sluicegate::store::{Charge, Health, InProcessStore, Reply, Savings, Store, StoreError};
+use sluicegate::store::{Charge, Health, InProcessStore, Reply, Savings, Store, StoreError, UnchargedUsage};
 
 use crate::config::redis::RedisSettings;
 use crate::settings::StoreUrl;
@@ -135,6 +135,18 @@ impl Store for ServerStore {
         }
     }
 
+    async fn report(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        match self {
+            Self::Memory(store) => store.report(charges, now, deadline).await,
+            Self::Redis(store) => Box::pin(store.report(charges, now, deadline)).await,
+        }
+    }
+
     async fn reset(
         &self,
         charges: &[Charge<'_>],
@@ -158,6 +170,13 @@ impl Store for ServerStore {
         match self {
             Self::Memory(store) => Some(store),
             Self::Redis(_) => None,
+        }
+    }
+
+    fn uncharged_usage(&self) -> UnchargedUsage {
+        match self {
+            Self::Memory(store) => store.uncharged_usage(),
+            Self::Redis(store) => store.uncharged_usage(),
         }
     }
 

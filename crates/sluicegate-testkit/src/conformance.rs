@@ -32,6 +32,8 @@ pub struct Operation {
     pub cost: u32,
     /// The keys in shadow mode, one bit each.
     pub shadow: u8,
+    /// The keys that are charged even if the request is denied, one bit each.
+    pub usage: u8,
     /// The time that passes before the operation.
     pub pause_micros: u64,
 }
@@ -45,6 +47,8 @@ pub enum OperationKind {
     Peek,
     /// [`Store::refund`].
     Refund,
+    /// [`Store::report`].
+    Report,
     /// [`Store::reset`].
     Reset,
 }
@@ -76,6 +80,7 @@ async fn run<S: Store>(store: &S, kind: OperationKind, charges: &[Charge<'_>], n
         OperationKind::Charge => store.charge(charges, now, DEADLINE).await,
         OperationKind::Peek => store.peek(charges, now, DEADLINE).await,
         OperationKind::Refund => store.refund(charges, now, DEADLINE).await,
+        OperationKind::Report => store.report(charges, now, DEADLINE).await,
         OperationKind::Reset => store.reset(charges, now, DEADLINE).await,
     };
     answered(reply)
@@ -95,6 +100,7 @@ fn charges<'a>(operation: &Operation, spaces: &'a [KeySpace], quotas: &'a [Vec<Q
             key: key(&spaces[index], KEYS[index].1),
             quotas: &quotas[(usize::from(operation.limits) + index) % quotas.len()],
             cost: Cost::new(operation.cost),
+            usage: Cost::new(if operation.usage >> index & 1 == 1 { operation.cost } else { 0 }),
             mode: match operation.shadow >> index & 1 {
                 1 => ChargeMode::Shadow(index as u16),
                 _ => ChargeMode::Enforced,
@@ -174,7 +180,14 @@ pub async fn behaves<S: Store>(make: impl AsyncFn() -> S) {
 const MINUTE: Micros = Micros::from_secs(60);
 
 fn one<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota], cost: u32) -> Charge<'a> {
-    Charge { key: key(space, identifier), quotas, cost: Cost::new(cost), mode: ChargeMode::Enforced, lease: None }
+    Charge {
+        key: key(space, identifier),
+        quotas,
+        cost: Cost::new(cost),
+        mode: ChargeMode::Enforced,
+        lease: None,
+        usage: Cost::ZERO,
+    }
 }
 
 async fn charge<S: Store>(store: &S, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {

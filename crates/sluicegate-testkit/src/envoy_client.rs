@@ -189,6 +189,8 @@ impl Answer {
 pub struct EnvoyClient {
     channel: Channel,
     token: Option<String>,
+    /// The metadata `x-sluicegate-charge`.
+    charging: Option<&'static str>,
 }
 
 impl EnvoyClient {
@@ -196,13 +198,19 @@ impl EnvoyClient {
     pub fn new(address: SocketAddr) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
         let endpoint = endpoint.unwrap_or_else(|error| panic!("an address is no endpoint: {error}"));
-        Self { channel: endpoint.connect_lazy(), token: None }
+        Self { channel: endpoint.connect_lazy(), token: None, charging: None }
     }
 
     /// The same client with the admin token.
     #[must_use]
     pub fn with_token(self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self }
+    }
+
+    /// The same client with this `x-sluicegate-charge`.
+    #[must_use]
+    pub fn with_charging(self, charging: &'static str) -> Self {
+        Self { charging: Some(charging), ..self }
     }
 
     /// The connection.
@@ -220,6 +228,9 @@ impl EnvoyClient {
                 .parse()
                 .unwrap_or_else(|error| panic!("a token that cannot be sent: {error}"));
             request.metadata_mut().insert("authorization", value);
+        }
+        if let Some(charging) = self.charging {
+            request.metadata_mut().insert("x-sluicegate-charge", AsciiMetadataValue::from_static(charging));
         }
         let path = PathAndQuery::from_static(PATH);
         Ok(grpc.unary(request, path, ProstCodec::<Question, Answer>::default()).await?.into_inner())

@@ -104,6 +104,16 @@ impl Store for FaultyStore {
         self.0.store.refund(charges, now, deadline).await
     }
 
+    async fn report(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        self.called(deadline).await?;
+        self.0.store.report(charges, now, deadline).await
+    }
+
     async fn reset(
         &self,
         charges: &[Charge<'_>],

@@ -31,7 +31,7 @@ pub mod otlp_collector;
 #[cfg(feature = "servers")]
 pub mod poll;
 #[cfg(feature = "servers")]
-mod port;
+pub mod port;
 #[cfg(feature = "servers")]
 pub mod postgres_server;
 #[cfg(feature = "servers")]

@@ -70,6 +70,8 @@ pub struct Answer {
     pub outcome: Outcome,
     /// Whole units that are free after the decision.
     pub remaining: u64,
+    /// Units charged beyond the limit, rounded up.
+    pub debt: u64,
     /// Microseconds until the limit is fully restored if nothing more is charged.
     pub reset_after: u64,
 }
@@ -112,6 +114,9 @@ pub(crate) trait Rules {
     fn settled(&self, memory: Self::Memory, now: u64) -> Self::Memory;
 
     fn taken(&self, memory: Option<Self::Memory>, cost: u64, now: u64) -> Self::Memory;
+
+    /// The state after `cost` units were charged, whether or not they are free, but with no more debt than ten limits.
+    fn reported(&self, memory: Option<Self::Memory>, cost: u64, now: u64) -> Option<Self::Memory>;
 
     /// The state after a refund of `cost`, and the part of it that could be refunded.
     fn given_back(&self, memory: Self::Memory, cost: u64, now: u64) -> (Self::Memory, Exact);
@@ -158,6 +163,12 @@ impl Model {
         with_rules!(&self.limit, rules => check(rules, &mut self.memory, cost, now))
     }
 
+    /// Charges `cost` units, whether or not they are free, and then asks for them.
+    pub fn report(&mut self, cost: u64, now: u64) -> Answer {
+        with_rules!(&self.limit, rules => report(rules, &mut self.memory, cost, now));
+        with_rules!(&self.limit, rules => answer(rules, self.memory.as_ref(), cost, now))
+    }
+
     /// Refunds `cost` units, at most until the limit is fully restored. An identity without state gets no refund.
     /// Returns the part that could be refunded.
     pub fn refund(&mut self, cost: u64, now: u64) -> Exact {
@@ -171,10 +182,32 @@ impl Model {
     }
 }
 
-fn check<R: Rules>(rules: &R, memory: &mut Option<Memory>, cost: u64, now: u64) -> Answer {
+fn settle<R: Rules>(rules: &R, memory: &mut Option<Memory>, now: u64) {
     let own = memory.as_ref().and_then(R::own).cloned();
     *memory = own.map(|own| R::wrap(rules.settled(own, now)));
-    let own = memory.as_ref().and_then(R::own);
+}
+
+fn check<R: Rules>(rules: &R, memory: &mut Option<Memory>, cost: u64, now: u64) -> Answer {
+    settle(rules, memory, now);
+    let outcome = answer(rules, memory.as_ref(), cost, now).outcome;
+    if outcome == Outcome::Allowed && cost > 0 {
+        let own = memory.as_ref().and_then(R::own).cloned();
+        *memory = Some(R::wrap(rules.taken(own, cost, now)));
+    }
+    Answer { outcome, ..answer(rules, memory.as_ref(), 0, now) }
+}
+
+fn report<R: Rules>(rules: &R, memory: &mut Option<Memory>, cost: u64, now: u64) {
+    settle(rules, memory, now);
+    if cost > 0 {
+        let own = memory.as_ref().and_then(R::own).cloned();
+        *memory = rules.reported(own, cost, now).map(R::wrap);
+    }
+}
+
+/// The answer to a request that charges nothing.
+fn answer<R: Rules>(rules: &R, memory: Option<&Memory>, cost: u64, now: u64) -> Answer {
+    let own = memory.and_then(R::own);
     let outcome = if cost == 0 || whole(cost) <= rules.free(own, now) {
         Outcome::Allowed
     } else {
@@ -183,13 +216,10 @@ fn check<R: Rules>(rules: &R, memory: &mut Option<Memory>, cost: u64, now: u64) 
             None => Outcome::Never,
         }
     };
-    if outcome == Outcome::Allowed && cost > 0 {
-        *memory = Some(R::wrap(rules.taken(own.cloned(), cost, now)));
-    }
-    let own = memory.as_ref().and_then(R::own);
     Answer {
         outcome,
         remaining: floor(&rules.free(own, now)),
+        debt: ceil(&-rules.free(own, now)),
         reset_after: rules.whole_at(own, now).saturating_sub(now),
     }
 }
@@ -202,6 +232,11 @@ fn refund<R: Rules>(rules: &R, memory: &mut Option<Memory>, cost: u64, now: u64)
     let (own, given_back) = rules.given_back(own, cost, now);
     *memory = Some(R::wrap(own));
     given_back
+}
+
+/// The most units of a limit and its debt: ten limits more, and what a double holds exactly.
+fn with_debt(limit: u64) -> u64 {
+    (11 * limit).min(9_007_199_254_740_991)
 }
 
 /// Rounds down to a whole number; negative values become 0.

@@ -12,7 +12,7 @@ const COUNT: u16 = 32_768 - FIRST;
 const ATTEMPTS: u32 = 1_000;
 
 /// A port of 127.0.0.1 without a listener at this moment.
-pub(crate) fn free() -> u16 {
+pub fn free() -> u16 {
     (0..ATTEMPTS)
         .map(|_| random())
         .find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())

@@ -37,7 +37,10 @@ impl ReferenceStore {
         for limit in &limits {
             let state = limit.quota.repaired(states.get(&limit.place).cloned(), now);
             let charged = is_charged(votes(), limit.charge.mode);
-            let state = if charged { limit.quota.charge(state, limit.charge.cost, now) } else { state };
+            let state = match charged {
+                true => limit.quota.charge(state, limit.charge.cost, now),
+                false => limit.quota.force(state, limit.charge.usage, now),
+            };
             keep(&mut states, &limit.place, state);
         }
         verdicts(&states, &limits, &outcomes, now)
@@ -54,6 +57,16 @@ impl ReferenceStore {
             let mut states = self.states();
             let state = limit.quota.repaired(states.get(&limit.place).cloned(), now);
             let state = limit.quota.refund(state, limit.charge.cost, now);
+            keep(&mut states, &limit.place, state);
+        }
+        self.peek_now(charges, now)
+    }
+
+    fn report_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        for limit in limits(charges) {
+            let mut states = self.states();
+            let state = limit.quota.repaired(states.get(&limit.place).cloned(), now);
+            let state = limit.quota.force(state, limit.charge.cost, now);
             keep(&mut states, &limit.place, state);
         }
         self.peek_now(charges, now)
@@ -125,6 +138,10 @@ impl Store for ReferenceStore {
 
     async fn refund(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
         Ok(Reply { now, verdicts: self.refund_now(charges, now) })
+    }
+
+    async fn report(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
+        Ok(Reply { now, verdicts: self.report_now(charges, now) })
     }
 
     async fn reset(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {

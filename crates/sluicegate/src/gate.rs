@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::CheckError;
 use crate::identify::{Client, Identify, Lookup, Unauthorized, Unverified};
-use crate::identity::{Identity, Request, Stage, Target};
+use crate::identity::{Charging, Identity, Request, Stage, Target};
 use crate::limiter::Limiter;
 use crate::observe::{NoObserver, Observer};
 use crate::path::Path;
@@ -154,6 +154,7 @@ impl<S: Store, C: Clock, O: Observer> Gate<S, C, O> {
             address: Some(client.counted()),
             tier: client.tier(),
             cost: None,
+            charging: Charging::IfAllowed,
             target: Some(Target { claims: client.claims(), ..target(head, host) }),
             stage: Stage::Request,
             descriptor: None,

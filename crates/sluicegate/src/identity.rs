@@ -96,6 +96,16 @@ pub enum Stage {
     Credential,
 }
 
+/// When the cost of a request is charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Charging {
+    /// Only if the request is allowed.
+    #[default]
+    IfAllowed,
+    /// In full, whether or not it fits, because the usage has already happened. The limit may be in debt afterwards.
+    Always,
+}
+
 /// One request for a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -111,6 +121,8 @@ pub struct Request<'a> {
     pub tier: Option<&'a str>,
     /// The cost; each rule's own cost if absent.
     pub cost: Option<Cost>,
+    /// When the cost is charged.
+    pub charging: Charging,
     /// The HTTP request, if there is one; rules for paths and methods apply only then.
     pub target: Option<Target<'a>>,
     /// The stage of this decision; each rule is for one stage.
@@ -133,6 +145,7 @@ impl<'a> Request<'a> {
             address: None,
             tier: None,
             cost: None,
+            charging: Charging::IfAllowed,
             target: None,
             stage: Stage::Request,
             descriptor: None,
@@ -156,6 +169,12 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn cost(self, cost: Cost) -> Self {
         Self { cost: Some(cost), ..self }
+    }
+
+    /// The same request as a report of usage that has already happened.
+    #[must_use]
+    pub const fn charged_always(self) -> Self {
+        Self { charging: Charging::Always, ..self }
     }
 
     /// Checks all text that comes from clients.

@@ -85,7 +85,7 @@ pub mod trace;
 
 pub use decision::{Decision, LimitReport, Retry};
 pub use error::CheckError;
-pub use identity::{Identity, Request};
+pub use identity::{Charging, Identity, Request};
 pub use instances::Instances;
 pub use limiter::Limiter;
 pub use observe::Observer;

@@ -78,6 +78,7 @@ enum Action {
     Charge,
     Peek,
     Refund,
+    Report,
     Reset,
 }
 
@@ -87,6 +88,7 @@ impl From<Action> for Operation {
             Action::Charge => Self::Charge,
             Action::Peek => Self::Peek,
             Action::Refund => Self::Refund,
+            Action::Report => Self::Report,
             Action::Reset => Self::Reset,
         }
     }
@@ -119,7 +121,9 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         Self { fallback: Fallback::new(options, instances), ..self }
     }
 
-    /// Decides a request, and charges all limits if it is allowed.
+    /// Decides a request, and charges all limits if it is allowed. A request that is [charged
+    /// always](crate::Charging::Always) is charged in any case; its verdicts tell whether it fitted, and the quota after
+    /// the charge.
     ///
     /// # Errors
     /// If the request is malformed, or if the store failed and a rule fails closed.
@@ -147,6 +151,17 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// retry: a retry could refund twice.
     pub async fn refund(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
         self.act_by(self.rules.get(), request, Action::Refund).await
+    }
+
+    /// Charges the cost in full under all rules that match, whether or not it fits, because the usage has already happened,
+    /// then answers as a peek. A limit may be in [debt](sluicegate_core::Verdict::debt) afterwards, up to
+    /// [`sluicegate_core::DEBT_LIMITS_MAX`] times itself.
+    ///
+    /// # Errors
+    /// If the request is malformed, or if the store failed and a rule fails closed. The store may have charged
+    /// nevertheless.
+    pub async fn report(&self, request: &Request<'_>) -> Result<Decision, CheckError> {
+        self.act_by(self.rules.get(), &request.charged_always(), Action::Report).await
     }
 
     /// Deletes the state of the identity under all rules that match, then answers as a peek. State that other clients share,
@@ -268,7 +283,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
             let (requests, operation) = (std::slice::from_ref(request), Operation::Charge);
             let call =
                 CallFacts { requests, operation, began: began_date, asked_at, asked_date, asked_store, took };
-            self.report(call, Action::Charge, std::slice::from_ref(decision), decision);
+            self.observe(call, Action::Charge, std::slice::from_ref(decision), decision);
         }
         answer
     }
@@ -312,7 +327,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
                 answered.inspect_err(|error| self.report_error(call, error))?
             }
         };
-        self.report(call, action, std::slice::from_ref(&decision), &decision);
+        self.observe(call, action, std::slice::from_ref(&decision), &decision);
         Ok(decision)
     }
 
@@ -353,6 +368,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
             Action::Charge => self.store.charge(charges, now, deadline).await,
             Action::Peek => self.store.peek(charges, now, deadline).await,
             Action::Refund => self.store.refund(charges, now, deadline).await,
+            Action::Report => self.store.report(charges, now, deadline).await,
             Action::Reset => self.store.reset(charges, now, deadline).await,
         }
     }
@@ -393,7 +409,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// Reports a call that ended with a decision. `action` is the requested action: a batch that cannot be charged only peeks.
     /// `each` has one decision per request, and `joint` is the one for all of them.
     #[inline]
-    fn report(&self, call: CallFacts<'_>, action: Action, each: &[Decision], joint: &Decision) {
+    fn observe(&self, call: CallFacts<'_>, action: Action, each: &[Decision], joint: &Decision) {
         if action == Action::Charge {
             let CallFacts { requests, asked_at, took, .. } = call;
             for (request, decision) in requests.iter().zip(each) {
@@ -447,8 +463,8 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let FailedCall { rules, request, matched, mut error, is_covered } = failed;
         self.observer.store_failed(&error);
         let now = self.clock.now();
-        let FailureAnswers { local, open, closed } = match action {
-            Action::Charge | Action::Peek => failure::answers(rules, matched, error.class),
+        let FailureAnswers { local, open, closed, open_usage } = match action {
+            Action::Charge | Action::Peek | Action::Report => failure::answers(rules, matched, error.class),
             Action::Refund | Action::Reset => return Err(error.into()),
         };
         if !closed.is_empty() {
@@ -461,25 +477,36 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let verdicts = self.fallback.decide(rules, &local, self.clock.correction(), now, action);
         let applied = local.applied.clone();
         let decision = Decision::new(Arc::clone(rules), applied, verdicts, self.date(now), is_covered);
-        self.charge_later(&local, &decision, action, &mut error);
+        self.charge_later(&local, &open_usage, &decision, action, &mut error);
         Ok(decision.degraded(Degradation { error, open }))
     }
 
     /// Sends the charges that the fallback has admitted during an overload to the store, which charges them as soon as it
-    /// can.
-    fn charge_later(&self, local: &LocalCharges<'_>, decision: &Decision, action: Action, error: &mut StoreError) {
-        if action != Action::Charge || !error.class.is_overload() || !decision.is_allowed() {
-            error.forget_fate();
-            return;
-        }
+    /// can, and all usage: it has happened, whatever the fallback decides.
+    fn charge_later(
+        &self,
+        local: &LocalCharges<'_>,
+        open_usage: &[Charge<'_>],
+        decision: &Decision,
+        action: Action,
+        error: &mut StoreError,
+    ) {
+        let is_charge = matches!(action, Action::Charge | Action::Report);
+        let is_admitted = action == Action::Charge && error.class.is_overload() && decision.is_allowed();
         let mut outcomes = decision.limits().map(|report| report.verdict.outcome);
-        // The fallback charged a rule in shadow mode only if all its limits had room.
-        let is_charged = |charge: &&Charge<'_>| {
+        let mut due: SmallVec<[Charge<'_>; 2]> = SmallVec::new();
+        for charge in local.charges.iter().filter(|_| is_charge) {
+            // The fallback charged a rule in shadow mode only if all its limits had room.
             let denials = outcomes.by_ref().take(charge.quotas.len()).filter(|outcome| !outcome.is_allowed());
-            denials.count() == 0
-        };
-        let charged: SmallVec<[Charge<'_>; 2]> = local.charges.iter().filter(is_charged).copied().collect();
-        self.store.charge_later(&charged, error);
+            due.push(if denials.count() == 0 && is_admitted { *charge } else { charge.usage_alone() });
+        }
+        due.extend(open_usage.iter().filter(|_| is_charge).copied());
+        due.retain(|charge| !charge.cost.is_zero());
+        if due.is_empty() {
+            error.forget_fate();
+        } else {
+            self.store.charge_later(&due, error);
+        }
     }
 
     /// Decides charges without a rule, after an overloaded store has failed to decide them in time, by this instance's share

@@ -18,14 +18,14 @@ pub trait Observer: Send + Sync {
         false
     }
 
-    /// A request was decided, with the store or [without](Decision::degradation). Not called for peeks, refunds and
-    /// resets.
+    /// A request was decided, with the store or [without](Decision::degradation). Not called for peeks, refunds,
+    /// reports and resets.
     fn decided(&self, decided: &DecisionEvent<'_>) {
         let _ = decided;
     }
 
     /// A request was rejected without a decision, because the store failed and a rule fails closed. Not called for
-    /// peeks, refunds and resets.
+    /// peeks, refunds, reports and resets.
     fn undecided(&self, undecided: &FailClosedEvent<'_>) {
         let _ = undecided;
     }
@@ -68,13 +68,15 @@ pub enum Operation {
     Peek,
     /// Refund the costs.
     Refund,
+    /// Charge usage in full.
+    Report,
     /// Delete the states.
     Reset,
 }
 
 impl Operation {
     /// All operations, in the order of the metrics.
-    pub const ALL: [Self; 4] = [Self::Charge, Self::Peek, Self::Refund, Self::Reset];
+    pub const ALL: [Self; 5] = [Self::Charge, Self::Peek, Self::Refund, Self::Report, Self::Reset];
 
     /// The stable name in metrics.
     #[must_use]
@@ -83,6 +85,7 @@ impl Operation {
             Self::Charge => "charge",
             Self::Peek => "peek",
             Self::Refund => "refund",
+            Self::Report => "report",
             Self::Reset => "reset",
         }
     }

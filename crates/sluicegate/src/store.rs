@@ -36,10 +36,20 @@ pub struct Charge<'a> {
     pub quotas: &'a [Quota],
     /// The cost of the request; zero only peeks.
     pub cost: Cost,
+    /// The part of the cost that is charged even if the request is denied, because it is usage that has already
+    /// happened; at most `cost`. It may put the limits in debt.
+    pub usage: Cost,
     /// Whether the limits are enforced or in shadow mode, and which of them are charged together.
     pub mode: ChargeMode,
     /// The terms on which the store may charge permits in advance; `None` if it may not.
     pub lease: Option<Lease>,
+}
+
+impl Charge<'_> {
+    /// The charge of its usage alone.
+    pub(crate) fn usage_alone(&self) -> Self {
+        Self { cost: self.usage, ..*self }
+    }
 }
 
 /// The verdicts of all limits of all charges, in their order. Most requests have one or two limits, so two verdicts need no
@@ -64,7 +74,8 @@ pub struct Reply {
 /// `deadline` bounds the duration of the call. A store that misses it returns an error and then makes its best effort that the
 /// charge does not happen later.
 pub trait Store: Send + Sync {
-    /// Charges all enforced limits, or none. [`sluicegate_core::decision`] defines which limits are charged when.
+    /// Charges all enforced limits, or none but their usage. [`sluicegate_core::decision`] defines which limits are charged
+    /// when.
     fn charge(
         &self,
         charges: &[Charge<'_>],
@@ -88,6 +99,14 @@ pub trait Store: Send + Sync {
         deadline: Duration,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
+    /// Charges the costs in full, whether or not they fit, then answers as [`Store::peek`].
+    fn report(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
+
     /// Deletes the state of all keys, then answers as [`Store::peek`].
     fn reset(
         &self,
@@ -96,9 +115,9 @@ pub trait Store: Send + Sync {
         deadline: Duration,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
-    /// Takes charges that the fallback has admitted after the overloaded store returned `error` for them. A shared store
-    /// charges them as soon as it can, whether or not they fit, unless its late reply shows that it has already charged
-    /// them.
+    /// Takes charges that the fallback has admitted after the overloaded store returned `error` for them, and usage for
+    /// which the store returned any error. A shared store charges them as soon as it can, whether or not they fit, unless
+    /// its late reply shows that it has already charged them.
     fn charge_later(&self, charges: &[Charge<'_>], error: &mut StoreError) {
         let _ = (charges, error);
     }
@@ -130,6 +149,11 @@ pub trait Store: Send + Sync {
         Health::Up
     }
 
+    /// The usage that was reported and not charged so far.
+    fn uncharged_usage(&self) -> UnchargedUsage {
+        UnchargedUsage::default()
+    }
+
     /// The number of store calls saved so far.
     fn savings(&self) -> Savings {
         Savings::default()
@@ -157,6 +181,17 @@ pub struct Savings {
     pub denied_from_cache: Option<u64>,
     /// Permits held for future requests, in tokens, by the name of the rule.
     pub leased_tokens: Vec<(Box<str>, u64)>,
+}
+
+/// The units of usage that were reported and not charged, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnchargedUsage {
+    /// Beyond the bound on debt.
+    pub debt: u64,
+    /// The store did not answer again in time, or too much usage waited for it.
+    pub store: u64,
+    /// The connection failed while the store may have been charging it, and it was not charged again.
+    pub unknown: u64,
 }
 
 /// The health of a store.
@@ -187,21 +222,36 @@ pub struct StoreError {
     /// The later outcome of a charge that is still in flight.
     #[cfg(feature = "redis")]
     pub(crate) fate: Option<Fate>,
+    /// Whether the store may have charged, if that will never be known.
+    #[cfg(feature = "redis")]
+    pub(crate) may_have_charged: bool,
 }
 
 /// The outcome of a charge after its caller has stopped waiting for the reply.
 #[cfg(feature = "redis")]
-pub(crate) struct Fate(Box<dyn FnMut() -> Option<bool> + Send + Sync>);
+pub(crate) struct Fate(Box<dyn FnMut() -> Option<LateOutcome> + Send + Sync>);
+
+/// The part of a charge that the store has made.
+#[cfg(feature = "redis")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LateOutcome {
+    /// All costs.
+    Charged,
+    /// The usage alone: the request was denied.
+    Denied,
+    /// Nothing: the call has failed.
+    Failed,
+}
 
 #[cfg(feature = "redis")]
 impl Fate {
-    /// `look` returns whether the store charged, and `None` while that is unknown.
-    pub(crate) fn new(look: impl FnMut() -> Option<bool> + Send + Sync + 'static) -> Self {
+    /// `look` returns the part that the store has charged, and `None` while that is unknown.
+    pub(crate) fn new(look: impl FnMut() -> Option<LateOutcome> + Send + Sync + 'static) -> Self {
         Self(Box::new(look))
     }
 
-    /// Whether the store charged; `None` while that is unknown.
-    pub(crate) fn look(&mut self) -> Option<bool> {
+    /// The part that the store has charged; `None` while that is unknown.
+    pub(crate) fn look(&mut self) -> Option<LateOutcome> {
         (self.0)()
     }
 }
@@ -295,6 +345,8 @@ impl StoreError {
             message: message.into(),
             #[cfg(feature = "redis")]
             fate: None,
+            #[cfg(feature = "redis")]
+            may_have_charged: false,
         }
     }
 

@@ -2,14 +2,14 @@
 
 #[cfg(not(sluicegate_loom))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
-#[cfg(all(feature = "redis", not(sluicegate_loom)))]
+#[cfg(not(sluicegate_loom))]
 pub(crate) use std::sync::atomic::AtomicU64;
 #[cfg(not(sluicegate_loom))]
 pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[cfg(sluicegate_loom)]
 pub(crate) use loom::sync::MutexGuard;
-#[cfg(all(feature = "redis", sluicegate_loom))]
+#[cfg(sluicegate_loom)]
 pub(crate) use loom::sync::atomic::AtomicU64;
 #[cfg(sluicegate_loom)]
 pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering};

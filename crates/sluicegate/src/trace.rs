@@ -195,6 +195,7 @@ const fn name_of(operation: Operation) -> &'static str {
         Operation::Charge => "ratelimit check",
         Operation::Peek => "ratelimit peek",
         Operation::Refund => "ratelimit refund",
+        Operation::Report => "ratelimit report",
         Operation::Reset => "ratelimit reset",
     }
 }

@@ -15,7 +15,7 @@
 
 use super::{Algorithm, believed_ahead};
 use crate::calendar::Calendar;
-use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, window_length};
+use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, units_with_debt, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing, Verdict};
 use std::num::NonZeroU32;
@@ -141,9 +141,17 @@ impl Algorithm for FixedWindow {
         with_counter!(self, counter => counter.charge(state, cost, now))
     }
 
-    /// The counter continues above the limit. A limit that never admits anything needs no state.
+    /// The counter continues above the limit, and the debt ends with the window. A limit that never admits anything
+    /// needs no state.
     fn force(&self, state: Option<FixedWindowState>, cost: Cost, now: Timestamp) -> Option<FixedWindowState> {
-        if self.limit == 0 { state } else { Some(self.charge(state, cost, now)) }
+        if self.limit == 0 {
+            return state;
+        }
+        with_counter!(self, counter => counter.force(state, cost, now))
+    }
+
+    fn cut_off(&self, state: Option<&FixedWindowState>, cost: Cost, now: Timestamp) -> u64 {
+        with_counter!(self, counter => counter.cut_off(state, cost, now))
     }
 
     fn refund(&self, state: FixedWindowState, cost: Cost, now: Timestamp) -> FixedWindowState {
@@ -284,6 +292,17 @@ impl<W: Windows> Algorithm for Counter<W> {
         FixedWindowState { count: live.count.saturating_add(cost.units()), ..live }
     }
 
+    fn force(&self, state: Option<FixedWindowState>, cost: Cost, now: Timestamp) -> Option<FixedWindowState> {
+        let live = self.live(state.as_ref(), now);
+        let charged = cost.units() - self.cut_off(state.as_ref(), cost, now);
+        Some(FixedWindowState { count: live.count + charged, ..live })
+    }
+
+    fn cut_off(&self, state: Option<&FixedWindowState>, cost: Cost, now: Timestamp) -> u64 {
+        let room = units_with_debt(self.limit).saturating_sub(self.live(state, now).count);
+        cost.units().saturating_sub(room)
+    }
+
     fn refund(&self, state: FixedWindowState, cost: Cost, now: Timestamp) -> FixedWindowState {
         let live = self.live(Some(&state), now);
         FixedWindowState { count: live.count.saturating_sub(cost.units()), ..live }
@@ -294,6 +313,7 @@ impl<W: Windows> Algorithm for Counter<W> {
         let live = self.live(state, now);
         Standing {
             remaining: self.limit.saturating_sub(live.count),
+            debt: live.count.saturating_sub(self.limit),
             reset_after: if live.count > 0 { live.end.since(now) } else { Micros::ZERO },
         }
     }

@@ -15,7 +15,7 @@
 
 use super::Algorithm;
 use super::fixed_window::{boundary_from, pulled_back, window_end};
-use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, window_length};
+use crate::quota::{Cost, QuotaError, UNITS_MAX, units_between, units_with_debt, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
 use std::num::NonZeroU32;
@@ -133,14 +133,25 @@ impl Algorithm for SlidingCounter {
         SlidingCounterState { current: live.current.saturating_add(cost.units()), ..live }
     }
 
-    /// The counter continues above the limit.
+    /// The counter continues above the limit. A limit that never admits anything needs no state.
     fn force(
         &self,
         state: Option<SlidingCounterState>,
         cost: Cost,
         now: Timestamp,
     ) -> Option<SlidingCounterState> {
-        Some(self.charge(state, cost, now))
+        if self.limit == 0 {
+            return state;
+        }
+        let live = self.live(state.as_ref(), now);
+        let charged = cost.units() - self.cut_off(state.as_ref(), cost, now);
+        Some(SlidingCounterState { current: live.current + charged, ..live })
+    }
+
+    /// The bound applies to each window: the units of the previous one fade.
+    fn cut_off(&self, state: Option<&SlidingCounterState>, cost: Cost, now: Timestamp) -> u64 {
+        let room = units_with_debt(self.limit).saturating_sub(self.live(state, now).current);
+        cost.units().saturating_sub(room)
     }
 
     fn refund(&self, state: SlidingCounterState, cost: Cost, now: Timestamp) -> SlidingCounterState {
@@ -156,14 +167,16 @@ impl Algorithm for SlidingCounter {
     fn standing(&self, state: Option<&SlidingCounterState>, now: Timestamp) -> Standing {
         let live = self.live(state, now);
         let window = u128::from(self.window_millis);
-        let left = (u128::from(self.limit) * window).saturating_sub(self.weight(&live, now)) / window;
+        let (full, weight) = (u128::from(self.limit) * window, self.weight(&live, now));
+        let left = full.saturating_sub(weight) / window;
+        let debt = weight.saturating_sub(full).div_ceil(window);
         let reset_after = match live {
             SlidingCounterState { current: 1.., end, .. } => end.plus(self.window()).since(now),
             SlidingCounterState { previous: 1.., end, .. } => end.since(now),
             _ => Micros::ZERO,
         };
-        // The rest is at most the limit, which is a u64.
-        Standing { remaining: left as u64, reset_after }
+        // The rest is at most the limit, and the debt at most the sum of two counters.
+        Standing { remaining: left as u64, debt: u64::try_from(debt).unwrap_or(u64::MAX), reset_after }
     }
 
     fn kept_until(&self, state: &SlidingCounterState) -> Timestamp {

@@ -10,14 +10,14 @@
 //! Worked example: L = 2, W = 60 s, units at second 0 and 10. At second 59 the next request must wait 1 s.
 
 use super::{Algorithm, believed_ahead};
-use crate::quota::{Cost, QuotaError, units_between, window_length};
+use crate::quota::{Cost, QuotaError, units_between, units_with_debt, window_length};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing};
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-/// The maximum limit of a log, which may have one entry of 16 bytes per unit. For larger limits use the sliding
-/// counter or the token bucket, which need constant memory.
+/// The maximum limit of a log, which may have one entry of 16 bytes per unit, those of its debt included. For larger
+/// limits use the sliding counter or the token bucket, which need constant memory.
 pub const LIMIT_MAX: u64 = 10_000;
 
 /// A sliding window.
@@ -216,9 +216,16 @@ impl Algorithm for SlidingWindow {
         state
     }
 
-    /// The log continues above the limit: at most by the admissions of the other limits within a window.
+    /// The log continues above the limit.
     fn force(&self, state: Option<SlidingWindowState>, cost: Cost, now: Timestamp) -> Option<SlidingWindowState> {
-        Some(self.charge(state, cost, now))
+        // The difference is at most the cost.
+        let charged = Cost::new((cost.units() - self.cut_off(state.as_ref(), cost, now)) as u32);
+        if charged.is_zero() { state } else { Some(self.charge(state, charged, now)) }
+    }
+
+    fn cut_off(&self, state: Option<&SlidingWindowState>, cost: Cost, now: Timestamp) -> u64 {
+        let used = state.map_or(0, |state| self.used(state, now));
+        cost.units().saturating_sub(units_with_debt(self.limit).saturating_sub(used))
     }
 
     fn refund(&self, mut state: SlidingWindowState, cost: Cost, now: Timestamp) -> SlidingWindowState {
@@ -235,6 +242,7 @@ impl Algorithm for SlidingWindow {
         let newest = state.and_then(|state| state.entries.back());
         Standing {
             remaining: self.limit.saturating_sub(used),
+            debt: used.saturating_sub(self.limit),
             reset_after: newest.map_or(Micros::ZERO, |entry| entry.at.plus(self.window).since(now)),
         }
     }

@@ -22,7 +22,7 @@ mod share;
 mod span;
 
 use super::{Algorithm, believed_ahead};
-use crate::quota::{Cost, QuotaError, Rate, UNITS_MAX, length_between, units_between};
+use crate::quota::{Cost, DEBT_LIMITS_MAX, QuotaError, Rate, UNITS_MAX, length_between, units_between};
 use crate::time::{Micros, Timestamp};
 use crate::verdict::{Outcome, Standing, Verdict};
 use span::{Span, gcd};
@@ -48,7 +48,7 @@ pub struct TokenBucket {
     fill: Span,
     /// The time in which all credits are earned.
     earning: Span,
-    /// The latest accepted TAT relative to now: τ and the tolerance of [`believed_ahead`].
+    /// The latest accepted TAT relative to now: τ, the largest debt, and the tolerance of [`believed_ahead`].
     furthest: Span,
 }
 
@@ -109,8 +109,7 @@ impl TokenBucket {
         let token = lasting(1).ok_or_else(too_slow)?;
         let fill = lasting(capacity).ok_or_else(too_slow)?;
         let earning = lasting(credits).ok_or_else(too_slow)?;
-        let ahead = believed_ahead(Micros::from_micros(full.ceil_micros()));
-        let furthest = fill.later_by(ahead);
+        let furthest = furthest(fill, full);
         Ok(Self {
             capacity,
             credits,
@@ -126,7 +125,8 @@ impl TokenBucket {
 
     /// The same bucket without credits, for a state that is also used with other parameters, as `CL.THROTTLE` allows.
     /// It accepts a TAT however far ahead another bucket has set it, so a shorter fill time never erases the charges
-    /// under a longer one. Only a TAT beyond ten years, which no bucket can set, counts as damaged.
+    /// under a longer one. Only a TAT beyond ten years, which no bucket can set, counts as damaged. So its debt is also
+    /// at most ten years.
     #[must_use]
     pub fn on_shared_state(self) -> Self {
         let furthest = self.fill.later_by(Micros::PERIOD_MAX);
@@ -180,9 +180,34 @@ impl TokenBucket {
         if cost == Cost::ONE {
             return self.token;
         }
-        // A cost is compared with the limit before it is used in arithmetic, so it fits. If that were ever forgotten,
-        // the whole bucket is the value that admits nothing.
-        Span::of_tokens(cost.units(), self.parts_per_token, self.parts_per_micro).unwrap_or(self.furthest)
+        // A longer time than any TAT may be ahead is as good as 2⁶⁴ µs: it never fits, and is the largest debt.
+        self.of_tokens(cost.units()).unwrap_or(self.furthest)
+    }
+
+    #[inline]
+    fn of_tokens(&self, tokens: u64) -> Option<Span> {
+        Span::of_tokens(tokens, self.parts_per_token, self.parts_per_micro)
+    }
+
+    /// The TAT of a bucket with the largest debt.
+    fn deepest(&self, now: Timestamp) -> Span {
+        let most = Span { micros: self.tolerance().as_micros(), parts: 0 };
+        let debt = self.of_tokens(self.limit() * DEBT_LIMITS_MAX).map_or(most, |debt| debt.min(most));
+        self.plus(self.empty(now), debt)
+    }
+
+    /// The TAT after a forced charge, without and with the bound on debt. A TAT may be later already: the clock has
+    /// stepped back, or the state belongs to other parameters, too.
+    fn forced(&self, state: Option<&TokenBucketState>, cost: Cost, now: Timestamp) -> (Span, Span) {
+        let tat = self.tat(state, now);
+        let owed = self.plus(tat, self.lasting(cost));
+        (owed, owed.min(self.deepest(now)).max(tat))
+    }
+
+    /// The tokens by which this TAT is beyond an earlier one, rounded up.
+    #[cold]
+    fn tokens_beyond(&self, tat: Span, earlier: Span) -> u64 {
+        self.minus(tat, earlier).tokens_begun(self.parts_per_token, self.parts_per_micro)
     }
 
     /// The TAT of `state` at `now`, at the earliest that of all credits earned. Without a state it is `now`, which
@@ -285,8 +310,12 @@ impl TokenBucket {
 
     #[inline(always)]
     fn verdict_whole(&self, outcome: Outcome, tat: u64, empty: u64, now: u64) -> Verdict {
-        let remaining = empty.saturating_sub(tat) / self.parts_per_token;
-        let standing = Standing { remaining, reset_after: Micros::from_micros(tat - now) };
+        let reset_after = Micros::from_micros(tat - now);
+        let standing = if tat <= empty {
+            Standing { remaining: (empty - tat) / self.parts_per_token, debt: 0, reset_after }
+        } else {
+            Standing { remaining: 0, debt: (tat - empty).div_ceil(self.parts_per_token), reset_after }
+        };
         Verdict::new(outcome, self.capacity, standing)
     }
 
@@ -314,10 +343,12 @@ impl TokenBucket {
     /// The standing of the bucket at this TAT. A client without history has nothing to wait for.
     #[inline]
     fn stand(&self, tat: Span, is_known: bool, now: Timestamp) -> Standing {
-        let left = self.minus(self.empty(now), tat);
+        let empty = self.empty(now);
+        let left = self.minus(empty, tat);
         let whole_at = if is_known { self.plus(tat, self.earning).ceil_micros() } else { 0 };
         Standing {
             remaining: left.whole_tokens(self.parts_per_token, self.parts_per_micro),
+            debt: if tat <= empty { 0 } else { self.tokens_beyond(tat, empty) },
             reset_after: Micros::from_micros(whole_at.saturating_sub(now.as_micros())),
         }
     }
@@ -344,6 +375,14 @@ impl TokenBucket {
             parts: left.parts + borrow * self.parts_per_micro - right.parts,
         }
     }
+}
+
+/// The latest accepted TAT relative to now, of a bucket with these fill times of its capacity and of its whole limit.
+/// Whole microseconds beyond the first, so that it is rounded to the lenient side.
+fn furthest(fill: Span, full: Span) -> Span {
+    let full = Micros::from_micros(full.ceil_micros());
+    let debt = full.as_micros().saturating_mul(DEBT_LIMITS_MAX);
+    fill.later_by(Micros::from_micros(debt.saturating_add(believed_ahead(full).as_micros())))
 }
 
 impl Algorithm for TokenBucket {
@@ -376,12 +415,16 @@ impl Algorithm for TokenBucket {
         self.written(tat, self.kept_from(tat, now))
     }
 
-    /// The debt is limited to the accepted TAT, which is at least one bucket. With more, the next repair would take
-    /// the state for damaged and erase all of it.
+    /// The bound on debt is below the accepted TAT by the tolerance of [`believed_ahead`]. Otherwise a request that is a
+    /// little late would take the largest debt for damaged, and erase all of it.
     fn force(&self, state: Option<TokenBucketState>, cost: Cost, now: Timestamp) -> Option<TokenBucketState> {
-        let owed = self.plus(self.tat(state.as_ref(), now), self.lasting(cost));
-        let tat = owed.min(self.plus(Span::at(now), self.furthest));
+        let (_, tat) = self.forced(state.as_ref(), cost, now);
         Some(self.written(tat, self.kept_from(tat, now)))
+    }
+
+    fn cut_off(&self, state: Option<&TokenBucketState>, cost: Cost, now: Timestamp) -> u64 {
+        let (owed, tat) = self.forced(state, cost, now);
+        if owed == tat { 0 } else { self.tokens_beyond(owed, tat).min(cost.units()) }
     }
 
     fn refund(&self, state: TokenBucketState, cost: Cost, now: Timestamp) -> TokenBucketState {
@@ -389,9 +432,9 @@ impl Algorithm for TokenBucket {
             // The bucket is full. Writing it again would only refresh its retention.
             return state;
         }
-        let tat = match cost.units() > self.limit() {
-            true => self.earliest(now),
-            false => self.minus(self.tat(Some(&state), now), self.lasting(cost)).max(self.earliest(now)),
+        let tat = match self.of_tokens(cost.units()) {
+            Some(length) => self.minus(self.tat(Some(&state), now), length).max(self.earliest(now)),
+            None => self.earliest(now),
         };
         let kept_until = if self.credits > 0 { state.kept_until_micros } else { tat.ceil_micros() };
         self.written(tat, kept_until)

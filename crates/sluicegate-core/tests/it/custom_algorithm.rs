@@ -48,7 +48,7 @@ impl Algorithm for Spacing {
 
     fn standing(&self, state: Option<&Timestamp>, now: Timestamp) -> Standing {
         let reset_after = state.map_or(Micros::ZERO, |next| next.since(now));
-        Standing { remaining: u64::from(reset_after.is_zero()), reset_after }
+        Standing { remaining: u64::from(reset_after.is_zero()), debt: 0, reset_after }
     }
 
     fn kept_until(&self, state: &Timestamp) -> Timestamp {

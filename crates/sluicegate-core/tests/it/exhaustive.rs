@@ -328,8 +328,9 @@ fn every_combination_of_three_limits_is_all_or_nothing() {
             Outcome::Denied { retry_after } => retry_after.as_micros(),
             Outcome::NeverAdmissible => u64::MAX,
         };
-        let verdicts = votes
-            .map(|(mode, outcome)| (mode, Verdict { outcome, limit: 1, remaining: 1, reset_after: Micros::ZERO }));
+        let verdicts = votes.map(|(mode, outcome)| {
+            (mode, Verdict { outcome, limit: 1, remaining: 1, debt: 0, reset_after: Micros::ZERO })
+        });
         let waits = votes.iter().map(|(mode, outcome)| (*mode == ChargeMode::Enforced).then(|| wait_of(*outcome)));
         let longest = waits.clone().flatten().max();
         let first_longest = waits.clone().position(|wait| wait.is_some() && wait == longest);

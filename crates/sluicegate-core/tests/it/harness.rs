@@ -7,8 +7,8 @@
 //! checks are on. [`Subject`] is the core's side alone, for states that no history of the model explains.
 
 use sluicegate_core::{
-    Align, Calendar, Cost, FixedWindow, Micros, Outcome, Quota, QuotaError, Rate, SlidingCounter, SlidingWindow,
-    State, Timestamp, TokenBucket, Verdict,
+    Align, Calendar, Cost, DEBT_LIMITS_MAX, FixedWindow, Micros, Outcome, Quota, QuotaError, Rate, SlidingCounter,
+    SlidingWindow, State, Timestamp, TokenBucket, Verdict,
 };
 use sluicegate_testkit::model::monitor::{Leak, heaviest_window};
 use sluicegate_testkit::model::{self, Bucket, Exact, Fixed, Limit, Model, Uneven, whole};
@@ -110,6 +110,27 @@ impl Subject {
         Ok(verdict)
     }
 
+    /// Charges `cost` in full and returns the verdict on the same cost afterwards. No report forgives a debt or makes
+    /// one beyond the bound.
+    pub(crate) fn report(&mut self, cost: u32) -> Result<Verdict, String> {
+        let (cost, now) = (Cost::new(cost), self.timestamp());
+        let before = self.quota.repaired(self.state.take(), now);
+        let (stood, cut_off) =
+            (self.quota.standing(before.as_ref(), now), self.quota.cut_off(before.as_ref(), cost, now));
+        let after = self.quota.force(before, cost, now);
+        let verdict = self.quota.verdict(self.quota.outcome(after.as_ref(), cost, now), after.as_ref(), now);
+        let most = self.quota.limit().saturating_mul(DEBT_LIMITS_MAX).max(stood.debt);
+        let is_counter = matches!(self.quota, Quota::SlidingCounter(_));
+        ensure!(is_counter || verdict.debt <= most, "a report of {cost:?} made a debt of {}", verdict.debt);
+        ensure!(verdict.debt >= stood.debt, "a report of {cost:?} forgave a debt of {}", stood.debt);
+        ensure!(verdict.debt == 0 || verdict.remaining == 0, "{verdict:?} remains in debt");
+        ensure!(cut_off <= cost.units(), "{cut_off} of {cost:?} were cut off");
+        check_promises(&self.quota, after.as_ref(), cost, now, verdict)?;
+        self.state = after;
+        self.verdict = Some(verdict);
+        Ok(verdict)
+    }
+
     /// Refunds `cost`. Whatever the state, a refund must neither take nor create units.
     pub(crate) fn refund(&mut self, cost: u32) -> Check {
         let before = self.remaining();
@@ -171,8 +192,7 @@ impl Run {
         let verdict = self.subject.check(cost)?;
         let answer = self.model.check(u64::from(cost), now);
         ensure!(
-            (answer.outcome, answer.remaining, answer.reset_after)
-                == (plain(verdict.outcome), verdict.remaining, verdict.reset_after.as_micros()),
+            answer == answer_of(verdict),
             "I2 at {now} for {cost}: the core returns {verdict:?}, the model {answer:?}"
         );
         if let Some(State::TokenBucket(state)) = &self.subject.state {
@@ -182,6 +202,21 @@ impl Run {
         if verdict.outcome.is_allowed() {
             self.watch.passed(now, &whole(u64::from(cost)), i128::from(cost));
         }
+        Ok(verdict)
+    }
+
+    /// Charges `cost` in full and checks the effect. Usage that has already happened is no admission.
+    pub(crate) fn report(&mut self, cost: u32) -> Result<Verdict, String> {
+        let now = self.subject.now;
+        if self.needs_repair() {
+            self.watch.repaired();
+        }
+        let verdict = self.subject.report(cost)?;
+        let answer = self.model.report(u64::from(cost), now);
+        ensure!(
+            answer == answer_of(verdict),
+            "I2 at {now} for a report of {cost}: the core returns {verdict:?}, the model {answer:?}"
+        );
         Ok(verdict)
     }
 
@@ -409,6 +444,12 @@ fn check_going_back(quota: &Quota, state: Option<&State>, now: Timestamp, remain
         );
     }
     Ok(())
+}
+
+/// The verdict as an answer of the model.
+fn answer_of(verdict: Verdict) -> model::Answer {
+    let Verdict { outcome, remaining, debt, reset_after, .. } = verdict;
+    model::Answer { outcome: plain(outcome), remaining, debt, reset_after: reset_after.as_micros() }
 }
 
 fn plain(outcome: Outcome) -> model::Outcome {

@@ -72,6 +72,7 @@ pub(crate) enum Time {
 pub(crate) enum Act {
     Check(Units),
     Refund(Units),
+    Report(Units),
     /// The store drops the state if it has expired.
     Drop,
     Change(Limit),
@@ -149,6 +150,7 @@ impl Act {
         let verdict = match self {
             Self::Check(units) => run.check(units.resolve(run.subject())),
             Self::Refund(units) => run.refund(units.resolve(run.subject())),
+            Self::Report(units) => run.report(units.resolve(run.subject())),
             Self::Change(limit) => {
                 // No request follows at that moment: the next step finds the state of the old limit.
                 run.change(limit)?;
@@ -270,6 +272,7 @@ fn acts(changed: impl Strategy<Value = Limit> + Clone + 'static) -> impl Strateg
     prop_oneof![
         40 => units().prop_map(Act::Check),
         3 => units().prop_map(Act::Refund),
+        1 => units().prop_map(Act::Report),
         2 => Just(Act::Drop),
         1 => changed.prop_map(Act::Change),
     ]

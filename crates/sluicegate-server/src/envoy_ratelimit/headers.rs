@@ -2,8 +2,6 @@
 //! `LIMIT_RESPONSE_HEADERS_ENABLED` is set, and then three with configurable names.
 
 use axum::http::HeaderName;
-use sluicegate::LimitReport;
-use sluicegate::core::Outcome;
 use sluicegate::rules::file::Environment;
 
 use crate::config::envoy_headers::{EnvoyHeaders, HeaderNames};
@@ -20,22 +18,6 @@ pub(super) fn read(environment: &Environment) -> Result<EnvoyHeaders, VariableEr
         remaining: name(environment, "LIMIT_REMAINING_HEADER", "ratelimit-remaining")?,
         reset: name(environment, "LIMIT_RESET_HEADER", "ratelimit-reset")?,
     }))
-}
-
-impl HeaderNames {
-    /// The fields for a limit: the limit, the remaining amount, and the seconds until the reset.
-    pub(crate) fn fields(&self, report: &LimitReport<'_>) -> [(&str, u64); 3] {
-        let verdict = &report.verdict;
-        let reset = match verdict.outcome {
-            Outcome::Denied { retry_after } => retry_after.ceil_secs().max(1),
-            Outcome::Allowed | Outcome::NeverAdmissible => verdict.reset_after.ceil_secs(),
-        };
-        [
-            (self.limit.as_str(), verdict.limit),
-            (self.remaining.as_str(), verdict.remaining),
-            (self.reset.as_str(), reset),
-        ]
-    }
 }
 
 fn name(

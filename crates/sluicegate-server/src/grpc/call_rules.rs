@@ -56,18 +56,20 @@ impl Selected {
                 let mode = if watches { Mode::Shadow } else { rule.mode };
                 Some(self.add_rule(found.rule, Rule { mode, ..rule }))
             }
-            DecidedBy::Inline { rule: place, given, .. } => {
-                self.0.push((*place, rule_of(rules.rules().get(*place)?, *given)?));
+            DecidedBy::Inline { rule: place, given, space, .. } => {
+                self.0.push((*place, rule_of(rules.rules().get(*place)?, *given, space)?));
                 Some(self.0.len() - 1)
             }
             DecidedBy::Nothing => None,
         }
     }
 
-    /// The index of the rule; a rule with the same terms is added only once.
+    /// The index of the rule; a rule with the same terms is added only once. A limit in a descriptor may count in the state of a
+    /// rule with other limits.
     fn add_rule(&mut self, place: usize, rule: Rule) -> usize {
         let is_it = |(before, known): &(usize, Rule)| {
-            *before == place && known.mode == rule.mode && known.space.name() == rule.space.name()
+            let is_same_state = *before == place && known.space.name() == rule.space.name();
+            is_same_state && known.mode == rule.mode && known.limits.quotas() == rule.limits.quotas()
         };
         self.0.iter().position(is_it).unwrap_or_else(|| {
             self.0.push((place, rule));

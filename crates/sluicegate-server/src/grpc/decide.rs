@@ -1,7 +1,10 @@
-//! CallDecisions for a request: all its descriptors are one decision, charged together or not at all.
+//! The decision about a request: all its descriptors are one decision, charged together or not at all. Only usage reports are
+//! always charged, because what they report has already happened.
 //!
-//! Descriptors with 0 hits are checked first, because one that is over its limit keeps the others from being charged. Refunds
-//! come last, and only if the rest is allowed, because they cannot be undone.
+//! Descriptors with 0 hits are checked first, because one that is over its limit keeps the others from being charged. Then usage
+//! and the other hits are charged in one call of the store. Limits in shadow mode follow, and only if the request is allowed:
+//! it will be served, so they are charged in full. Refunds come last, and only if the rest is allowed, because they cannot be
+//! undone.
 //!
 //! Descriptors in `quota_mode` deny only if all of them are exhausted. A single one is an ordinary limit. With several, a peek
 //! comes first: if none has room, the request is denied; otherwise the first with room is enforced and the others run in shadow
@@ -13,6 +16,7 @@ use sluicegate::limiter::Decisions;
 use sluicegate::rules::RuleSet;
 use sluicegate::{CheckError, Decision, Request};
 
+use super::call_options::CallOptions;
 use super::call_rules::CallRules;
 use super::descriptor::{self, ResolvedDescriptor};
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -50,16 +54,17 @@ impl From<CheckError> for RateLimitError {
 pub(crate) async fn respond<F: Future<Output = bool>>(
     engine: &Engine,
     message: &RateLimitRequest,
+    options: CallOptions,
     may_change: impl FnOnce() -> F,
 ) -> Result<RateLimitResponse, RateLimitError> {
-    let asked = parsed_request::parse(message)?;
+    let asked = parsed_request::parse(message, options.charging)?;
     if asked.iter().any(|each| matches!(each.hits, Hits::Refund(_))) && !may_change().await {
         return Err(RateLimitError::Forbidden);
     }
     let rules = engine.limiter().rules();
-    let lines = descriptor::resolve(&rules, &message.domain, &asked);
+    let lines = descriptor::resolve(&rules, &message.domain, &asked).await;
     let deciding = Deciding { engine, rules: &rules, lines: &lines };
-    Ok(status::response(&deciding.decide().await?, &lines, engine))
+    Ok(status::response(&deciding.decide().await?, &lines, options, engine))
 }
 
 /// The decisions of a request.
@@ -85,14 +90,19 @@ struct Deciding<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Check,
+    Report,
     Charge,
+    /// A charge under a limit in shadow mode.
+    Watch,
     Refund,
 }
 
 impl Operation {
-    fn of(hits: Hits) -> Self {
-        match hits {
+    fn of(line: &ResolvedDescriptor<'_>, is_watched_quota: bool) -> Self {
+        match line.hits() {
             Hits::Check => Self::Check,
+            Hits::Report(_) => Self::Report,
+            Hits::Charge(_) if line.is_shadow || is_watched_quota => Self::Watch,
             Hits::Charge(_) => Self::Charge,
             Hits::Refund(_) => Self::Refund,
         }
@@ -101,41 +111,67 @@ impl Operation {
 
 impl Deciding<'_> {
     async fn decide(&self) -> Result<CallDecisions, RateLimitError> {
-        let quotas = self.quotas().await?;
-        let terms = CallRules::new(self.rules, self.lines, &quotas.in_shadow_mode);
-        let QuotaModes { have_room: is_allowed, in_shadow_mode } = quotas;
-        let mut decided =
-            CallDecisions { is_allowed, each: vec![None; self.lines.len()], in_shadow_mode, joint: None };
-        for act in [Operation::Check, Operation::Charge, Operation::Refund] {
-            self.act(act, &terms, &mut decided).await?;
+        let QuotaModes { have_room: is_allowed, in_shadow_mode } = self.quotas().await?;
+        let terms = CallRules::new(self.rules, self.lines, &in_shadow_mode);
+        let each = vec![None; self.lines.len()];
+        let mut decided = CallDecisions { is_allowed, each, in_shadow_mode, joint: None };
+        self.act(&[Operation::Check], &terms, &mut decided).await?;
+        if decided.is_allowed {
+            self.act(&[Operation::Report, Operation::Charge], &terms, &mut decided).await?;
+        } else {
+            self.act(&[Operation::Report], &terms, &mut decided).await?;
+            self.act(&[Operation::Charge], &terms, &mut decided).await?;
         }
+        self.act(&[Operation::Watch], &terms, &mut decided).await?;
+        self.act(&[Operation::Refund], &terms, &mut decided).await?;
         Ok(decided)
     }
 
-    /// Runs `act` on the descriptors that need it, if all so far are allowed.
-    async fn act(&self, act: Operation, terms: &CallRules, decided: &mut CallDecisions) -> Result<(), CheckError> {
-        let wanting = self.lines.iter().enumerate().filter(|(_, line)| Operation::of(line.hits()) == act);
-        let (places, requests): (Vec<usize>, Vec<Request<'_>>) =
-            wanting.filter_map(|(place, line)| Some((place, line.request(terms.place_of(place))?))).unzip();
-        if places.is_empty() {
-            return Ok(());
+    /// Runs `acts` in one call on the descriptors that need them. Only reports change anything once a descriptor is over its
+    /// limit.
+    async fn act(
+        &self,
+        acts: &[Operation],
+        terms: &CallRules,
+        decided: &mut CallDecisions,
+    ) -> Result<(), CheckError> {
+        let in_shadow_mode = decided.in_shadow_mode.iter().copied().chain(std::iter::repeat(false));
+        let lines = self.lines.iter().zip(in_shadow_mode).enumerate();
+        let wanting = lines.filter(|(_, (line, is_watched))| acts.contains(&Operation::of(line, *is_watched)));
+        let (places, mut requests): (Vec<usize>, Vec<Request<'_>>) =
+            wanting.filter_map(|(place, (line, _))| Some((place, line.request(terms.place_of(place))?))).unzip();
+        let (Some(act), false) = (acts.first(), places.is_empty()) else { return Ok(()) };
+        if *act == Operation::Watch {
+            requests.iter_mut().for_each(|request| *request = request.charged_always());
         }
         let limiter = self.engine.limiter();
         let decisions = match act {
-            Operation::Charge if decided.is_allowed => limiter.check_all(&terms.rules, &requests).await?,
+            Operation::Report => limiter.check_all(&terms.rules, &requests).await?,
+            Operation::Charge | Operation::Watch if decided.is_allowed => {
+                limiter.check_all(&terms.rules, &requests).await?
+            }
             Operation::Refund if decided.is_allowed => limiter.refund_all(&terms.rules, &requests).await?,
             _ => limiter.peek_all(&terms.rules, &requests).await?,
         };
-        // A refund cannot be denied.
-        decided.is_allowed &= act == Operation::Refund || decisions.is_allowed();
+        decided.is_allowed &= match act {
+            Operation::Check => self.have_room(&places, &decisions),
+            Operation::Report | Operation::Charge => decisions.is_allowed(),
+            // Neither a limit in shadow mode nor a refund can deny.
+            Operation::Watch | Operation::Refund => true,
+        };
         decided.take(&places, decisions);
         Ok(())
     }
 
+    /// Whether the descriptors at `places`, of 0 hits, are within their limits.
+    fn have_room(&self, places: &[usize], decisions: &Decisions) -> bool {
+        let mut lines = places.iter().map(|place| &self.lines[*place]).zip(decisions.each());
+        lines.all(|(line, decision)| line.has_room(decision))
+    }
+
     /// The state of the descriptors in `quota_mode`, if there are several.
     async fn quotas(&self) -> Result<QuotaModes, CheckError> {
-        let is_quota =
-            |line: &ResolvedDescriptor<'_>| line.is_quota && Operation::of(line.hits()) != Operation::Refund;
+        let is_quota = |line: &ResolvedDescriptor<'_>| line.is_quota && !matches!(line.hits(), Hits::Refund(_));
         let places: Vec<usize> = (0..self.lines.len()).filter(|place| is_quota(&self.lines[*place])).collect();
         let requests: Vec<Request<'_>> =
             places.iter().filter_map(|place| self.lines[*place].request(None)).collect();
@@ -148,8 +184,8 @@ impl Deciding<'_> {
             return Ok(QuotaModes { have_room: true, in_shadow_mode: self.lines.iter().map(is_quota).collect() });
         }
         let peeked = self.engine.limiter().peek_all(self.rules, &requests).await?;
-        let first = places.iter().zip(peeked.each()).find(|(_, decision)| decision.is_allowed());
-        let Some(first) = first.map(|(place, _)| &self.lines[*place]) else {
+        let mut lines = places.iter().map(|place| &self.lines[*place]).zip(peeked.each());
+        let Some((first, _)) = lines.find(|(line, decision)| line.has_room(decision)) else {
             return Ok(QuotaModes { have_room: false, in_shadow_mode: none_in_shadow_mode });
         };
         let watches = |line: &ResolvedDescriptor<'_>| is_quota(line) && !line.is_same_state(first);

@@ -19,6 +19,7 @@ use futures_util::FutureExt as _;
 use serde_json::{Map, Value, json};
 use sluicegate::response::{self, NO_STORE, ResponseClass};
 
+use super::call_options::CallOptions;
 use super::decide::{self, RateLimitError};
 use super::messages::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -44,7 +45,8 @@ async fn respond(State(engine): State<Engine>, request: Request) -> Result<Respo
     let peer = admin_tokens::peer(&head.extensions);
     let may_change =
         || admin_tokens::require(engine.admin_tokens(), &head.headers, peer).map(|required| required.is_ok());
-    let answered = decide::respond(&engine, &message, may_change).await?;
+    let options = CallOptions::read(&head.headers).map_err(RateLimitError::from)?;
+    let answered = decide::respond(&engine, &message, options, may_change).await?;
     let is_allowed = answered.overall_code() == Code::Ok;
     let class = if is_allowed { ResponseClass::Allowed } else { ResponseClass::Denied };
     let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -89,6 +91,7 @@ fn written(response: &RateLimitResponse) -> Value {
         ("overallCode", text(response.overall_code().as_str_name())),
         ("statuses", list(response.statuses.iter().map(status).collect())),
         ("responseHeadersToAdd", list(response.response_headers_to_add.iter().map(header).collect())),
+        ("requestHeadersToAdd", list(response.request_headers_to_add.iter().map(header).collect())),
         ("dynamicMetadata", response.dynamic_metadata.as_ref().map(super::metadata::written)),
     ])
 }

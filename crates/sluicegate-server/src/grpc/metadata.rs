@@ -7,10 +7,11 @@ use prost_types::{ListValue, Struct, Value as Wrapped};
 use serde_json::{Value, json};
 use sluicegate::rules::envoy::{Metadata, Value as Configured};
 
-/// All of these merged, later ones win; `None` if there are none.
-pub(super) fn merged<'m>(all: impl Iterator<Item = &'m Metadata>) -> Option<Struct> {
-    let fields: BTreeMap<String, Wrapped> =
-        all.flat_map(|each| each.iter().map(|(name, value)| (String::from(&**name), wrapped(value)))).collect();
+/// All of these merged, later ones win, and `own` wherever they have no member of its name; `None` if there are none.
+pub(super) fn merged<'m>(all: impl Iterator<Item = &'m Metadata>, own: (&str, Option<Wrapped>)) -> Option<Struct> {
+    let own = own.1.map(|value| (own.0.to_owned(), value));
+    let configured = all.flat_map(|each| each.iter().map(|(name, value)| (String::from(&**name), wrapped(value))));
+    let fields: BTreeMap<String, Wrapped> = own.into_iter().chain(configured).collect();
     (!fields.is_empty()).then_some(Struct { fields })
 }
 

@@ -10,9 +10,9 @@ use super::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use super::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::messages::envoy::r#type::v3::RateLimitUnit;
 
-/// The most descriptors of one request. Envoy sends one for each of a route's rate limits, which are few;
-/// each costs as much as a separate request.
-pub(crate) const DESCRIPTORS_MAX: usize = 64;
+/// The most descriptors of one request. Envoy sends one for each rule of a route that matches, and Envoy Gateway allows this
+/// many rules in a policy. Each costs as much as a separate request.
+pub(crate) const DESCRIPTORS_MAX: usize = 256;
 
 /// A parsed descriptor.
 #[derive(Debug)]
@@ -30,12 +30,26 @@ pub(crate) struct ParsedDescriptor<'a> {
 /// The operation on the hits of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hits {
-    /// Charge them; the rules' own cost if the request has none.
+    /// Charge them if all descriptors of the request have room; the rules' own cost if the request has none.
     Charge(Option<Cost>),
-    /// Only check whether one more fits.
+    /// Charge them whether they fit or not: they report usage that has already happened.
+    Report(Option<Cost>),
+    /// Only check the limit.
     Check,
     /// Refund them.
     Refund(Cost),
+}
+
+/// Which hits of a call report usage, and are charged even where they do not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Charging {
+    /// Those that descriptors have of their own. Envoy sends such hits after a response, when the usage is known.
+    #[default]
+    ByDescriptor,
+    /// All.
+    Always,
+    /// None.
+    IfAllowed,
 }
 
 /// A limit in a descriptor.
@@ -53,7 +67,10 @@ pub(crate) struct InlineLimit {
 pub(crate) struct InvalidRequest(pub(crate) String);
 
 /// The operations of `message`, in the order of its descriptors.
-pub(crate) fn parse(message: &RateLimitRequest) -> Result<Vec<ParsedDescriptor<'_>>, InvalidRequest> {
+pub(crate) fn parse(
+    message: &RateLimitRequest,
+    charging: Charging,
+) -> Result<Vec<ParsedDescriptor<'_>>, InvalidRequest> {
     if message.domain.is_empty() {
         return Err(InvalidRequest("`domain` is empty: name the domain of the rate limits".to_owned()));
     }
@@ -66,18 +83,19 @@ pub(crate) fn parse(message: &RateLimitRequest) -> Result<Vec<ParsedDescriptor<'
             "`descriptors` has {count} descriptors: use at most {DESCRIPTORS_MAX}"
         )));
     }
-    message.descriptors.iter().enumerate().map(|(place, each)| parse_one(message, place, each)).collect()
+    message.descriptors.iter().enumerate().map(|(place, each)| parse_one(message, charging, place, each)).collect()
 }
 
 fn parse_one<'a>(
     message: &'a RateLimitRequest,
+    charging: Charging,
     place: usize,
     descriptor: &'a RateLimitDescriptor,
 ) -> Result<ParsedDescriptor<'a>, InvalidRequest> {
     let within = |detail: &dyn std::fmt::Display| InvalidRequest(format!("in `descriptors[{place}]`, {detail}"));
     let entries: Vec<Entry<'a>> =
         descriptor.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect();
-    let hits = hits(message.hits_addend, descriptor).map_err(|detail| within(&detail))?;
+    let hits = hits(message.hits_addend, charging, descriptor).map_err(|detail| within(&detail))?;
     let limit = given(descriptor).map_err(|detail| within(&detail))?;
     let (resource, identifier) = (resource_of(&entries), identifier_of(&entries));
     let asked = ParsedDescriptor { entries, resource, identifier, hits, limit };
@@ -89,34 +107,49 @@ fn parse_one<'a>(
 }
 
 impl ParsedDescriptor<'_> {
+    /// Its values, as the identifier of a state.
+    pub(crate) fn identifier(&self) -> &str {
+        &self.identifier
+    }
+
+    /// The length of its texts, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.iter().map(|entry| entry.key.len() + entry.value.len()).sum()
+    }
+
     /// The request for a decision, in `domain`.
     pub(crate) fn request<'r>(&'r self, domain: &'r str) -> Request<'r> {
         let cost = match self.hits {
-            Hits::Charge(cost) => cost,
+            Hits::Charge(cost) | Hits::Report(cost) => cost,
             Hits::Check => Some(Cost::ONE),
             Hits::Refund(cost) => Some(cost),
         };
-        Request {
+        let request = Request {
             cost,
             identity: Identity::Named(&self.identifier),
             descriptor: Some(&self.entries),
             ..Request::new(&self.resource, "").tenant(domain)
-        }
+        };
+        if matches!(self.hits, Hits::Report(_)) { request.charged_always() } else { request }
     }
 }
 
-fn hits(of_request: u32, descriptor: &RateLimitDescriptor) -> Result<Hits, String> {
+fn hits(of_request: u32, charging: Charging, descriptor: &RateLimitDescriptor) -> Result<Hits, String> {
     let own = descriptor.hits_addend.map(|hits| {
         let max = u32::MAX;
         u32::try_from(hits).map_err(|_| format!("`hits_addend` is {hits}: use at most {max}"))
     });
-    let hits = match own.transpose()? {
-        Some(hits) => Some(hits),
-        None => Some(of_request).filter(|hits| *hits > 0),
+    let own = own.transpose()?;
+    let hits = own.or(Some(of_request).filter(|hits| *hits > 0));
+    let is_report = match charging {
+        Charging::ByDescriptor => own.is_some(),
+        Charging::Always => true,
+        Charging::IfAllowed => false,
     };
     Ok(match hits {
         hits if descriptor.is_negative_hits => Hits::Refund(hits.map_or(Cost::ONE, Cost::new)),
         Some(0) => Hits::Check,
+        hits if is_report => Hits::Report(hits.map(Cost::new)),
         hits => Hits::Charge(hits.map(Cost::new)),
     })
 }

@@ -13,6 +13,7 @@ use futures_util::FutureExt as _;
 use sluicegate::response::ResponseClass;
 use tonic::{Code, Status};
 
+use super::call_options::CallOptions;
 use super::decide::{self, RateLimitError};
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::unary;
@@ -22,8 +23,8 @@ use crate::engine::Engine;
 /// The path of the service.
 pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The bound of a message: sixty-four descriptors of ordinary size are a tenth of it.
-const MESSAGE_BYTES_MAX: usize = 65_536;
+/// The bound of a message: room for the most descriptors, each with entries of 4 kB in all.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1_048_576;
 
 /// Responds to `ShouldRateLimit`.
 pub(crate) async fn should_rate_limit<B>(engine: &Engine, headers: &HeaderMap, body: B, peer: IpAddr) -> Response
@@ -48,7 +49,8 @@ where
     let message: RateLimitRequest = unary::read(headers, body, MESSAGE_BYTES_MAX).await?;
     let may_change =
         || admin_tokens::require(engine.admin_tokens(), headers, peer).map(|required| required.is_ok());
-    Ok(decide::respond(engine, &message, may_change).await?)
+    let options = CallOptions::read(headers).map_err(RateLimitError::from)?;
+    Ok(decide::respond(engine, &message, options, may_change).await?)
 }
 
 impl From<RateLimitError> for Status {

@@ -8,20 +8,24 @@
 //! - `duration_until_reset` is the wait of a denial, otherwise the time until the limit is fully restored, in whole
 //!   seconds rounded up, because Envoy shows no fractions.
 
+use axum::http::HeaderName;
 use prost_types::Duration;
 use sluicegate::core::{Calendar, Outcome, Quota};
 use sluicegate::headers::{HeaderOptions, write_headers};
-use sluicegate::rules::envoy::Unit as EnvoyUnit;
 use sluicegate::{Decision, LimitReport};
 
+use super::call_options::CallOptions;
+use super::configured_status::SharedStates;
 use super::decide::CallDecisions;
 use super::descriptor::ResolvedDescriptor;
 use super::messages::envoy::config::core::v3::HeaderValue;
 use super::messages::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use super::metadata;
-use crate::config::envoy_headers::EnvoyHeaders;
+use super::parsed_request::Hits;
+use super::signals::{self, Signals};
+use super::{configured_status, metadata};
+use crate::config::envoy_headers::{EnvoyHeaders, HeaderNames};
 use crate::engine::Engine;
 
 /// Envoy's units and their lengths in seconds, ascending. Its month has 30 days and its year 365.
@@ -35,56 +39,55 @@ const UNITS: [(Unit, u64); 7] = [
     (Unit::Year, 31_536_000),
 ];
 
-/// The remaining amount of an unlimited entry.
-const UNLIMITED_REMAINING: u32 = u32::MAX;
-
 /// The response for these decisions about these descriptors.
 pub(super) fn response(
     decided: &CallDecisions,
     lines: &[ResolvedDescriptor<'_>],
+    options: CallOptions,
     engine: &Engine,
 ) -> RateLimitResponse {
-    let told = lines.iter().filter_map(ResolvedDescriptor::metadata);
+    let signals = Signals::of(decided, lines);
+    // Configured metadata is for requests that pass.
+    let told = lines.iter().filter(|_| decided.is_allowed).filter_map(ResolvedDescriptor::metadata);
     let in_shadow_mode = decided.in_shadow_mode.iter().copied().chain(std::iter::repeat(false));
     let each = lines.iter().zip(&decided.each).zip(in_shadow_mode);
+    let each = each.map(|((line, decision), watches)| (line, decision.as_ref(), watches));
+    let mut shared = SharedStates::of(each.clone().filter(|(line, ..)| line.is_configured()));
+    let statuses: Vec<DescriptorStatus> = each
+        .map(|(line, decision, watches)| match line.is_configured() {
+            true => configured_status::status((line, decision, watches), decided.is_allowed, &mut shared),
+            false => status(line, decision),
+        })
+        .collect();
     RateLimitResponse {
         overall_code: code(decided.is_allowed).into(),
-        statuses: each.map(|((line, decision), watches)| status(line, decision.as_ref(), watches)).collect(),
-        response_headers_to_add: decided.joint.as_ref().map_or_else(Vec::new, |joint| added(joint, engine)),
-        dynamic_metadata: if decided.is_allowed { metadata::merged(told) } else { None },
+        response_headers_to_add: added(decided, &statuses, engine),
+        statuses,
+        request_headers_to_add: if options.has_request_headers { signals.request_headers() } else { Vec::new() },
+        dynamic_metadata: metadata::merged(told, (signals::MEMBER, signals.metadata())),
         ..RateLimitResponse::default()
     }
 }
 
-fn code(is_allowed: bool) -> Code {
+pub(super) fn code(is_allowed: bool) -> Code {
     if is_allowed { Code::Ok } else { Code::OverLimit }
 }
 
-fn status(line: &ResolvedDescriptor<'_>, decision: Option<&Decision>, watches: bool) -> DescriptorStatus {
-    let limit_remaining = if line.is_unlimited() { UNLIMITED_REMAINING } else { 0 };
-    let passes = DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..DescriptorStatus::default() };
+/// The status of a descriptor that native rules decide.
+fn status(line: &ResolvedDescriptor<'_>, decision: Option<&Decision>) -> DescriptorStatus {
+    let passes = DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
     let Some(decision) = decision else { return passes };
-    // A descriptor in shadow mode still reports its state.
-    let watched =
-        || decision.limits().min_by_key(|report| (report.verdict.outcome.is_allowed(), report.verdict.remaining));
-    let speaks = if watches { watched() } else { decision.tightest() };
-    let is_allowed = match speaks {
-        Some(report) if watches => report.verdict.outcome.is_allowed(),
-        _ => decision.is_allowed(),
-    };
-    let Some(report) = speaks else {
+    // A refund cannot be denied, even if as much again would not fit.
+    let is_allowed = decision.is_allowed() || matches!(line.hits(), Hits::Refund(_));
+    let Some(report) = decision.tightest() else {
         return DescriptorStatus { code: code(is_allowed).into(), ..passes };
     };
     DescriptorStatus {
         code: code(is_allowed).into(),
-        current_limit: Some(line.shown().map_or_else(|| current_limit(&report), as_configured)),
+        current_limit: Some(current_limit(&report)),
         limit_remaining: narrowed(report.verdict.remaining),
         duration_until_reset: Some(until_reset(&report)),
     }
-}
-
-fn as_configured((requests_per_unit, unit, name): (u32, EnvoyUnit, &str)) -> RateLimit {
-    RateLimit { requests_per_unit, unit: unit.number(), name: name.to_owned() }
 }
 
 fn current_limit(report: &LimitReport<'_>) -> RateLimit {
@@ -109,7 +112,8 @@ fn calendar_unit(calendar: &Calendar) -> Unit {
     UNITS.iter().rfind(|(_, secs)| *secs <= longest).map_or(Unit::Second, |(unit, _)| *unit)
 }
 
-fn until_reset(report: &LimitReport<'_>) -> Duration {
+/// The wait of a denial, otherwise the time until the limit is fully restored.
+pub(super) fn until_reset(report: &LimitReport<'_>) -> Duration {
     let secs = match report.verdict.outcome {
         Outcome::Denied { retry_after } => retry_after.ceil_secs().max(1),
         Outcome::Allowed | Outcome::NeverAdmissible => report.verdict.reset_after.ceil_secs(),
@@ -118,25 +122,42 @@ fn until_reset(report: &LimitReport<'_>) -> Duration {
 }
 
 /// A number that does not fit becomes the maximum.
-fn narrowed(number: u64) -> u32 {
+pub(super) fn narrowed(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// The header fields that Envoy adds to the response.
-fn added(decision: &Decision, engine: &Engine) -> Vec<HeaderValue> {
+fn added(decided: &CallDecisions, statuses: &[DescriptorStatus], engine: &Engine) -> Vec<HeaderValue> {
     match engine.envoy_headers() {
-        EnvoyHeaders::AsElsewhere => headers(decision, engine.headers()),
-        EnvoyHeaders::Nothing => Vec::new(),
-        EnvoyHeaders::Named(names) => {
-            let fields = decision.tightest().map(|report| names.fields(&report));
-            let field = |(name, value): (&str, u64)| HeaderValue {
-                key: name.to_owned(),
-                value: value.to_string(),
-                ..HeaderValue::default()
-            };
-            fields.into_iter().flatten().map(field).collect()
+        EnvoyHeaders::AsElsewhere => {
+            // Without a charge, a decision may deny as much again of a request that is allowed.
+            let joint = decided.joint.as_ref().filter(|joint| joint.is_allowed() || !decided.is_allowed);
+            joint.map_or_else(Vec::new, |joint| headers(joint, engine.headers()))
         }
+        EnvoyHeaders::Nothing => Vec::new(),
+        EnvoyHeaders::Named(names) => named(names, statuses),
     }
+}
+
+/// The three fields of `envoyproxy/ratelimit`: for the last status over its limit, otherwise for that with the least remaining.
+fn named(names: &HeaderNames, statuses: &[DescriptorStatus]) -> Vec<HeaderValue> {
+    let limited = || statuses.iter().filter(|status| status.current_limit.is_some());
+    let over = limited().rfind(|status| status.code() == Code::OverLimit);
+    let Some(status) = over.or_else(|| limited().min_by_key(|status| status.limit_remaining)) else {
+        return Vec::new();
+    };
+    let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+    let reset = status.duration_until_reset.as_ref().map_or(0, |duration| duration.seconds);
+    let field = |name: &HeaderName, value: String| HeaderValue {
+        key: name.as_str().to_owned(),
+        value,
+        ..HeaderValue::default()
+    };
+    vec![
+        field(&names.limit, limit.to_string()),
+        field(&names.remaining, status.limit_remaining.to_string()),
+        field(&names.reset, reset.to_string()),
+    ]
 }
 
 fn headers(decision: &Decision, options: HeaderOptions) -> Vec<HeaderValue> {

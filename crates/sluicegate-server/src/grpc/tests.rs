@@ -1,10 +1,12 @@
 //! Decisions under a configuration of Envoy, limits in descriptors, and the JSON mapping.
 
 use serde_json::{Value, json};
+use sluicegate::clock::Clock as _;
 use sluicegate::rules::envoy::{EnvoyConfig, EnvoyOptions};
 use sluicegate::rules::file::Environment;
 use sluicegate::rules::{RuleSet, Unmatched};
 
+use super::call_options::CallOptions;
 use super::decide;
 use super::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
@@ -33,6 +35,9 @@ descriptors:
   - { key: tried, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 0 } }
   - { key: quota, quota_mode: true, rate_limit: { unit: year, requests_per_unit: 1 } }
   - { key: other, quota_mode: true, rate_limit: { unit: year, requests_per_unit: 2 } }
+  - { key: watched, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 2 } }
+  - { key: shared, value: a*, share_threshold: true, rate_limit: { unit: year, requests_per_unit: 2 } }
+  - { key: bucket, rate_limit: { unit: year, requests_per_unit: 2, algorithm: token_bucket } }
 ";
 
 fn engine(rules: RuleSet) -> Engine {
@@ -63,9 +68,28 @@ async fn ask(engine: &Engine, descriptors: &[RateLimitDescriptor]) -> RateLimitR
 }
 
 async fn ask_in(domain: &str, engine: &Engine, descriptors: &[RateLimitDescriptor]) -> RateLimitResponse {
-    let message =
-        RateLimitRequest { domain: domain.to_owned(), descriptors: descriptors.to_vec(), hits_addend: 0 };
-    decide::respond(engine, &message, || std::future::ready(false)).await.expect("an answer")
+    ask_as(false, 0, domain, engine, descriptors).await
+}
+
+/// A request with hits that its descriptors do not have of their own.
+async fn ask_hits(engine: &Engine, hits: u32, descriptors: &[RateLimitDescriptor]) -> RateLimitResponse {
+    ask_as(false, hits, "edge", engine, descriptors).await
+}
+
+async fn ask_as(
+    may_change: bool,
+    hits_addend: u32,
+    domain: &str,
+    engine: &Engine,
+    descriptors: &[RateLimitDescriptor],
+) -> RateLimitResponse {
+    let message = RateLimitRequest { domain: domain.to_owned(), descriptors: descriptors.to_vec(), hits_addend };
+    let answered = decide::respond(engine, &message, CallOptions::default(), || std::future::ready(may_change));
+    answered.await.expect("an answer")
+}
+
+fn hits(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor }
 }
 
 fn codes(response: &RateLimitResponse) -> (Code, Vec<Code>) {
@@ -106,16 +130,123 @@ async fn metadata_is_returned_for_an_allowed_request() {
     let engine = edge();
     let told = |response: &RateLimitResponse| response.dynamic_metadata.as_ref().map(super::metadata::written);
     let passed = ask(&engine, &[descriptor("user", "ann")]).await;
-    assert_eq!(told(&passed), Some(json!({ "plan": "basic", "weight": 3.0 })));
+    assert_eq!(
+        told(&passed),
+        Some(json!({ "plan": "basic", "weight": 3.0, "sluicegate": { "rule": "edge.user", "remaining": 1.0 } }))
+    );
     let _ = ask(&engine, &[descriptor("user", "ann")]).await;
     let denied = ask(&engine, &[descriptor("user", "ann")]).await;
-    assert_eq!((denied.overall_code(), told(&denied)), (OVER, None));
+    let signals = json!({ "sluicegate": { "rule": "edge.user", "remaining": 0.0 } });
+    assert_eq!((denied.overall_code(), told(&denied)), (OVER, Some(signals)));
 }
 
 #[tokio::test]
-async fn a_shadow_limit_denies_nothing() {
-    let answer = ask(&edge(), &[descriptor("tried", "x")]).await;
-    assert_eq!(codes(&answer), (OK, vec![OK]));
+async fn a_shadow_limit_denies_nothing_and_is_charged_in_full() {
+    let engine = edge();
+    assert_eq!(codes(&ask(&engine, &[descriptor("tried", "x")]).await), (OK, vec![OK]));
+    let watched = descriptor("watched", "x");
+    assert_eq!(remaining(&ask(&engine, std::slice::from_ref(&watched)).await), [1]);
+    // A request that another limit denies does not charge it.
+    let denied = ask(&engine, &[watched.clone(), with_limit(descriptor("user", "ann"), 0, 6)]).await;
+    assert_eq!((codes(&denied), remaining(&denied)[0]), ((OVER, vec![OK, OVER]), 1));
+    for _ in 0..3 {
+        let passed = ask_hits(&engine, 2, &[watched.clone(), descriptor("free", "x")]).await;
+        assert_eq!((codes(&passed), remaining(&passed)[0]), ((OK, vec![OK, OK]), 0));
+        let limit = passed.statuses[0].current_limit.as_ref().expect("a limit");
+        assert_eq!((limit.requests_per_unit, limit.unit(), limit.name.as_str()), (2, Unit::Year, ""));
+    }
+    // Seven units are charged, so a larger limit shows what is left of it.
+    let inline = with_limit(watched, 10, 6);
+    assert_eq!(remaining(&ask(&engine, &[inline]).await), [2]);
+}
+
+#[tokio::test]
+async fn a_descriptor_of_no_hits_is_over_its_limit_only_in_debt() {
+    let engine = edge();
+    for key in ["user", "bucket"] {
+        let look = [hits(descriptor(key, "ann"), 0)];
+        assert_eq!((remaining(&ask(&engine, &look).await)), [2], "{key}");
+        assert_eq!(remaining(&ask(&engine, &[hits(descriptor(key, "ann"), 2)]).await), [0], "{key}");
+        let exhausted = ask(&engine, &look).await;
+        assert_eq!((codes(&exhausted), remaining(&exhausted)), ((OK, vec![OK]), vec![0]), "{key}");
+        assert_eq!(codes(&ask(&engine, &[hits(descriptor(key, "ann"), 1)]).await), (OVER, vec![OVER]), "{key}");
+        assert_eq!(codes(&ask(&engine, &look).await), (OVER, vec![OVER]), "{key}");
+        // It denies the whole request.
+        let both = [look[0].clone(), descriptor(key, "ben")];
+        assert_eq!(codes(&ask(&engine, &both).await), (OVER, vec![OVER, OK]), "{key}");
+        assert_eq!(remaining(&ask(&engine, &both[1..]).await), [1], "{key}");
+    }
+}
+
+/// The time to the end of the aligned window, at some instant between two readings of the clock.
+#[tokio::test]
+async fn a_window_is_reset_at_its_end_even_if_it_is_untouched() {
+    const YEAR: u64 = 365 * 86_400;
+    let engine = edge();
+    let seconds = || engine.limiter().clock().time_of_day().as_micros() / 1_000_000;
+    let asked = [hits(descriptor("user", "ann"), 0), descriptor("user", "ben"), descriptor("watched", "x")];
+    let (before, answer, after) = (seconds(), ask(&engine, &asked).await, seconds());
+    let possible: Vec<u64> = (before..=after).map(|now| YEAR - now % YEAR).collect();
+    for status in &answer.statuses {
+        let reset = status.duration_until_reset.as_ref().expect("a reset");
+        assert!(possible.contains(&reset.seconds.unsigned_abs()), "{reset:?} is none of {possible:?}");
+    }
+    // A bucket has no such end: it is full now, and later it is full when the charge is refilled.
+    let reset =
+        |answer: &RateLimitResponse| answer.statuses[0].duration_until_reset.as_ref().map(|reset| reset.seconds);
+    assert_eq!(reset(&ask(&engine, &[hits(descriptor("bucket", "ann"), 0)]).await), Some(0));
+    assert_eq!(reset(&ask(&engine, &[descriptor("bucket", "ann")]).await), Some(365 * 43_200));
+    // Only what has a limit has a reset.
+    assert_eq!(reset(&ask(&engine, &[descriptor("free", "x")]).await), None);
+}
+
+#[tokio::test]
+async fn an_exceeded_limit_has_nothing_left_and_a_refund_is_always_allowed() {
+    let engine = edge();
+    assert_eq!(remaining(&ask(&engine, &[descriptor("user", "ann")]).await), [1]);
+    let denied = ask_hits(&engine, 2, &[descriptor("user", "ann"), descriptor("user", "ben")]).await;
+    assert_eq!((codes(&denied), remaining(&denied)), ((OVER, vec![OVER, OK]), vec![0, 2]));
+    let back = RateLimitDescriptor { is_negative_hits: true, ..hits(descriptor("user", "ann"), 5) };
+    let given = ask_as(true, 0, "edge", &engine, &[back]).await;
+    assert_eq!((codes(&given), remaining(&given)), ((OK, vec![OK]), vec![2]));
+}
+
+#[tokio::test]
+async fn usage_is_charged_to_all_quotas_and_denied_only_if_none_has_room() {
+    let engine = edge();
+    let both = |units| [hits(descriptor("quota", "x"), units), hits(descriptor("other", "x"), units)];
+    // Two units exceed the first quota, of one, and fit the second, of two.
+    let passed = ask(&engine, &both(2)).await;
+    assert_eq!((codes(&passed), remaining(&passed)), ((OK, vec![OVER, OK]), vec![0, 0]));
+    let look = ask(&engine, &both(0)).await;
+    assert_eq!((codes(&look), remaining(&look)), ((OK, vec![OVER, OK]), vec![0, 0]));
+    let over = ask(&engine, &both(1)).await;
+    assert_eq!(codes(&over), (OVER, vec![OVER, OVER]));
+    // All of it is charged: three units to each.
+    let counted = |key| with_limit(descriptor(key, "x"), 10, 6);
+    assert_eq!(remaining(&ask(&engine, &[counted("quota"), counted("other")]).await), [6, 6]);
+}
+
+#[tokio::test]
+async fn signals_tell_which_limits_are_exceeded_and_deny_nothing() {
+    let engine = edge();
+    let told = |response: &RateLimitResponse| {
+        response.dynamic_metadata.as_ref().map(|fields| super::metadata::written(fields)["sluicegate"].clone())
+    };
+    let asked = [descriptor("tried", "x"), hits(descriptor("quota", "x"), 2), descriptor("other", "x")];
+    let passed = ask(&engine, &asked).await;
+    assert_eq!(passed.overall_code(), OK);
+    let expected =
+        json!({ "rule": "edge.other", "remaining": 1.0, "shadow": ["edge.tried"], "quota": ["edge.quota"] });
+    assert_eq!(told(&passed), Some(expected));
+    assert!(passed.request_headers_to_add.is_empty());
+    assert_eq!(told(&ask(&engine, &[descriptor("free", "x")]).await), None);
+
+    let body = r#"{"domain":"edge","descriptors":[{"entries":[{"key":"tried","value":"x"}]}]}"#;
+    let (_, answer) = post(&engine, &[("x-sluicegate-signals", "request_headers")], body).await;
+    assert_eq!(answer["requestHeadersToAdd"], json!([{ "key": "x-sluicegate-shadow", "value": "edge.tried" }]));
+    assert_eq!(post(&engine, &[], body).await.1.get("requestHeadersToAdd"), None);
+    assert_eq!(post(&engine, &[("x-sluicegate-signals", "all")], body).await.0, 400);
 }
 
 #[tokio::test]
@@ -150,27 +281,51 @@ async fn quotas_deny_only_together_and_one_alone_is_a_limit() {
 async fn a_limit_in_a_descriptor_wins_over_the_configured_one() {
     let engine = edge();
     for key in ["user", "unknown"] {
-        let inline = [with_limit(descriptor(key, "ann"), 3, 6)];
+        let inline = [with_limit(descriptor(key, "ann"), 3, 5)];
         for left in [2, 1, 0] {
             let answer = ask(&engine, &inline).await;
             assert_eq!((codes(&answer), remaining(&answer)), ((OK, vec![OK]), vec![left]), "{key}");
             let limit = answer.statuses[0].current_limit.as_ref().expect("a limit");
-            assert_eq!((limit.requests_per_unit, limit.unit()), (3, Unit::Year));
+            assert_eq!((limit.requests_per_unit, limit.unit(), limit.name.as_str()), (3, Unit::Month, ""));
         }
         assert_eq!(codes(&ask(&engine, &inline).await), (OVER, vec![OVER]), "{key}");
         // Another unit, another key and another value have separate states; a larger limit in the same unit has not.
-        let longer = [with_limit(descriptor(key, "ann"), 3, 5), with_limit(descriptor(key, "ben"), 1, 6)];
+        let longer = [with_limit(descriptor(key, "ann"), 3, 4), with_limit(descriptor(key, "ben"), 1, 5)];
         assert_eq!(ask(&engine, &longer).await.overall_code(), OK, "{key}");
-        assert_eq!(ask(&engine, &[with_limit(descriptor(key, "ann"), 4, 6)]).await.overall_code(), OK, "{key}");
+        assert_eq!(ask(&engine, &[with_limit(descriptor(key, "ann"), 4, 5)]).await.overall_code(), OK, "{key}");
     }
-    // The configured limit is unchanged, and both are one decision.
+    // The configured limit, of another unit, is unchanged.
     assert_eq!(remaining(&ask(&engine, &[descriptor("user", "ann")]).await), [1]);
-    let both = [descriptor("user", "ann"), with_limit(descriptor("user", "ann"), 0, 6)];
-    assert_eq!(codes(&ask(&engine, &both).await), (OVER, vec![OK, OVER]));
-    assert_eq!(remaining(&ask(&engine, &[descriptor("user", "ann")]).await), [0]);
     // An unknown domain has no limits to override.
     let elsewhere = ask_in("other", &engine, &[with_limit(descriptor("user", "ann"), 0, 6)]).await;
     assert_eq!(codes(&elsewhere), (OK, vec![OK]));
+}
+
+/// Envoy may send the limit with some requests and not with others.
+#[tokio::test]
+async fn a_limit_in_a_descriptor_counts_with_the_configured_one_of_the_same_unit() {
+    let engine = edge();
+    let inline = |limit| with_limit(descriptor("user", "ann"), limit, 6);
+    assert_eq!(remaining(&ask(&engine, &[inline(5)]).await), [4]);
+    assert_eq!(remaining(&ask(&engine, &[descriptor("user", "ann")]).await), [0]);
+    // Both in one request are one decision, with a status for each as if they were charged one after the other.
+    assert_eq!(remaining(&ask(&engine, &[inline(6), inline(7)]).await), [3, 3]);
+    let denied = ask(&engine, &[inline(9), descriptor("user", "ann"), inline(5)]).await;
+    assert_eq!((codes(&denied), remaining(&denied)), ((OVER, vec![OK, OVER, OVER]), vec![5, 0, 0]));
+    assert_eq!(remaining(&ask(&engine, &[inline(5)]).await), [0]);
+    // The configured limit applies to another client in the same request.
+    let others = [with_limit(descriptor("user", "ben"), 9, 6), descriptor("user", "cid"), inline(9)];
+    assert_eq!(remaining(&ask(&engine, &others).await), [8, 1, 3]);
+    // A limit in the descriptor is enforced even if the configured one is in shadow mode, whatever their order is.
+    let (watched, enforced) = (descriptor("tried", "x"), with_limit(descriptor("tried", "x"), 0, 6));
+    for both in [[watched.clone(), enforced.clone()], [enforced.clone(), watched.clone()]] {
+        assert_eq!(ask(&engine, &both).await.overall_code(), OVER);
+    }
+    // Values that share a counter share it only under the configured limit.
+    let shared = |value: &str| with_limit(descriptor("shared", value), 1, 6);
+    assert_eq!(remaining(&ask(&engine, &[descriptor("shared", "a1")]).await), [1]);
+    assert_eq!(codes(&ask(&engine, &[shared("a1"), shared("a2")]).await), (OK, vec![OK, OK]));
+    assert_eq!(remaining(&ask(&engine, &[descriptor("shared", "a2")]).await), [0]);
 }
 
 #[tokio::test]

@@ -133,6 +133,15 @@ impl HotEndpoint {
         Self::ALL.into_iter().find(|hot| hot.path() == path)
     }
 
+    /// The bounds of its requests. The service over gRPC has its own bound on messages and an error for longer ones, which must
+    /// apply first.
+    const fn limits(self, limits: &RequestLimits) -> RequestLimits {
+        match self {
+            Self::Check => *limits,
+            Self::RateLimit => RequestLimits { body_bytes_max: 2 * limits.body_bytes_max, ..*limits },
+        }
+    }
+
     /// The gRPC handler is boxed, so that its future does not enlarge that of every check: hyper moves the future of each
     /// request.
     async fn respond<B: RequestBody>(
@@ -179,6 +188,8 @@ async fn respond_untraced<B: RequestBody>(
         // Boxed, because this future is large, and hyper moves the future of every request.
         return Box::pin(forwarded(gateway, request, peer, limits)).await;
     }
+    let hot = endpoint.hot.as_ref().and_then(|engine| Some((engine, HotEndpoint::at(request.uri().path())?)));
+    let limits = &hot.map_or(*limits, |(_, hot)| hot.limits(limits));
     if let Err(problem) = body::check_length(request.headers(), limits) {
         return closing(problem, request.version()).into_response();
     }
@@ -189,7 +200,6 @@ async fn respond_untraced<B: RequestBody>(
         let is_grpc = is_grpc(request.headers());
         return closing(problem, request.version()).answer(is_grpc);
     }
-    let hot = endpoint.hot.as_ref().and_then(|engine| Some((engine, HotEndpoint::at(request.uri().path())?)));
     match hot {
         Some((engine, hot)) if request.method() == Method::POST => {
             respond_hot(engine, hot, request, peer, limits).await

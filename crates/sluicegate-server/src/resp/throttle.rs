@@ -299,13 +299,20 @@ impl Buckets {
 
     fn charge<'c>(&'c self, key: &'c KeyName<'_>, quota: &'c Quota, cost: Cost) -> Charge<'c> {
         let key = Key { space: &self.space, subject: key.subject() };
-        Charge { key, quotas: slice::from_ref(quota), cost, mode: ChargeMode::Enforced, lease: None }
+        Charge {
+            key,
+            quotas: slice::from_ref(quota),
+            cost,
+            mode: ChargeMode::Enforced,
+            lease: None,
+            usage: Cost::ZERO,
+        }
     }
 }
 
 impl Answer {
     fn new(verdict: &Verdict, quota: &Quota, quantity: u64) -> Self {
-        let Verdict { outcome, limit, remaining, reset_after } = *verdict;
+        let Verdict { outcome, limit, remaining, reset_after, .. } = *verdict;
         // A bucket that was drained under other parameters may be further from full than is possible under these: then
         // redis-cell denies even a quantity of zero.
         let overdrawn = reset_after.as_micros().saturating_sub(quota.window().as_micros());

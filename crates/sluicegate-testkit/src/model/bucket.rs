@@ -1,8 +1,9 @@
 //! A token bucket: a number of tokens at an instant, and a refill rate.
 //!
 //! Forward in time, the bucket gains `amount / period` tokens per microsecond up to the brim. Backward in time it loses
-//! the same number and may become negative: an earlier instant cannot have more tokens than the current one. A debt of
-//! more than a full bucket, and of more than a second's refill, is reset to zero tokens.
+//! the same number and may become negative: an earlier instant cannot have more tokens than the current one. Reports make
+//! a debt of up to ten full buckets. If one more full bucket and one more second's refill are missing, the number is reset to
+//! zero tokens.
 
 use super::{Exact, Memory, Rules, believed_ahead, ceil, whole};
 use num_bigint::BigInt;
@@ -135,7 +136,8 @@ impl Rules for Bucket {
 
     fn settled(&self, level: Level, now: u64) -> Level {
         let full_in = (whole(self.brim()) / self.refill()).ceil().to_integer();
-        let ahead = Exact::from_integer(full_in).max(whole(believed_ahead(0)));
+        let full_in = Exact::from_integer(full_in);
+        let ahead = whole(10) * &full_in + full_in.max(whole(believed_ahead(0)));
         let deepest = -(self.refill() * ahead);
         if self.tokens(&level, now) < deepest {
             return self.written(Exact::zero(), now);
@@ -147,6 +149,12 @@ impl Rules for Bucket {
         self.written(self.free(level.as_ref(), now) - whole(cost), now)
     }
 
+    fn reported(&self, level: Option<Level>, cost: u64, now: u64) -> Option<Level> {
+        let free = self.free(level.as_ref(), now);
+        let most = (&free + whole(10 * self.brim())).max(whole(0));
+        Some(self.written(free - whole(cost).min(most), now))
+    }
+
     fn given_back(&self, level: Level, cost: u64, now: u64) -> (Level, Exact) {
         if self.remembered(Some(&level), now).is_none() {
             return (level, Exact::zero());
@@ -155,10 +163,7 @@ impl Rules for Bucket {
         if before == self.most(now) {
             return (level, Exact::zero());
         }
-        let tokens = match cost > self.brim() {
-            true => self.most(now),
-            false => (&before + whole(cost)).min(self.most(now)),
-        };
+        let tokens = (&before + whole(cost)).min(self.most(now));
         let remembered_until = match self.credits {
             0 => self.full_at(&tokens, now),
             _ => level.remembered_until,

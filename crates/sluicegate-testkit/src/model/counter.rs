@@ -1,7 +1,7 @@
 //! Two numbers: the units charged in the current calendar window and in the previous one. The previous one is weighted
 //! by the share of its window that the sliding window still covers, in whole milliseconds.
 
-use super::{Exact, Memory, Rules, believed_ahead, calendar_end, next_boundary, whole};
+use super::{Exact, Memory, Rules, believed_ahead, calendar_end, next_boundary, whole, with_debt};
 use num_bigint::BigInt;
 
 /// A sliding counter.
@@ -106,6 +106,12 @@ impl Rules for Counter {
     fn taken(&self, windows: Option<Windows>, cost: u64, now: u64) -> Windows {
         let windows = self.at(windows.as_ref(), now);
         Windows { current: windows.current + cost, ..windows }
+    }
+
+    fn reported(&self, windows: Option<Windows>, cost: u64, now: u64) -> Option<Windows> {
+        let at = self.at(windows.as_ref(), now);
+        let current = (at.current + cost).min(with_debt(self.limit)).max(at.current);
+        if self.limit == 0 { windows } else { Some(Windows { current, ..at }) }
     }
 
     fn given_back(&self, windows: Windows, cost: u64, now: u64) -> (Windows, Exact) {

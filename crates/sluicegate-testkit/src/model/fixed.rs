@@ -3,7 +3,7 @@
 //! The latest window with a number is the current one until it ends, even if the clock steps back before its start. If
 //! it is more than a window, and more than a second, ahead, the next window replaces it.
 
-use super::{Exact, Memory, Rules, believed_ahead, calendar_end, next_boundary, whole};
+use super::{Exact, Memory, Rules, believed_ahead, calendar_end, next_boundary, whole, with_debt};
 
 /// A fixed window.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +70,12 @@ impl Rules for Fixed {
     fn taken(&self, count: Option<Count>, cost: u64, now: u64) -> Count {
         let current = self.current(count.as_ref(), now);
         Count { units: current.units + cost, ..current }
+    }
+
+    fn reported(&self, count: Option<Count>, cost: u64, now: u64) -> Option<Count> {
+        let current = self.current(count.as_ref(), now);
+        let units = (current.units + cost).min(with_debt(self.limit)).max(current.units);
+        if self.limit == 0 { count } else { Some(Count { units, ..current }) }
     }
 
     fn given_back(&self, count: Count, cost: u64, now: u64) -> (Count, Exact) {

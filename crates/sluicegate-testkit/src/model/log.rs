@@ -1,7 +1,7 @@
 //! A list of charges, each with its instant. Those of the last window count: a charge made at `at` counts
 //! while `now` is before `at + window`.
 
-use super::{Exact, Memory, Rules, believed_ahead, whole};
+use super::{Exact, Memory, Rules, believed_ahead, whole, with_debt};
 
 /// A sliding window.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,6 +74,14 @@ impl Rules for Log {
         let newest = charges.iter().map(|(at, _)| *at).max().unwrap_or(0);
         charges.push((now.max(newest), cost));
         charges
+    }
+
+    fn reported(&self, charges: Option<Charges>, cost: u64, now: u64) -> Option<Charges> {
+        let used = charges.as_ref().map_or(0, |charges| self.used(charges, now));
+        match cost.min(with_debt(self.limit).saturating_sub(used)) {
+            0 => charges,
+            cost => Some(self.taken(charges, cost, now)),
+        }
     }
 
     fn given_back(&self, mut charges: Charges, cost: u64, now: u64) -> (Charges, Exact) {

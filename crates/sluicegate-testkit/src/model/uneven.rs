@@ -4,7 +4,7 @@
 //! next window end of this limit. If the latest window is further ahead than the next one, the next one replaces it.
 
 use super::fixed::Count;
-use super::{Exact, Memory, Rules, whole};
+use super::{Exact, Memory, Rules, whole, with_debt};
 
 /// A fixed window of a calendar.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,6 +81,12 @@ impl Rules for Uneven {
     fn taken(&self, count: Option<Count>, cost: u64, now: u64) -> Count {
         let current = self.current(count.as_ref(), now);
         Count { units: current.units + cost, ..current }
+    }
+
+    fn reported(&self, count: Option<Count>, cost: u64, now: u64) -> Option<Count> {
+        let current = self.current(count.as_ref(), now);
+        let units = (current.units + cost).min(with_debt(self.limit)).max(current.units);
+        if self.limit == 0 { count } else { Some(Count { units, ..current }) }
     }
 
     fn given_back(&self, count: Count, cost: u64, now: u64) -> (Count, Exact) {

@@ -1,15 +1,20 @@
 //! Descriptors of Envoy's rate limit protocol: a list of entries, each with a key and a value.
 //!
 //! Rules without descriptor patterns match a descriptor as a resource and an identifier: its keys and its values. Clients choose
-//! the values, so the values of different descriptors never give the same identifier, whatever they contain.
+//! the values, so the values of different descriptors never give the same identifier, whatever they contain. Values that are too
+//! long for an identifier are digested: states, logs and metrics hold no more of them than of any other identity.
 
-use super::{InvalidText, NAME_BYTES_MAX, TextProblem, valid_text};
+use super::{IDENTIFIER_BYTES_MAX, InvalidText, TextProblem, valid_text};
+use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// The most entries of one descriptor; each of Envoy's actions creates one.
-pub const ENTRIES_MAX: usize = 16;
-/// The longest key or value of an entry, in bytes.
-pub const ENTRY_BYTES_MAX: usize = NAME_BYTES_MAX;
+/// The most entries of one descriptor. Each of Envoy's actions creates one, and Envoy Gateway has an action for each of the 128
+/// header matches of a rule.
+pub const ENTRIES_MAX: usize = 136;
+/// The longest key or value of an entry, in bytes: room for any header field that proxies accept, such as a token.
+pub const ENTRY_BYTES_MAX: usize = 16_384;
+/// The start of an identifier that is a digest. In every other identifier of a descriptor, two hexadecimal digits follow a `%`.
+const DIGEST: &str = "%sha256:";
 
 /// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +55,7 @@ pub fn resource_of(entries: &[Entry<'_>]) -> String {
 
 /// The identifier of a descriptor: its values, joined by `|`. A `|` within a value becomes
 /// `%7C`, a `%` becomes `%25` and a control character likewise, so different lists of values never give the same identifier.
+/// An identifier of more than [`IDENTIFIER_BYTES_MAX`] bytes becomes `%sha256:` and its SHA-256.
 ///
 /// ```
 /// use sluicegate::identity::{Entry, identifier_of};
@@ -66,7 +72,18 @@ pub fn identifier_of(entries: &[Entry<'_>]) -> String {
         }
         push_escaped(&mut identifier, entry.value);
     }
-    identifier
+    if identifier.len() > IDENTIFIER_BYTES_MAX { digest_of(&identifier) } else { identifier }
+}
+
+/// The same on every server, because all of them count in one state.
+#[cold]
+fn digest_of(identifier: &str) -> String {
+    let mut digest = String::from(DIGEST);
+    for byte in Sha256::digest(identifier) {
+        // Writing to a string cannot fail.
+        let _ = write!(digest, "{byte:02x}");
+    }
+    digest
 }
 
 fn push_escaped(text: &mut String, value: &str) {
@@ -121,15 +138,31 @@ mod tests {
 
     #[test]
     fn an_invalid_descriptor_is_rejected_with_a_remedy() {
-        let long = "x".repeat(257);
+        let (long, longest) = ("x".repeat(16_385), "x".repeat(16_384));
         assert_eq!(problem(&[]), "`entries` is empty: give it at least one entry");
-        assert_eq!(problem(&[Entry::new("k", "v"); 17]), "`entries` has 17 entries: use at most 16");
+        assert_eq!(problem(&[Entry::new("k", "v"); 137]), "`entries` has 137 entries: use at most 136");
         assert_eq!(problem(&[Entry::new("", "v")]), "`key` is empty: give it at least one character");
-        assert_eq!(problem(&[Entry::new("k", &long)]), "`value` has 257 bytes: use at most 256");
-        assert_eq!(problem(&[Entry::new(&long, "v")]), "`key` has 257 bytes: use at most 256");
+        assert_eq!(problem(&[Entry::new("k", &long)]), "`value` has 16385 bytes: use at most 16384");
+        assert_eq!(problem(&[Entry::new(&long, "v")]), "`key` has 16385 bytes: use at most 16384");
+        assert!(validate(&[Entry::new(&longest, &longest); 136]).is_ok());
         assert!(validate(&[Entry::new("k", "")]).is_ok());
         assert!(validate(&[Entry::new("k", "a\tb\u{85}")]).is_ok());
         assert_eq!(identifier_of(&[Entry::new("k", "a\tb\u{85}")]), "a%09b%85");
+    }
+
+    #[test]
+    fn an_identifier_that_is_too_long_is_a_digest() {
+        let (fits, long) = ("x".repeat(1_024), "x".repeat(1_025));
+        assert_eq!(identifier_of(&[Entry::new("k", &fits)]), fits);
+        let digest = identifier_of(&[Entry::new("k", &long)]);
+        // These bytes must never change: two versions of the server would not find each other's state.
+        assert_eq!(digest, "%sha256:c6d8e9905300876046729949cc95c2385221270d389176f7234fe7ac00c4e430");
+        // Where the values are divided makes a difference, and no value is mistaken for a digest.
+        let (one, rest) = long.split_at(500);
+        assert_ne!(identifier_of(&[Entry::new("k", one), Entry::new("k", rest)]), digest);
+        assert_ne!(identifier_of(&[Entry::new("k", &digest)]), digest);
+        // The bound is that of the identifier: every escaped character has three bytes in it.
+        assert!(identifier_of(&[Entry::new("k", &"|".repeat(342))]).starts_with(DIGEST));
     }
 
     proptest! {

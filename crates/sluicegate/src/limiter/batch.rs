@@ -1,4 +1,5 @@
-//! A batch of requests under one decision: the limiter allows and charges all of them, or none.
+//! A batch of requests under one decision: the limiter allows and charges all of them, or none but the usage that has
+//! already happened.
 //!
 //! The charges go to the store in one call. If several requests share a state, it is charged once, with the sum of their
 //! costs. A store checks all limits before it writes, so two charges to one key would each find the room that only one of
@@ -13,11 +14,22 @@ use crate::identity::Request;
 use crate::observe::{FailClosedEvent, Observer};
 use crate::rules::matching::{Applied, Charges, Matched, Origins};
 use crate::rules::{DEADLINES, OnStoreFailure, RuleSet, Unmatched};
+use crate::store::key::Digest;
 use crate::store::{Charge, Store, StoreError, Verdicts};
+use hashbrown::HashMap;
+use sluicegate_core::decision::ChargeMode;
 use sluicegate_core::{Cost, Micros, Timestamp};
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
+
+/// Rules per unit of work, and the units after which a batch yields: at most 8,192 rules, or one request.
+const RULES_PER_UNIT: usize = 64;
+const UNITS_PER_TURN: usize = 128;
+
+/// The most charges among which a search for a state is faster than a hash table.
+const SEARCHED_MAX: usize = 16;
 
 /// The decision about a batch, with the verdicts for each of its requests.
 #[derive(Clone, Debug)]
@@ -55,6 +67,9 @@ impl Decisions {
 impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     /// Decides a batch: if all limits of all requests have room, the limiter charges all of them, otherwise none. A state
     /// that several requests share must have room for the sum of their costs.
+    ///
+    /// Requests that are [charged always](crate::Charging::Always) take part in the decision and are charged in full
+    /// whatever it is, in the same call of the store.
     ///
     /// `rules` come from [`Limiter::rules`]; a server passes them in so that indexes that it looked up in them stay valid.
     ///
@@ -120,11 +135,19 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         action: Action,
     ) -> Result<Decisions, CheckError> {
         let began = self.clock.now();
-        let joint = JointCharges::new(rules, requests, self.date(began))?;
+        let mut joint = JointCharges::new(rules, requests, self.date(began)).await?;
         let asked_at = self.time_of_call(rules, began);
-        // A request that no rule covers is denied without the store. Then the rest of the batch is not charged either.
+        // A request that no rule covers is denied without the store. Then the rest of the batch is not charged either, but its
+        // usage is.
         let is_covered = rules.unmatched() == Unmatched::Allow || joint.is_covered();
-        let done = if action == Action::Charge && !is_covered { Action::Peek } else { action };
+        let done = match action {
+            Action::Charge if !is_covered && joint.has_usage() => {
+                joint.charges.iter_mut().for_each(|charge| *charge = charge.usage_alone());
+                Action::Charge
+            }
+            Action::Charge if !is_covered => Action::Peek,
+            action => action,
+        };
         let asked = self.call_store(&joint.charges, done, asked_at, joint.deadline).await;
         let call = self.call(requests, done, !joint.charges.is_empty(), asked_at, began);
         let decisions = match asked {
@@ -141,7 +164,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
                 answered.inspect_err(|error| self.report_error(call, error))?
             }
         };
-        self.report(call, action, &decisions.each, &decisions.joint);
+        self.observe(call, action, &decisions.each, &decisions.joint);
         Ok(decisions)
     }
 
@@ -171,7 +194,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let local = joint.local(&answers);
         let verdicts = self.fallback.decide(rules, &local, self.clock.correction(), now, action);
         let decisions = joint.degraded(rules, &answers, &verdicts, self.date(now), &error);
-        self.charge_later(&local, &decisions.joint, action, &mut error);
+        self.charge_later(&local, &joint.open_usage(&answers), &decisions.joint, action, &mut error);
         Ok(decisions)
     }
 }
@@ -193,6 +216,8 @@ struct JointCharges<'a> {
     applied: Origins,
     /// The charges of each request.
     parts: Vec<RequestCharges>,
+    /// The places of all charges by their keys, once there are more than a search is made through.
+    places: HashMap<Digest, usize, foldhash::fast::RandomState>,
     any_local: bool,
     deadline: Duration,
 }
@@ -209,15 +234,23 @@ struct RequestCharges {
 type AnswersByCharge = SmallVec<[Option<OnStoreFailure>; 4]>;
 
 impl<'a> JointCharges<'a> {
-    fn new(rules: &'a RuleSet, requests: &[Request<'a>], now: Timestamp) -> Result<Self, CheckError> {
+    /// Matches thousands of rules at most before other tasks of the thread have a turn.
+    async fn new(rules: &'a RuleSet, requests: &[Request<'a>], now: Timestamp) -> Result<Self, CheckError> {
+        let (units, mut spent) = (1 + rules.rules().len() / RULES_PER_UNIT, 0);
         let mut joint = Self {
             charges: SmallVec::new(),
             applied: SmallVec::new(),
             parts: Vec::with_capacity(requests.len()),
+            places: HashMap::default(),
             any_local: false,
             deadline: *DEADLINES.end(),
         };
         for request in requests {
+            spent += units;
+            if spent > UNITS_PER_TURN {
+                spent = 0;
+                yield_now().await;
+            }
             validate(rules, request)?;
             joint.add(rules, rules.matched(request, now), needs_no_rule(request))?;
         }
@@ -238,24 +271,57 @@ impl<'a> JointCharges<'a> {
 
     /// The index of the charge in the batch. A charge to a state that is already there is added to that one.
     fn place_of(&mut self, rules: &'a RuleSet, charge: Charge<'a>, applied: Applied) -> Result<usize, CheckError> {
-        let is_same = |before: &Charge<'_>| {
-            before.key.space.is_same(charge.key.space) && before.key.subject == charge.key.subject
-        };
-        let Some(place) = self.charges.iter().position(is_same) else {
-            self.charges.push(charge);
-            self.applied.push(applied);
-            return Ok(self.charges.len() - 1);
-        };
+        let Some(place) = self.find(&charge) else { return Ok(self.push(charge, applied)) };
         let before = &mut self.charges[place];
         let cost = before.cost.get().checked_add(charge.cost.get()).ok_or(CheckError::TooMuch)?;
         // Two descriptors may carry different limits for the same unit of time. They share one counter, and both must fit
         // the smaller limit. Limits of different window lengths never share a state.
-        if self.applied[place] != applied && least(rules, applied) < least(rules, self.applied[place]) {
+        // An enforced one also counts where another is in shadow mode.
+        let is_enforced = |mode| mode == ChargeMode::Enforced;
+        let is_tighter = match (is_enforced(before.mode), is_enforced(charge.mode)) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => least(rules, applied) < least(rules, self.applied[place]),
+        };
+        if self.applied[place] != applied && is_tighter {
             self.applied[place] = applied;
-            before.quotas = charge.quotas;
+            (before.quotas, before.mode) = (charge.quotas, charge.mode);
         }
         before.cost = Cost::new(cost);
+        // At most the cost.
+        before.usage = Cost::new(before.usage.get().saturating_add(charge.usage.get()));
         Ok(place)
+    }
+
+    /// The place of a charge to the same state.
+    fn find(&self, charge: &Charge<'_>) -> Option<usize> {
+        if self.charges.len() > SEARCHED_MAX {
+            return self.places.get(&charge.key.digest()).copied();
+        }
+        let key = &charge.key;
+        self.charges
+            .iter()
+            .position(|before| before.key.space.is_same(key.space) && before.key.subject == key.subject)
+    }
+
+    /// Adds a charge to a state that no other has, and returns its place.
+    fn push(&mut self, charge: Charge<'a>, applied: Applied) -> usize {
+        self.charges.push(charge);
+        self.applied.push(applied);
+        let place = self.charges.len() - 1;
+        match place {
+            ..SEARCHED_MAX => {}
+            SEARCHED_MAX => {
+                let places = self.charges.iter().enumerate();
+                self.places = places.map(|(place, charge)| (charge.key.digest(), place)).collect();
+            }
+            _ => _ = self.places.insert(charge.key.digest(), place),
+        }
+        place
+    }
+
+    fn has_usage(&self) -> bool {
+        self.charges.iter().any(|charge| !charge.usage.is_zero())
     }
 
     fn is_covered(&self) -> bool {
@@ -316,6 +382,13 @@ impl<'a> JointCharges<'a> {
         local
     }
 
+    /// The usage under rules that fail open.
+    fn open_usage(&self, answers: &AnswersByCharge) -> Charges<'a> {
+        let is_open =
+            |(_, answer): &(&Charge<'_>, &Option<OnStoreFailure>)| **answer == Some(OnStoreFailure::Open);
+        self.charges.iter().zip(answers).filter(is_open).map(|(charge, _)| charge.usage_alone()).collect()
+    }
+
     /// The rules and limit sets of those charges of a request that `is_wanted` selects.
     fn origins(&self, part: &RequestCharges, is_wanted: impl Fn(usize) -> bool) -> Origins {
         part.places.iter().filter(|place| is_wanted(**place)).map(|place| self.applied[*place]).collect()
@@ -337,6 +410,19 @@ impl<'a> JointCharges<'a> {
             part.places.iter().filter_map(|place| Some((starts[*place]?, self.charges[*place].quotas.len())));
         ranges.flat_map(|(start, count)| verdicts.iter().skip(start).take(count).copied()).collect()
     }
+}
+
+/// Lets other tasks of the thread run, whatever the runtime is.
+async fn yield_now() {
+    let mut has_yielded = false;
+    std::future::poll_fn(move |context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// The smallest limit of a limit set.

@@ -7,6 +7,9 @@
 //! An overloaded store has not failed. Then the fallback decides all rules, whatever their policy, so a flood of requests
 //! neither disables a limit nor takes the service down.
 //!
+//! Usage that has already happened is charged when the store answers again, unless a rule fails closed: then the caller
+//! gets the error and knows that nothing was charged.
+//!
 //! If the error is about the request itself and not about reaching the store, every rule fails closed. Otherwise a client
 //! that provokes such an error could bypass the limit. A cost of zero is always allowed, even then.
 
@@ -24,6 +27,8 @@ pub(super) struct FailureAnswers<'a> {
     pub(super) open: SmallVec<[Applied; 2]>,
     /// The enforced rules that fail closed.
     pub(super) closed: SmallVec<[Applied; 2]>,
+    /// The usage under the rules that fail open: it is charged when the store answers again.
+    pub(super) open_usage: SmallVec<[Charge<'a>; 1]>,
 }
 
 /// The charges for the fallback, with their rules and limit sets.
@@ -42,7 +47,10 @@ pub(super) fn answers<'a>(rules: &RuleSet, matched: Matched<'a>, class: ErrorCla
                 answers.local.charges.push(charge);
                 answers.local.applied.push(applied);
             }
-            Some(OnStoreFailure::Open) => answers.open.push(applied),
+            Some(OnStoreFailure::Open) => {
+                answers.open.push(applied);
+                answers.open_usage.push(charge.usage_alone());
+            }
             Some(OnStoreFailure::Closed) => answers.closed.push(applied),
             None => {}
         }

@@ -100,6 +100,7 @@ impl Fallback {
         let store = self.store_since(now, correction);
         self.with_shares(rules, &local.charges, &local.applied, |charges| match action {
             Action::Charge => store.charge_now(charges, now),
+            Action::Report => store.report_now(charges, now),
             Action::Peek | Action::Refund | Action::Reset => store.peek_now(charges, now),
         })
     }
@@ -120,8 +121,8 @@ impl Fallback {
         store.charge_now(&cut, now)
     }
 
-    /// Repeats a charge or refund of the store on the shares of local rules. Each limit counts by itself: the store has
-    /// admitted the request, whether or not the shares have room. A reset clears the shares directly.
+    /// Repeats a charge, report or refund of the store on the shares of local rules. Each limit counts by itself: the store
+    /// has admitted the request, whether or not the shares have room. A reset clears the shares directly.
     pub(super) fn follow(
         &self,
         rules: &Arc<RuleSet>,
@@ -130,8 +131,11 @@ impl Fallback {
         clock: &impl Clock,
         action: Action,
     ) {
-        let is_refund = action == Action::Refund;
-        if !is_refund && (action != Action::Charge || !decision.is_allowed()) {
+        let (is_refund, is_report) = (action == Action::Refund, action == Action::Report);
+        let is_admitted = action == Action::Charge && decision.is_allowed();
+        let has_usage = matches!(action, Action::Charge | Action::Report)
+            && charges.iter().any(|charge| !charge.usage.is_zero());
+        if !is_refund && !is_admitted && !has_usage {
             return;
         }
         let now = clock.now();
@@ -146,8 +150,10 @@ impl Fallback {
             }
             self.with_shares(rules, &[*charge], &[*applied], |charges| match is_refund {
                 true => drop(store.refund_now(charges, now)),
-                false if denials == 0 => store.force_now(charges, now),
-                false => {}
+                false if is_report || is_admitted && denials == 0 => store.force_now(charges, now),
+                false => {
+                    store.force_now(&charges.iter().map(Charge::usage_alone).collect::<SmallVec<[_; 2]>>(), now)
+                }
             });
         }
     }

@@ -40,6 +40,9 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tree::Tree;
 
+/// As many entries of a descriptor need no allocation. Nearly all have fewer.
+const ENTRIES_INLINE: usize = 8;
+
 /// Finds the rule of a descriptor in a set.
 #[derive(Clone, Debug, Default)]
 pub struct EnvoyRules {
@@ -112,7 +115,7 @@ impl EnvoyRules {
         if entries.len() > ENTRIES_MAX {
             return None;
         }
-        let mut counted: SmallVec<[Entry<'_>; ENTRIES_MAX]> = SmallVec::new();
+        let mut counted: SmallVec<[Entry<'_>; ENTRIES_INLINE]> = SmallVec::new();
         let mut node = self.tree.domain(domain)?;
         for entry in entries {
             let (child, _) = node.child(entry, &self.tree)?;

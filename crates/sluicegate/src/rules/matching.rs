@@ -3,11 +3,11 @@
 
 use super::explain::Mismatch;
 use super::{DEADLINES, Limits, Mode, OnStoreFailure, Override, Per, Rule, RuleSet};
-use crate::identity::{Identity, Request};
+use crate::identity::{Charging, Identity, Request};
 use crate::pattern::Pattern;
 use crate::store::{Charge, Key, KeySpace, Subject};
 use sluicegate_core::decision::ChargeMode;
-use sluicegate_core::{Quota, Timestamp};
+use sluicegate_core::{Cost, Quota, Timestamp};
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -312,10 +312,15 @@ impl Rule {
         quotas: &'a [Quota],
         index: usize,
     ) -> Charge<'a> {
+        let cost = request.cost.unwrap_or(self.cost);
         Charge {
             key: Key { space, subject: self.per.subject(request) },
             quotas,
-            cost: request.cost.unwrap_or(self.cost),
+            cost,
+            usage: match request.charging {
+                Charging::IfAllowed => Cost::ZERO,
+                Charging::Always => cost,
+            },
             mode: match self.mode {
                 // The number of rules is far below 2¹⁶.
                 Mode::Shadow => ChargeMode::Shadow(index as u16),

@@ -30,13 +30,13 @@ mod table;
 mod targets;
 
 use super::key::Digest;
-use super::{Charge, InProcessStore, LIMITS_PER_KEY_MAX, Reply, Store, StoreError, Verdicts};
+use super::{Charge, InProcessStore, LIMITS_PER_KEY_MAX, Reply, Store, StoreError, UnchargedUsage, Verdicts};
 use crate::clock::{Clock, Correction, SystemClock};
-use crate::sync::{AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use capacity::{Amounts, Capacity};
 use shard::Shard;
-use sluicegate_core::{Quota, Timestamp};
-use smallvec::smallvec;
+use sluicegate_core::{Cost, Quota, Timestamp};
+use smallvec::{SmallVec, smallvec};
 use std::sync::OnceLock;
 use std::time::Duration;
 use targets::{NewKeys, RetryWith};
@@ -81,6 +81,8 @@ pub struct MemoryStore {
     correction: OnceLock<Correction>,
     /// The next shard to sweep.
     sweep_cursor: AtomicUsize,
+    /// The units of forced charges beyond the bound on debt.
+    cut_off: AtomicU64,
 }
 
 impl Default for MemoryStore {
@@ -104,6 +106,7 @@ impl MemoryStore {
             epoch: now,
             correction: OnceLock::new(),
             sweep_cursor: AtomicUsize::new(0),
+            cut_off: AtomicU64::new(0),
         }
     }
 
@@ -130,7 +133,7 @@ impl MemoryStore {
     /// As [`Store::charge`], synchronously.
     #[inline]
     pub fn charge_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
-        if let [Charge { quotas: [_], .. }] = charges {
+        if let [Charge { quotas: [_], usage: Cost::ZERO, .. }] = charges {
             return match self.charge_one_fast(charges, now) {
                 Some(verdict) => smallvec![verdict],
                 None => self.charge_general(charges, now),
@@ -147,16 +150,28 @@ impl MemoryStore {
         retry_until_placed(|new_keys| self.charge_targets(charges, now, new_keys))
     }
 
-    /// Charges every limit, whether or not it has room, because the request was decided elsewhere. See
-    /// [`Algorithm::force`](sluicegate_core::Algorithm::force).
+    /// Charges every limit, whether or not it has room, because the request was decided elsewhere or the usage has
+    /// already happened. See [`Algorithm::force`](sluicegate_core::Algorithm::force).
     pub(crate) fn force_now(&self, charges: &[Charge<'_>], now: Timestamp) {
         // A charge that fits is an ordinary charge.
         if self.charge_one_fast(charges, now).is_some_and(|verdict| verdict.outcome.is_allowed()) {
             return;
         }
-        self.sweep_if_full(charges, now);
-        let now = self.instants(now);
-        retry_until_placed(|new_keys| self.force_targets(charges, now, new_keys));
+        let in_full: SmallVec<[Charge<'_>; 2]> =
+            charges.iter().map(|charge| Charge { usage: charge.cost, ..*charge }).collect();
+        self.charge_general(&in_full, now);
+    }
+
+    /// As [`Store::report`], synchronously. A client without a state of its own is charged in the overflow.
+    pub fn report_now(&self, charges: &[Charge<'_>], now: Timestamp) -> Verdicts {
+        self.force_now(charges, now);
+        self.peek_now(charges, now)
+    }
+
+    /// The units of forced charges that were cut off so far, because of the bound on debt.
+    #[must_use]
+    pub fn cut_off_units(&self) -> u64 {
+        self.cut_off.load(Ordering::Relaxed)
     }
 
     /// As [`Store::peek`], synchronously.
@@ -272,8 +287,16 @@ impl Store for MemoryStore {
         Ok(Reply { now: self.time_of_day(now), verdicts: self.refund_now(charges, now) })
     }
 
+    async fn report(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
+        Ok(Reply { now: self.time_of_day(now), verdicts: self.report_now(charges, now) })
+    }
+
     async fn reset(&self, charges: &[Charge<'_>], now: Timestamp, _: Duration) -> Result<Reply, StoreError> {
         Ok(Reply { now: self.time_of_day(now), verdicts: self.reset_now(charges, now) })
+    }
+
+    fn uncharged_usage(&self) -> UnchargedUsage {
+        UnchargedUsage { debt: self.cut_off_units(), ..UnchargedUsage::default() }
     }
 
     fn tracked_keys(&self) -> Option<u64> {

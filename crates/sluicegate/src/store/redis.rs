@@ -38,7 +38,7 @@ pub use client::options::{OptionsError, RedisOptions};
 pub use client::servers::Servers;
 pub use protocol::key::{self, KeyEncoder};
 
-use super::{Charge, Health, Reply, Savings, Store, StoreError};
+use super::{Charge, Health, Reply, Savings, Store, StoreError, UnchargedUsage};
 use crate::instances::Instances;
 use client::call::Script;
 use client::heartbeat;
@@ -50,9 +50,10 @@ use lease::SWEEP_INTERVAL;
 use lease::grant::LeaseTerms;
 use protocol::arguments::Operation;
 use protocol::scripts;
-use request::Request;
+use request::{Request, has_usage};
 use shared::{ClockSource, SharedStore};
 use sluicegate_core::Timestamp;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -149,6 +150,11 @@ impl<T> RedisStore<T> {
         self.shared.damaged.load(Ordering::Relaxed)
     }
 
+    /// The units of usage that were not charged so far, because of the bound on debt.
+    pub fn cut_off_units(&self) -> u64 {
+        self.shared.cut_off.load(Ordering::Relaxed)
+    }
+
     /// How many charges so far have waited for a call that they shared with other requests.
     pub fn coalesced(&self) -> u64 {
         self.shared.coalesced.load(Ordering::Relaxed)
@@ -172,6 +178,10 @@ impl<T: Transport> Store for RedisStore<T> {
         now: Timestamp,
         deadline: Duration,
     ) -> Result<Reply, StoreError> {
+        // Neither permits nor cached denials can charge usage that has already happened.
+        if has_usage(charges) {
+            return charge(&Request::new(&self.shared, charges, now, deadline), Operation::Charge).await;
+        }
         // Permits come before cached denials: after the denial of a large cost there may still be permits of a small one.
         if let Some(paid) = self.shared.spend_permit(charges) {
             return Ok(paid);
@@ -180,7 +190,7 @@ impl<T: Transport> Store for RedisStore<T> {
         if let Some(denial) = self.shared.cached_denial(charges, now, arrived) {
             return Ok(denial);
         }
-        charge(&Request::since(arrived, &self.shared, charges, now, deadline)).await
+        charge(&Request::since(arrived, &self.shared, charges, now, deadline), Operation::Charge).await
     }
 
     async fn peek(&self, charges: &[Charge<'_>], now: Timestamp, deadline: Duration) -> Result<Reply, StoreError> {
@@ -196,6 +206,17 @@ impl<T: Transport> Store for RedisStore<T> {
         act(&Request::new(&self.shared, charges, now, deadline), Operation::Refund).await
     }
 
+    async fn report(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        let in_full: SmallVec<[Charge<'_>; 2]> =
+            charges.iter().map(|charge| Charge { usage: charge.cost, ..*charge }).collect();
+        charge(&Request::new(&self.shared, &in_full, now, deadline), Operation::Report).await
+    }
+
     async fn reset(
         &self,
         charges: &[Charge<'_>],
@@ -207,6 +228,10 @@ impl<T: Transport> Store for RedisStore<T> {
 
     fn charge_later(&self, charges: &[Charge<'_>], error: &mut StoreError) {
         defer(&self.shared, charges, error);
+    }
+
+    fn uncharged_usage(&self) -> UnchargedUsage {
+        UnchargedUsage { debt: self.cut_off_units(), ..self.shared.deferred.uncharged_usage() }
     }
 
     fn health(&self) -> Health {

@@ -11,6 +11,9 @@ use sluicegate::store::{ErrorClass, Store};
 use sluicegate::{CheckError, Decision, Limiter, MemoryStore, Request};
 use sluicegate_testkit::conformance::START;
 use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 const PEOPLE: [&str; 3] = ["alice", "bob", "carol"];
@@ -176,6 +179,52 @@ fn override_on_a_shared_subject_has_its_own_limit() {
             let left = |decision: Decision| decision.limits().next().unwrap().verdict.remaining;
             let bob = limiter.peek(&Request::new("r", "bob")).await.unwrap();
             assert_eq!(left(bob), 3, "a denied call charges nothing");
+        }
+    });
+}
+
+/// A large batch lets other tasks run meanwhile, and still charges each state once, with the sum of its costs.
+#[test]
+fn large_batch_yields_and_charges_every_state_with_the_sum_of_its_costs() {
+    let names: Vec<String> = (0..100).map(|number: u32| number.to_string()).collect();
+    let limiter = memory(set(vec![rule("own", Per::IDENTIFIER, 4)]));
+    let requests: Vec<Request<'_>> =
+        (0..3).flat_map(|_| names.iter().map(|name| Request::new("r", name))).collect();
+    let mut polls = 0;
+    let mut decide = |requests: &[Request<'_>]| {
+        let rules = limiter.rules();
+        let mut deciding = pin!(limiter.check_all(&rules, requests));
+        loop {
+            polls += 1;
+            if let Poll::Ready(decided) = deciding.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return decided.unwrap();
+            }
+        }
+    };
+    let charged = decide(&requests);
+    let left = |decision: &Decision| decision.limits().next().unwrap().verdict.remaining;
+    assert!(charged.is_allowed() && charged.each().iter().all(|each| left(each) == 1));
+    assert!(!decide(&requests).is_allowed());
+    // One of each is left, and the last one is charged once more.
+    assert!(decide(&requests[..100]).is_allowed());
+    assert!(!decide(&requests[99..100]).is_allowed());
+    assert!(polls > 4, "{polls} polls for four batches");
+}
+
+/// A state may be limited by two sets of terms in one batch: of an enforced one and one in shadow mode the first applies, and of two
+/// enforced ones the smaller.
+#[test]
+fn enforced_terms_apply_to_a_state_that_is_also_in_shadow_mode() {
+    let enforced = rule("own", Per::IDENTIFIER, 1);
+    let watching = Rule { mode: Mode::Shadow, ..rule("own", Per::IDENTIFIER, 5) };
+    block_on(async {
+        for order in [[&enforced, &watching], [&watching, &enforced]] {
+            let limiter = memory(set(vec![enforced.clone()]));
+            let terms = order.iter().map(|rule| (0, (*rule).clone())).collect();
+            let rules = Arc::new(limiter.rules().selection(terms).unwrap());
+            let both = [0, 1].map(|place| Request { rule: Some(place), ..Request::new("r", "alice") });
+            assert!(!limiter.check_all(&rules, &both).await.unwrap().is_allowed());
+            assert!(limiter.check_all(&limiter.rules(), &both[..1]).await.unwrap().is_allowed());
         }
     });
 }

@@ -16,6 +16,7 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
         8 => Just(OperationKind::Charge),
         2 => Just(OperationKind::Peek),
         1 => Just(OperationKind::Refund),
+        1 => Just(OperationKind::Report),
         1 => Just(OperationKind::Reset),
     ];
     // Mostly one key under its usual limits, as in practice, and sometimes any limits.
@@ -23,15 +24,24 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     let limits = prop_oneof![9 => Just(0_u8), 1 => 0_u8..8];
     let cost = prop_oneof![6 => Just(1_u32), 2 => 0_u32..12, 1 => any::<u32>()];
     let shadow = prop_oneof![4 => Just(0_u8), 1 => any::<u8>()];
+    let usage = prop_oneof![4 => Just(0_u8), 1 => any::<u8>()];
     let pause = prop_oneof![
         3 => Just(0_u64),
         3 => 0_u64..400_000,
         1 => prop::sample::select(vec![1, 249_999, 250_000, 250_001, 999_999, 1_000_000, 1_000_001]),
         1 => 0_u64..90_000_000,
     ];
-    (kind, keys, limits, cost, shadow, pause).prop_map(|(kind, keys, limits, cost, shadow, pause_micros)| {
-        Operation { kind, keys, limits, cost, shadow, pause_micros }
-    })
+    (kind, keys, limits, cost, shadow, usage, pause).prop_map(
+        |(kind, keys, limits, cost, shadow, usage, pause_micros)| Operation {
+            kind,
+            keys,
+            limits,
+            cost,
+            shadow,
+            usage,
+            pause_micros,
+        },
+    )
 }
 
 pub(crate) fn runner_config(cases: u32) -> Config {

@@ -6,7 +6,7 @@ mod model;
 mod value;
 
 use crate::redis_server::{Server, on_every_server};
-use draw::{CALENDAR, Draw, WHOLE, cost, damage, later, limits, times};
+use draw::{CALENDAR, Draw, WHOLE, cost, damage, later, limits, times, usage};
 use futures_util::future::join_all;
 use model::{Model, Value, name};
 use redis::aio::MultiplexedConnection;
@@ -54,6 +54,7 @@ async fn answer(store: &RedisStore<SingleConnection>, step: &Step<'_>) -> Vec<Ve
         }
         OperationKind::Peek => store.peek(charges, step.now, DEADLINE).await.map(once),
         OperationKind::Refund => store.refund(charges, step.now, DEADLINE).await.map(once),
+        OperationKind::Report => store.report(charges, step.now, DEADLINE).await.map(once),
         OperationKind::Reset => store.reset(charges, step.now, DEADLINE).await.map(once),
     };
     replies.unwrap_or_else(|error| panic!("{error}: {:?} {:?} at {:?}", step.kind, step.decisions, step.now))
@@ -128,8 +129,9 @@ async fn compare(store: &RedisStore<SingleConnection>, connection: &MultiplexedC
 }
 
 fn story(step: &Step<'_>) -> String {
-    let charge =
-        |charge: &Charge<'_>| format!("{} {:?} {:?} {:?}", name(charge), charge.cost, charge.mode, charge.quotas);
+    let charge = |charge: &Charge<'_>| {
+        format!("{} {:?} {:?} {:?} {:?}", name(charge), charge.cost, charge.usage, charge.mode, charge.quotas)
+    };
     let charges = |(times, charges): &(_, Vec<Charge<'_>>)| {
         format!("{times} times {:#?}", charges.iter().map(charge).collect::<Vec<_>>())
     };
@@ -146,7 +148,7 @@ fn charge<'a>(
 ) -> Charge<'a> {
     let identity = Some(Identity::Named(identifier));
     let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
-    Charge { key: Key { space, subject }, quotas, cost: Cost::new(cost), mode, lease: None }
+    Charge { key: Key { space, subject }, quotas, cost: Cost::new(cost), mode, lease: None, usage: Cost::ZERO }
 }
 
 /// The limits of several rules: mostly of one algorithm, if one is given.
@@ -223,6 +225,7 @@ impl<'a> World<'_, 'a> {
             0 => OperationKind::Peek,
             1 => OperationKind::Refund,
             2 if self.draw.once_in(4) => OperationKind::Reset,
+            3 => OperationKind::Report,
             _ => OperationKind::Charge,
         };
         let mut decisions = vec![(NonZeroU32::MIN, self.charges(who))];
@@ -238,6 +241,11 @@ impl<'a> World<'_, 'a> {
                     self.clocks[who] = now;
                     decisions.push((times(self.draw), self.charges(who)));
                 }
+            }
+            if let [(NonZeroU32::MIN, charges)] = &mut *decisions
+                && self.draw.once_in(6)
+            {
+                charges.iter_mut().for_each(|charge| charge.usage = usage(self.draw, charge.cost));
             }
         }
         let damage = self.draw.once_in(40).then(|| {

@@ -58,7 +58,14 @@ impl World {
             let identity = Some(Identity::Named(identifier));
             let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
             let key = Key { space: &self.spaces[index], subject };
-            Charge { key, quotas: &self.quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None }
+            Charge {
+                key,
+                quotas: &self.quotas,
+                cost: Cost::ONE,
+                mode: ChargeMode::Enforced,
+                lease: None,
+                usage: Cost::ZERO,
+            }
         };
         [charge(0, "alice"), charge(1, "bob")]
     }

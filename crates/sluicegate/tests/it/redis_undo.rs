@@ -39,7 +39,14 @@ impl Limited {
         let identity = Some(Identity::Named("alice"));
         let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
         let key = Key { space: &self.space, subject };
-        [Charge { key, quotas: &self.quotas, cost: Cost::new(cost), mode: ChargeMode::Enforced, lease: None }]
+        [Charge {
+            key,
+            quotas: &self.quotas,
+            cost: Cost::new(cost),
+            mode: ChargeMode::Enforced,
+            lease: None,
+            usage: Cost::ZERO,
+        }]
     }
 
     pub(crate) async fn charge(&self, cost: u32, now: Timestamp) -> bool {

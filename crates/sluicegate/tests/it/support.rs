@@ -19,7 +19,14 @@ pub(crate) fn hourly(capacity: u64) -> Quota {
 pub(crate) fn unit<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota]) -> Charge<'a> {
     let identity = Some(Identity::Named(identifier));
     let subject = Subject { tenant: Some(DEFAULT_TENANT), identity, address: None };
-    Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None }
+    Charge {
+        key: Key { space, subject },
+        quotas,
+        cost: Cost::ONE,
+        mode: ChargeMode::Enforced,
+        lease: None,
+        usage: Cost::ZERO,
+    }
 }
 
 /// True if every limit has room.

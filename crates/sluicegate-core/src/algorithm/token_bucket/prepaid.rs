@@ -34,7 +34,7 @@ impl TokenBucket {
         }
         let capacity = self.capacity.checked_sub(self.refilled_within(delay)).filter(|left| *left > 0)?;
         let fill = Span::of_tokens(capacity, self.parts_per_token, self.parts_per_micro)?;
-        let furthest = fill.later_by(super::believed_ahead(Micros::from_micros(fill.ceil_micros())));
+        let furthest = super::furthest(fill, fill);
         Some(Self { capacity, fill, furthest, ..self.clone() })
     }
 }

@@ -38,6 +38,12 @@ impl Span {
         u64::try_from(parts / u128::from(parts_per_token)).unwrap_or(u64::MAX)
     }
 
+    /// The number of tokens in this duration, rounded up.
+    pub(super) fn tokens_begun(self, parts_per_token: u64, parts_per_micro: u64) -> u64 {
+        let parts = u128::from(self.micros) * u128::from(parts_per_micro) + u128::from(self.parts);
+        u64::try_from(parts.div_ceil(parts_per_token.into())).unwrap_or(u64::MAX)
+    }
+
     pub(super) const fn ceil_micros(self) -> u64 {
         if self.parts > 0 { self.micros.saturating_add(1) } else { self.micros }
     }

@@ -10,7 +10,7 @@ use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::core::Cost;
 use sluicegate::gate::Head;
 use sluicegate::identify::{Client, Lookup};
-use sluicegate::identity::{DEFAULT_TENANT, Identity, Stage, Target, Values};
+use sluicegate::identity::{Charging, DEFAULT_TENANT, Identity, Stage, Target, Values};
 use sluicegate::path::Path;
 use sluicegate::rules::RuleSet;
 use sluicegate::{CheckError, Request};
@@ -173,6 +173,7 @@ impl SelectedRequest<'_> {
                 .map(|_| self.caller.as_ref().map_or_else(|| selectors.from(), Client::counted)),
             tier: self.tier.as_deref(),
             cost: selectors.cost.map(Cost::new),
+            charging: Charging::IfAllowed,
             target: self.path.as_ref().map(|path| Target {
                 host: self.host.as_deref(),
                 headers: Some(&self.headers),

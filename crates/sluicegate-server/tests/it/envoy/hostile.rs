@@ -7,6 +7,7 @@ use axum::http::uri::PathAndQuery;
 use bytes::{Buf as _, BufMut as _};
 use prost::Message as _;
 use sluicegate_testkit::envoy_client::{Answer, Code, Descriptor, EnvoyClient, Question};
+use sluicegate_testkit::redis_server::RedisServer;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code as GrpcCode, Request, Status};
@@ -114,12 +115,60 @@ async fn bytes_that_are_no_message_are_the_callers_mistake() {
 async fn oversized_messages_are_rejected_unread() {
     let scene = Scene::start(CONFIG);
     assert_eq!(code(&scene.client, vec![0; 10_000_000]).await, GrpcCode::ResourceExhausted);
-    assert_eq!(code(&scene.client, vec![0; 65_537]).await, GrpcCode::ResourceExhausted);
+    assert_eq!(code(&scene.client, vec![0; 1_048_577]).await, GrpcCode::ResourceExhausted);
     still_answers(&scene.client).await;
     let refused = scene.client.send(question(1_000)).await.expect_err("too many");
     assert_eq!(refused.code(), GrpcCode::InvalidArgument);
-    let most = scene.client.send(question(64)).await.expect("an answer");
-    assert_eq!((most.overall_code(), most.statuses.len()), (Code::Ok, 64));
+    let most = scene.client.send(question(256)).await.expect("an answer");
+    assert_eq!((most.overall_code(), most.statuses.len()), (Code::Ok, 256));
+}
+
+/// Two requests for each list of values, and a store that a busy machine may be slow to reach.
+const TWO_FOR_EACH: &str = "
+rules:
+  - { name: all, per: identifier, deadline: 10s, limits: [ { algorithm: fixed_window, limit: 2, window: 365d } ] }
+";
+
+/// 256 descriptors, 136 entries, 16 kB in a value, and 1 MiB in all.
+#[tokio::test]
+async fn the_largest_requests_are_decided_with_a_state_for_each_list_of_values() {
+    let redis = RedisServer::start();
+    for arguments in [&[][..], &["--store", &redis.url()]] {
+        let scene = Scene::with(TWO_FOR_EACH, arguments);
+        let ask = async |descriptors: &[Descriptor]| {
+            scene.client.send(Question::new("edge", descriptors.to_vec())).await.expect("an answer")
+        };
+        let many: Vec<Descriptor> =
+            (0..256).map(|number: u32| Descriptor::new(&[("user", &number.to_string())])).collect();
+        assert_eq!(ask(&many).await.remaining(), [1; 256]);
+        assert_eq!(ask(&many).await.remaining(), [0; 256]);
+        assert_eq!(ask(&many[255..]).await.overall_code(), Code::OverLimit);
+
+        let long = |last: &str| format!("{}{last}", "x".repeat(16_383));
+        let (one, other) = (long("a"), long("b"));
+        let deep = |last: &str| {
+            let entries: Vec<(&str, &str)> =
+                (1..136).map(|_| ("header", "value")).chain([("last", last)]).collect();
+            Descriptor::new(&entries)
+        };
+        // Texts that are too long for an identifier have states of their own.
+        for (value, left) in [(&one, 1), (&other, 1), (&one, 0), (&other, 0)] {
+            assert_eq!(ask(&[Descriptor::new(&[("token", value)])]).await.remaining(), [left]);
+            assert_eq!(ask(&[deep(value)]).await.remaining(), [left]);
+        }
+        assert_eq!(ask(&[deep(&one)]).await.overall_code(), Code::OverLimit);
+
+        let token = |value: &str| Descriptor::new(&[("token", value)]);
+        let largest = |last: usize| {
+            let last = "y".repeat(last);
+            Question::new("edge", [vec![token(&long("c")); 63], vec![token(&last)]].concat())
+        };
+        // From here on, each byte of the last value is a byte of the message.
+        let largest = largest(1_000 + 1_048_576 - largest(1_000).encoded_len());
+        assert_eq!(largest.encoded_len(), 1_048_576);
+        let answer = scene.client.send(largest).await.expect("an answer");
+        assert_eq!((answer.overall_code(), answer.statuses.len()), (Code::OverLimit, 64), "63 of two");
+    }
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ rules:
 ";
 
 /// The first block of the page under a heading.
-fn block(heading: &str) -> String {
+pub(super) fn block(heading: &str) -> String {
     let (_, section) = PAGE.split_once(&format!("\n## {heading}\n")).expect("the heading is on the page");
     let (_, block) = section.split_once("\n```yaml\n").expect("a block");
     let (block, _) = block.split_once("\n```\n").expect("the block ends");
@@ -46,12 +46,22 @@ const SHOWN: &str = r#"                      response_headers_to_add:
                         - header: { key: x-seats, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:seats)%" }
 "#;
 
-/// Envoy as on the page, with a timeout for busy machines.
+/// Envoy as on the page, with a timeout for busy machines and more routes.
 fn envoy(api: SocketAddr, application: SocketAddr, is_denied_without: bool) -> FrontProxy {
+    let more = [route("/three", "{ number: 3 }"), route("/back", "{ number: 2, is_negative_hits: true }")];
+    let routes = format!("{SHOWN}                      routes:\n{}", more.concat());
+    envoy_with(api, application, is_denied_without, &[("                      routes:\n", &routes)])
+}
+
+/// Envoy as on the page, with a timeout for busy machines and these replacements.
+pub(super) fn envoy_with(
+    api: SocketAddr,
+    application: SocketAddr,
+    is_denied_without: bool,
+    more: &[(&str, &str)],
+) -> FrontProxy {
     FrontProxy::start(FrontProgram::Envoy, |port| {
         let (here, there, behind) = (port.to_string(), api.port().to_string(), application.port().to_string());
-        let more = [route("/three", "{ number: 3 }"), route("/back", "{ number: 2, is_negative_hits: true }")];
-        let routes = format!("{SHOWN}                      routes:\n{}", more.concat());
         let service = "                          envoy_grpc: { cluster_name: sluicegate }\n";
         let token = format!(
             "{service}                          initial_metadata: [{{ key: authorization, value: Bearer {TOKEN} }}]\n"
@@ -62,10 +72,10 @@ fn envoy(api: SocketAddr, application: SocketAddr, is_denied_without: bool) -> F
             ("port_value: 3000", format!("port_value: {behind}")),
             ("timeout: 0.05s", "timeout: 20s".to_owned()),
             ("failure_mode_deny: true", format!("failure_mode_deny: {is_denied_without}")),
-            ("                      routes:\n", routes),
             (service, token),
         ];
-        let replaced: Vec<(&str, &str)> = replaced.iter().map(|(shown, real)| (*shown, real.as_str())).collect();
+        let own = replaced.iter().map(|(shown, real)| (*shown, real.as_str()));
+        let replaced: Vec<(&str, &str)> = own.chain(more.iter().copied()).collect();
         vec![("envoy.yaml", at(block("Envoy"), &replaced))]
     })
 }

@@ -1,9 +1,11 @@
 //! The semantics of the service: codes, statuses, hits, refunds, header fields, errors.
 
 use sluicegate_testkit::envoy_client::{Answer, Code, CurrentLimit, Descriptor, EnvoyClient, Question};
+use sluicegate_testkit::redis_server::RedisServer;
 use tonic::Code as Grpc;
 
 use super::{Scene, TOKEN};
+use crate::client::post_with;
 
 /// Windows so long that none ends within a test.
 const CONFIG: &str = r#"
@@ -57,7 +59,7 @@ async fn over_limit_charges_no_descriptor_and_ok_charges_all() {
     assert_eq!((both.overall_code(), both.codes()), (OVER, vec![OK, OVER]));
     assert_eq!(both.remaining(), [3, 0]);
     // A repeated descriptor charges the sum of its hits.
-    let twice = send(&scene.client, shop([user("ben").hits(2), user("ben").hits(2)])).await;
+    let twice = send(&scene.client, Question { hits_addend: 2, ..shop([user("ben"), user("ben")]) }).await;
     assert_eq!((twice.overall_code(), twice.codes()), (OVER, vec![OVER, OVER]));
     let thrice = send(&scene.client, shop([user("ben"), user("ben"), user("ben")])).await;
     assert_eq!((thrice.overall_code(), thrice.remaining()), (OK, vec![0, 0, 0]));
@@ -97,8 +99,62 @@ async fn refunds_need_the_admin_token() {
     let admin = scene.client.clone().with_token(TOKEN);
     let given = send(&admin, refund()).await;
     assert_eq!((given.overall_code(), given.codes(), given.remaining()), (OK, vec![OK], vec![2]));
-    // A refund never raises the remaining quota above the limit.
-    assert_eq!(send(&admin, shop([user("ann").hits(100).refund()])).await.remaining(), [3]);
+    // A refund never raises the remaining quota above the limit, and is OK nevertheless.
+    let full = send(&admin, shop([user("ann").hits(100).refund()])).await;
+    assert_eq!((full.overall_code(), full.codes(), full.remaining()), (OK, vec![OK], vec![3]));
+}
+
+/// Hits that a descriptor has of its own report usage. Those of the request are charged only if they fit.
+#[tokio::test]
+async fn usage_is_charged_in_full_even_where_it_does_not_fit() {
+    let redis = RedisServer::start();
+    let config = CONFIG.replace("match:", "deadline: 10s, match:");
+    for arguments in [&[][..], &["--store", &redis.url()]] {
+        let scene = Scene::with(&config, arguments);
+        let usage = |hits| shop([user("ann").hits(hits)]);
+        assert_eq!(send(&scene.client, usage(2)).await.remaining(), [1]);
+        let over = send(&scene.client, usage(3)).await;
+        assert_eq!((over.overall_code(), over.codes(), over.remaining()), (OVER, vec![OVER], vec![0]));
+        // A denied request charges its usage and nothing else. The usage of two descriptors is two reports.
+        let mixed = send(&scene.client, shop([user("ben"), user("ann").hits(1), user("cid").hits(2)])).await;
+        assert_eq!((mixed.overall_code(), mixed.codes()), (OVER, vec![OK, OVER, OK]));
+        assert_eq!(mixed.remaining(), [3, 0, 1]);
+        // Of the six units, three are a debt, which a refund pays first.
+        let admin = scene.client.clone().with_token(TOKEN);
+        assert_eq!(send(&admin, shop([user("ann").hits(3).refund()])).await.remaining(), [0]);
+        assert_eq!(send(&admin, shop([user("ann").hits(2).refund()])).await.remaining(), [2]);
+        assert_eq!(send(&scene.client, shop([user("ben"), user("cid")])).await.remaining(), [2, 0]);
+    }
+}
+
+#[tokio::test]
+async fn metadata_says_for_a_whole_call_whether_usage_is_reported() {
+    let scene = Scene::start(CONFIG);
+    let (always, if_allowed) =
+        (scene.client.clone().with_charging("always"), scene.client.clone().with_charging("if_allowed"));
+    let hits = |name| Question { hits_addend: 5, ..shop([user(name)]) };
+    // Without it, hits of the request are charged only if they fit.
+    assert_eq!(send(&scene.client, hits("ann")).await.remaining(), [3]);
+    assert_eq!(send(&always, hits("ann")).await.overall_code(), OVER);
+    assert_eq!(send(&scene.client, shop([user("ann")])).await.overall_code(), OVER);
+    // Hits of a descriptor are charged only if they fit.
+    assert_eq!(send(&if_allowed, shop([user("ben").hits(5)])).await.remaining(), [3]);
+    assert_eq!(send(&if_allowed, shop([user("ben").hits(3)])).await.remaining(), [0]);
+    assert_eq!(send(&if_allowed, shop([user("ben").hits(0)])).await.codes(), [OVER]);
+    // One hit without any `hits_addend`.
+    assert_eq!(send(&always, shop([user("cid")])).await.remaining(), [2]);
+    let refused =
+        scene.client.clone().with_charging("yes").send(shop([user("cid")])).await.expect_err("no choice");
+    let message = "`x-sluicegate-charge` is yes: use `always` or `if_allowed`, or leave it out";
+    assert_eq!((refused.code(), refused.message()), (Grpc::InvalidArgument, message));
+    assert_eq!(send(&scene.client, shop([user("cid")])).await.remaining(), [1]);
+
+    let body = r#"{"domain":"shop","hitsAddend":4,"descriptors":[{"entries":[{"key":"user","value":"dan"}]}]}"#;
+    let post = |header| post_with(scene.server.address("api"), "/json", header, body).status;
+    assert_eq!((post(""), post("x-sluicegate-charge: maybe\r\n")), (429, 400));
+    assert_eq!(send(&scene.client, shop([user("dan")])).await.remaining(), [2]);
+    assert_eq!(post("x-sluicegate-charge: always\r\n"), 429);
+    assert_eq!(send(&scene.client, shop([user("dan")])).await.overall_code(), OVER);
 }
 
 #[tokio::test]
@@ -119,7 +175,7 @@ async fn header_fields_are_those_of_the_other_front_doors() {
     assert_eq!(answer.header("x-ratelimit-remaining"), Some("2"));
     assert_eq!(answer.header("ratelimit-policy"), Some("\"per-user\";q=3;w=31536000"));
     assert_eq!(answer.header("retry-after"), None);
-    let denied = send(&scene.client, shop([user("ann").hits(3)])).await;
+    let denied = send(&scene.client, Question { hits_addend: 3, ..shop([user("ann")]) }).await;
     assert_eq!(denied.overall_code(), OVER);
     let wait = denied.header("retry-after").expect("a wait").to_owned();
     let told = denied.statuses[0].duration_until_reset.expect("a wait").seconds;
@@ -144,12 +200,12 @@ async fn two_different_descriptors_never_share_a_state() {
 #[tokio::test]
 async fn invalid_requests_are_invalid_argument_and_charge_nothing() {
     let scene = Scene::start(CONFIG);
-    let (long, seventeen) = ("x".repeat(257), vec![("k", "v"); 17]);
+    let (long, many) = ("x".repeat(16_385), vec![("k", "v"); 137]);
     let unit = |unit| Descriptor { limit: Some(given(1, unit)), ..user("ann") };
     let cases = [
         (Question::new("", [user("ann")]), "`domain` is empty: name the domain of the rate limits"),
         (shop([]), "`descriptors` is empty: give it at least one descriptor"),
-        (shop(vec![user("ann"); 65]), "`descriptors` has 65 descriptors: use at most 64"),
+        (shop(vec![user("ann"); 257]), "`descriptors` has 257 descriptors: use at most 256"),
         (
             shop([user("ann"), Descriptor::default()]),
             "in `descriptors[1]`, `entries` is empty: give it at least one entry",
@@ -158,15 +214,19 @@ async fn invalid_requests_are_invalid_argument_and_charge_nothing() {
             shop([Descriptor::new(&[("", "v")])]),
             "in `descriptors[0]`, `key` is empty: give it at least one character",
         ),
-        (shop([Descriptor::new(&seventeen)]), "in `descriptors[0]`, `entries` has 17 entries: use at most 16"),
-        (shop([user(&long)]), "in `descriptors[0]`, `value` has 257 bytes: use at most 256"),
-        (Question::new(&long, [user("ann")]), "`domain` has 257 bytes: use at most 256"),
+        (shop([Descriptor::new(&many)]), "in `descriptors[0]`, `entries` has 137 entries: use at most 136"),
+        (shop([user(&long)]), "in `descriptors[0]`, `value` has 16385 bytes: use at most 16384"),
+        (
+            shop([Descriptor::new(&[(&long, "v")])]),
+            "in `descriptors[0]`, `key` has 16385 bytes: use at most 16384",
+        ),
+        (Question::new(&long[..257], [user("ann")]), "`domain` has 257 bytes: use at most 256"),
         (
             shop([user("ann").hits(1 << 32)]),
             "in `descriptors[0]`, `hits_addend` is 4294967296: use at most 4294967295",
         ),
         (
-            shop([user("ann").hits(u32::MAX.into()), user("ann")]),
+            Question { hits_addend: u32::MAX, ..shop([user("ann"), user("ann")]) },
             "`hits_addend` adds up to more than 4294967295: ask for less at once",
         ),
         (shop([unit(0)]), "in `descriptors[0]`, `limit.unit` is 0: use 1 (second) to 6 (year)"),

@@ -12,6 +12,8 @@ use crate::server::PATIENCE;
 pub(crate) const BODY: &str = "hello";
 /// The value of its own rate limit header. A proxy that reports Sluicegate's limits replaces it.
 pub(crate) const OWN_REMAINING: &str = "999";
+/// The header field with the tokens that a response costs: as many as the field of the request asks for.
+pub(crate) const TOKENS: &str = "x-tokens";
 
 /// A running application.
 pub(crate) struct Application {
@@ -106,12 +108,13 @@ fn answer(stream: TcpStream, shared: &Shared) {
     let length = reached.field("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).expect("the body");
+    let tokens = reached.field(TOKENS).map_or_else(String::new, |tokens| format!("{TOKENS}: {tokens}\r\n"));
     let is_head = reached.lines.first().is_some_and(|line| line.starts_with("HEAD "));
     shared.reached.lock().expect("no panic").push(reached);
     let (length, body) = (BODY.len(), if is_head { "" } else { BODY });
     let answer = format!(
         "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\
-         x-ratelimit-remaining: {OWN_REMAINING}\r\n\r\n{body}"
+         x-ratelimit-remaining: {OWN_REMAINING}\r\n{tokens}\r\n{body}"
     );
     // The write fails if the client has closed the connection, which does not matter.
     let _ = (&stream).write_all(answer.as_bytes());

@@ -46,5 +46,5 @@ pub(super) fn explain(error: &ScanError) -> ValueError {
 
 pub(super) fn too_deep() -> ValueError {
     let message = format!("more than {DEPTH_MAX} levels of nesting, aliases written out");
-    ValueError::new(message, "nest less: a configuration needs seven levels")
+    ValueError::new(message, "nest less: rules need seven levels")
 }

@@ -14,8 +14,9 @@ use std::collections::HashMap;
 
 /// The largest file, in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
-/// The deepest nesting of lists and mappings. Configuration needs seven levels.
-pub const DEPTH_MAX: usize = 32;
+/// The deepest nesting of lists and mappings. Rules need seven levels; a descriptor of Envoy's configuration needs two for each
+/// entry that it has at most, and a few below the last.
+pub const DEPTH_MAX: usize = 280;
 /// The most keys, values, lists and mappings: 25 for each of the most rules.
 pub const NODES_MAX: usize = 250_000;
 

@@ -1,4 +1,5 @@
-//! The fast path of a charge: enforced limits with existing states that each fit one word. It costs one lookup and one
+//! The fast path of a charge: enforced limits with existing states that each fit one word, and no usage that is charged
+//! even on a denial. It costs one lookup and one
 //! write per limit. All other charges take the [general path](super::general_path).
 //!
 //! The fast path writes only after it is certain to succeed, so the general path can start over.
@@ -76,7 +77,7 @@ impl MemoryStore {
     ) -> Option<SmallVec<[FastTarget<'a>; LIMITS_MAX]>> {
         let mut targets = SmallVec::<[FastTarget<'a>; LIMITS_MAX]>::new();
         for charge in charges {
-            if charge.mode != ChargeMode::Enforced || charge.cost.is_zero() {
+            if charge.mode != ChargeMode::Enforced || charge.cost.is_zero() || !charge.usage.is_zero() {
                 return None;
             }
             let own = charge.key.digest();
@@ -158,7 +159,14 @@ mod tests {
         let is_short = |other: Quota| {
             let quotas = [bucket().into(), other];
             let key = Key { space: &space, subject: Subject::default() };
-            let charge = Charge { key, quotas: &quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None };
+            let charge = Charge {
+                key,
+                quotas: &quotas,
+                cost: Cost::ONE,
+                mode: ChargeMode::Enforced,
+                lease: None,
+                usage: Cost::ZERO,
+            };
             store.fast_targets(&[charge], Timestamp::now(1)).is_some()
         };
         assert!(is_short(bucket().into()));

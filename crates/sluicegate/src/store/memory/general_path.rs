@@ -9,18 +9,27 @@ use super::instants::Instants;
 use super::shard::{Shard, log_entries};
 use super::targets::{LimitTarget, LimitTargets, LockedShards, NewKeys, RetryWith, shard_at, shard_of};
 use crate::store::{Charge, Verdicts};
+use crate::sync::Ordering;
 use sluicegate_core::decision::{ChargeMode, is_allowed, is_charged, joint_wait};
 use sluicegate_core::{Cost, Outcome, Quota, State, Timestamp};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
-/// The operation that takes a cost: [`Quota::charge`] or [`Quota::force`].
-type ChargeFn = fn(&Quota, Option<State>, Cost, Timestamp) -> Option<State>;
+/// The part of its cost that a limit is charged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// Nothing: the request is denied, or costs nothing.
+    Nothing,
+    /// The whole cost, which fits.
+    Cost,
+    /// The usage, whether or not it fits.
+    Usage,
+}
 
 pub(super) type Outcomes = SmallVec<[Outcome; 4]>;
 
 impl MemoryStore {
-    /// Charges all enforced targets, or none.
+    /// Charges all enforced targets, or none but their usage.
     pub(super) fn charge_targets(
         &self,
         charges: &[Charge<'_>],
@@ -31,39 +40,25 @@ impl MemoryStore {
         let outcomes = self.outcomes(&targets, &locked);
         let votes = || targets.iter().zip(&outcomes).map(|(target, outcome)| (target.mode, *outcome));
         let is_allowed = is_allowed(votes());
-        let charged: SmallVec<[bool; 4]> = targets
+        let taken: SmallVec<[Taken; 4]> = targets
             .iter()
             .map(|target| match target.mode {
-                _ if target.charge.cost.is_zero() || !is_allowed => false,
-                ChargeMode::Enforced => true,
-                ChargeMode::Shadow(_) => is_charged(votes(), target.mode),
+                _ if target.charge.cost.is_zero() => Taken::Nothing,
+                ChargeMode::Enforced if is_allowed => Taken::Cost,
+                ChargeMode::Shadow(_) if is_allowed && is_charged(votes(), target.mode) => Taken::Cost,
+                _ if target.charge.usage.is_zero() => Taken::Nothing,
+                _ => Taken::Usage,
             })
             .collect();
-        self.reserve_capacity(&targets, &charged, &locked, new_keys)?;
-        for (target, charged) in targets.iter_mut().zip(&charged) {
-            if *charged {
-                self.charge_target(&mut locked, target, Quota::charge);
-            } else {
+        self.reserve_capacity(&targets, &taken, &locked, new_keys)?;
+        for (target, taken) in targets.iter_mut().zip(&taken) {
+            if *taken == Taken::Nothing {
                 self.store_repaired(shard_of(&mut locked, target.location.shard), target);
+            } else {
+                self.charge_target(&mut locked, target, *taken);
             }
         }
         Ok(self.verdicts(&targets, &outcomes, &locked))
-    }
-
-    /// As [`MemoryStore::charge_targets`], but charges every limit, even beyond its quota.
-    pub(super) fn force_targets(
-        &self,
-        charges: &[Charge<'_>],
-        now: Instants,
-        new_keys: NewKeys,
-    ) -> Result<(), RetryWith> {
-        let (mut targets, mut locked) = self.locked_targets(charges, now, new_keys, true)?;
-        let charged: SmallVec<[bool; 4]> = targets.iter().map(|target| !target.charge.cost.is_zero()).collect();
-        self.reserve_capacity(&targets, &charged, &locked, new_keys)?;
-        for (target, _) in targets.iter_mut().zip(&charged).filter(|(_, charged)| **charged) {
-            self.charge_target(&mut locked, target, Quota::force);
-        }
-        Ok(())
     }
 
     /// Returns the verdicts of [`MemoryStore::charge_targets`] without a write. Nothing is swept, so two equal calls
@@ -84,12 +79,13 @@ impl MemoryStore {
     fn reserve_capacity(
         &self,
         targets: &LimitTargets<'_>,
-        charged: &[bool],
+        taken: &[Taken],
         locked: &LockedShards<'_>,
         new_keys: NewKeys,
     ) -> Result<(), RetryWith> {
         let (mut own, mut shared) = (Amounts::default(), Amounts::default());
-        for (index, (target, _)) in targets.iter().zip(charged).enumerate().filter(|(_, (_, charged))| **charged) {
+        let charged = || targets.iter().zip(taken).filter(|(_, taken)| **taken != Taken::Nothing);
+        for (index, (target, _)) in charged().enumerate() {
             if !self.is_new(target, locked) {
                 continue;
             }
@@ -99,8 +95,7 @@ impl MemoryStore {
                 Some(_) => {
                     // Several new keys of one request may create the same shared state. It counts as one key.
                     let is_first = |other: &LimitTarget<'_>| other.location.digest != target.location.digest;
-                    let others = targets.iter().zip(charged).take(index).filter(|(_, charged)| **charged);
-                    shared.add(kind, usize::from(others.map(|(other, _)| other).all(is_first)));
+                    shared.add(kind, usize::from(charged().take(index).all(|(other, _)| is_first(other))));
                 }
             }
         }
@@ -112,20 +107,24 @@ impl MemoryStore {
         Ok(())
     }
 
-    fn charge_target(&self, locked: &mut LockedShards<'_>, target: &mut LimitTarget<'_>, take: ChargeFn) {
+    fn charge_target(&self, locked: &mut LockedShards<'_>, target: &mut LimitTarget<'_>, taken: Taken) {
         let inherited = target.inherited.take();
         let shard = shard_of(locked, target.location.shard);
         let state = inherited.or_else(|| shard.take(target.location.digest, self.epoch));
         let before = state.as_ref().map_or(0, log_entries);
-        let (cost, at, one) =
-            (target.charge.cost, target.location.at, Amounts::of(target.location.digest.kind(), 1));
+        let (at, one) = (target.location.at, Amounts::of(target.location.digest.kind(), 1));
         let state = target.quota.repaired(state, at);
+        let cost = match taken {
+            Taken::Usage => self.without_cut_off(&target.quota, state.as_ref(), target.charge.usage, at),
+            Taken::Cost | Taken::Nothing => target.charge.cost,
+        };
         let charged = match (&*target.quota, state) {
             // A log may grow by one entry, which needs capacity, too.
             (Quota::SlidingWindow(window), Some(State::SlidingWindow(log))) if !self.capacity.has(one) => {
                 Some(State::SlidingWindow(window.charge_merged(log, cost, at)))
             }
-            (quota, state) => take(quota, state, cost, at),
+            (quota, state) if taken == Taken::Usage => quota.force(state, cost, at),
+            (quota, state) => quota.charge(state, cost, at),
         };
         match charged {
             Some(state) => self.put(shard, target, state, before),
@@ -134,6 +133,21 @@ impl MemoryStore {
         }
         if target.client.is_some() {
             self.mark(target, locked);
+        }
+    }
+
+    /// The part of this usage within the bound on debt. Counts the rest. A bucket may be in debt by a part of a token,
+    /// so there the core applies the bound.
+    fn without_cut_off(&self, quota: &Quota, state: Option<&State>, usage: Cost, at: Timestamp) -> Cost {
+        let cut_off = quota.cut_off(state, usage, at);
+        if cut_off == 0 {
+            return usage;
+        }
+        self.cut_off.fetch_add(cut_off, Ordering::Relaxed);
+        match quota {
+            // The units that are left are at most those of the usage.
+            Quota::SlidingWindow(_) => Cost::new((usage.units() - cut_off) as u32),
+            _ => usage,
         }
     }
 

@@ -21,7 +21,14 @@ fn store(max_keys: usize) -> Arc<MemoryStore> {
 
 fn charge<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota]) -> Charge<'a> {
     let subject = Subject { tenant: None, identity: Some(Identity::Named(identifier)), address: None };
-    Charge { key: Key { space, subject }, quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None }
+    Charge {
+        key: Key { space, subject },
+        quotas,
+        cost: Cost::ONE,
+        mode: ChargeMode::Enforced,
+        lease: None,
+        usage: Cost::ZERO,
+    }
 }
 
 /// Two identifiers with states in different shards.

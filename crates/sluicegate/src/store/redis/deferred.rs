@@ -10,17 +10,21 @@
 //!
 //! There are at most [`DEFERRED_MAX`] deferred charges, and one that cannot be settled for [`DEFERRED_FOR_MAX`] is
 //! written off. That admits at most one more share of the limit.
+//!
+//! Usage that was reported while the server did not answer is deferred in the same way, whatever the reason. What is
+//! written off of it is counted.
 
 pub(crate) mod settle;
 
 use super::protocol::planned_charge::PlannedCharge;
-use crate::store::Fate;
 use crate::store::key::Digest;
+use crate::store::{Fate, LateOutcome, UnchargedUsage};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -40,6 +44,9 @@ type Planned = (Digest, Arc<PlannedCharge>);
 pub(crate) struct DeferredCharges {
     backlog: Mutex<Backlog>,
     added: Notify,
+    /// The units of usage that were written off, and those that may or may not have been charged.
+    written_off: AtomicU64,
+    unknown: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -75,8 +82,8 @@ impl DeferredCharges {
                 backlog.uncertain.push(UncertainCharge { fate, charges, since });
             }
             // A charge that may have been made is not made again.
-            Some(_) => {}
-            None => charges.into_iter().for_each(|(digest, charge)| backlog.owe(digest, charge, 1, since)),
+            Some(_) => charges.iter().for_each(|(_, charge)| self.count_unknown(charge)),
+            None => charges.into_iter().for_each(|planned| self.owe(&mut backlog, planned, 1, since)),
         }
         drop(backlog);
         self.added.notify_one();
@@ -95,23 +102,46 @@ impl DeferredCharges {
         for mut each in uncertain {
             match each.fate.look() {
                 None if now.duration_since(each.since) < FATE_TIMEOUT => backlog.uncertain.push(each),
-                Some(true) => {}
+                Some(LateOutcome::Charged) => {}
+                Some(LateOutcome::Denied) => {
+                    let rest = each.charges.iter().filter_map(|(_, charge)| charge.without_usage());
+                    rest.map(planned_of).for_each(|planned| self.owe(&mut backlog, planned, 1, each.since));
+                }
                 // A call of unknown fate after this time does not charge any more.
-                None | Some(false) => {
+                None | Some(LateOutcome::Failed) => {
                     let charges = each.charges.into_iter();
-                    charges.for_each(|(digest, charge)| backlog.owe(digest, charge, 1, each.since));
+                    charges.for_each(|planned| self.owe(&mut backlog, planned, 1, each.since));
                 }
             }
         }
         let is_current = |owed: &DeferredCharge| now.duration_since(owed.since) < DEFERRED_FOR_MAX;
-        backlog.owed.drain().filter(|(_, owed)| is_current(owed)).collect()
+        let (current, old): (Vec<_>, Vec<_>) = backlog.owed.drain().partition(|(_, owed)| is_current(owed));
+        old.iter().for_each(|(_, owed)| count(&self.written_off, &owed.charge, owed.times));
+        current
+    }
+
+    fn owe(&self, backlog: &mut Backlog, (digest, charge): Planned, times: u32, since: Instant) {
+        if let Err(charge) = backlog.owe(digest, charge, times, since) {
+            count(&self.written_off, &charge, times);
+        }
+    }
+
+    /// Counts usage that may have been charged, and is not charged again.
+    fn count_unknown(&self, charge: &PlannedCharge) {
+        count(&self.unknown, charge, 1);
+    }
+
+    /// The usage that was not charged.
+    pub(crate) fn uncharged_usage(&self) -> UnchargedUsage {
+        let [store, unknown] = [&self.written_off, &self.unknown].map(|units| units.load(Ordering::Relaxed));
+        UnchargedUsage { debt: 0, store, unknown }
     }
 
     /// Puts charges back that could not be settled.
     fn put_back(&self, deferred: Vec<(Digest, DeferredCharge)>) {
         let mut backlog = self.backlog.lock();
         for (digest, DeferredCharge { charge, times, since }) in deferred {
-            backlog.owe(digest, charge, times, since);
+            self.owe(&mut backlog, (digest, charge), times, since);
         }
     }
 
@@ -121,13 +151,32 @@ impl DeferredCharges {
 }
 
 impl Backlog {
-    fn owe(&mut self, digest: Digest, charge: Arc<PlannedCharge>, times: u32, since: Instant) {
+    /// Adds a charge, or returns it if there is no room.
+    fn owe(
+        &mut self,
+        digest: Digest,
+        charge: Arc<PlannedCharge>,
+        times: u32,
+        since: Instant,
+    ) -> Result<(), Arc<PlannedCharge>> {
         if let Some(owed) = self.owed.get_mut(&digest) {
             owed.times = owed.times.saturating_add(times);
         } else if self.owed.len() < DEFERRED_MAX {
             self.owed.insert(digest, DeferredCharge { charge, times, since });
+        } else {
+            return Err(charge);
         }
+        Ok(())
     }
+}
+
+fn planned_of(charge: PlannedCharge) -> Planned {
+    (charge.single_digest(), Arc::new(charge))
+}
+
+/// Adds the usage of so many charges.
+fn count(units: &AtomicU64, charge: &PlannedCharge, times: u32) {
+    units.fetch_add(charge.usage.units().saturating_mul(times.into()), Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -145,12 +194,20 @@ mod tests {
             KeySpace::new("rule"),
         );
         let key = Key { space: &space, subject: Subject::default() };
-        let charge = Charge { key, quotas: &quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None };
+        let charge = Charge {
+            key,
+            quotas: &quotas,
+            cost: Cost::ONE,
+            mode: ChargeMode::Enforced,
+            lease: None,
+            usage: Cost::ZERO,
+        };
         let planned = Arc::new(PlannedCharge::new(&KeyEncoder::default(), &charge));
         let (mut backlog, now) = (Backlog::default(), Instant::now());
         for number in 0..=DEFERRED_MAX as u64 {
-            backlog.owe(Digest(number, number), Arc::clone(&planned), 1, now);
-            backlog.owe(Digest(0, 0), Arc::clone(&planned), 1, now);
+            let is_owed = backlog.owe(Digest(number, number), Arc::clone(&planned), 1, now).is_ok();
+            assert_eq!(is_owed, number < DEFERRED_MAX as u64);
+            backlog.owe(Digest(0, 0), Arc::clone(&planned), 1, now).unwrap();
         }
         assert_eq!(
             (backlog.owed.len(), backlog.owed[&Digest(0, 0)].times),

@@ -3,6 +3,7 @@
 use super::client::transport::Transport;
 use super::coalesce::call::charge_coalesced;
 use super::cross_slot::reserve::{execute_parts, reserve};
+use super::cross_slot::usage::charge_usage;
 use super::denial_cache::{PendingRefund, partition_of};
 use super::lease_reset::PendingReset;
 use super::protocol::arguments::Operation;
@@ -12,15 +13,18 @@ use super::shared::ClockSource;
 use crate::store::{Reply, StoreError};
 use futures_util::future::BoxFuture;
 
-/// Charges, coalesced with concurrent requests where that is possible.
-pub(crate) async fn charge<T: Transport>(request: &Request<'_, '_, T>) -> Result<Reply, StoreError> {
+/// Charges or reports, coalesced with concurrent requests where that is possible.
+pub(crate) async fn charge<T: Transport>(
+    request: &Request<'_, '_, T>,
+    operation: Operation,
+) -> Result<Reply, StoreError> {
     let can_coalesce = request.store.clock == ClockSource::Server
         && request.has_limits()
         && (request.charges.len() == 1 || request.parts().len() == 1 && request.has_distinct_keys());
-    if can_coalesce && let Some(reply) = charge_coalesced(request).await? {
+    if can_coalesce && let Some(reply) = charge_coalesced(request, operation).await? {
         return Ok(reply);
     }
-    act(request, Operation::Charge).await
+    act(request, operation).await
 }
 
 /// Executes the operation in calls of its own. The future is boxed because it is large and rarely needed: coalesced
@@ -77,6 +81,7 @@ async fn act_in_parts<T: Transport>(
     parts: Vec<Part>,
 ) -> Result<Reply, StoreError> {
     match operation {
+        Operation::Charge if request.has_usage() => charge_usage(request, parts).await,
         Operation::Charge => reserve(request, parts).await,
         other => execute_parts(request, other, parts).await,
     }

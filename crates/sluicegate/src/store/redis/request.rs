@@ -55,6 +55,11 @@ impl<'r, 'a, T: Transport> Request<'r, 'a, T> {
         self.charges.iter().any(|charge| !charge.quotas.is_empty())
     }
 
+    /// Whether a part of the costs is charged in any case.
+    pub(crate) fn has_usage(&self) -> bool {
+        has_usage(self.charges)
+    }
+
     /// Whether no two charges have the same key. Only then can the decision be repeated in one call: the script repeats
     /// each limit by itself.
     pub(crate) fn has_distinct_keys(&self) -> bool {
@@ -120,6 +125,11 @@ impl<'r, 'a, T: Transport> Request<'r, 'a, T> {
             }
         }
     }
+}
+
+/// Whether a part of these costs is charged in any case.
+pub(crate) fn has_usage(charges: &[Charge<'_>]) -> bool {
+    charges.iter().any(|charge| !charge.usage.is_zero())
 }
 
 /// A rank of how many clients share a subject: 0 for one client or address, 1 for a tenant, 2 for all.

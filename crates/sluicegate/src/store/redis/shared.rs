@@ -10,10 +10,10 @@ use super::denial_cache::insert::PendingCharge;
 use super::denial_cache::{CacheMoment, DenialCache};
 use super::lease::LocalLeases;
 use super::lease::grant::{GrantState, give_back};
-use super::protocol::arguments::{Operation, ScriptInput};
+use super::protocol::arguments::{DecisionSpec, Operation, ScriptInput};
 use super::protocol::calendar_window::CalendarClock;
 use super::protocol::key::KeyEncoder;
-use super::protocol::reply::ParsedReply;
+use super::protocol::reply::{DecisionResult, ParsedReply};
 use crate::store::leases::PermitReturn;
 use crate::store::{Charge, Reply};
 use sluicegate_core::Timestamp;
@@ -33,6 +33,8 @@ pub(crate) struct SharedStore<T> {
     /// How many requests wait for the servers, on all routes together.
     pub(crate) waiter_count: WaiterCount,
     pub(crate) damaged: AtomicU64,
+    /// The units of usage beyond the bound on debt.
+    pub(crate) cut_off: AtomicU64,
     pub(crate) coalesced: AtomicU64,
     /// The denial cache; none if every denial has to come from the server.
     pub(crate) denial_cache: Option<Arc<DenialCache>>,
@@ -69,6 +71,7 @@ impl<T: Transport> SharedStore<T> {
             queues,
             waiter_count: WaiterCount::default(),
             damaged: AtomicU64::new(0),
+            cut_off: AtomicU64::new(0),
             coalesced: AtomicU64::new(0),
             denial_cache,
             deferred: DeferredCharges::default(),
@@ -142,6 +145,10 @@ impl<T: Transport> SharedStore<T> {
         }
         let parsed = ParsedReply::read(&answer, input)?;
         self.damaged.fetch_add(parsed.damaged, Ordering::Relaxed);
+        let cut_off: u64 = parsed.decisions.iter().map(DecisionResult::cut_off).sum();
+        if cut_off > 0 {
+            self.cut_off.fetch_add(cut_off, Ordering::Relaxed);
+        }
         Ok(parsed)
     }
 
@@ -152,8 +159,10 @@ impl<T: Transport> SharedStore<T> {
         deadline: Instant,
         late_policy: LatePolicy<'_>,
     ) -> Result<ScriptReply, CallError> {
-        let is_once = |operation| matches!(operation, Operation::Refund | Operation::Force(_));
-        let is_once = input.decisions.iter().any(|decision| is_once(decision.operation));
+        let is_once = |decision: &DecisionSpec| {
+            matches!(decision.operation, Operation::Refund | Operation::Force(_)) || !decision.usage.is_empty()
+        };
+        let is_once = input.decisions.iter().any(is_once);
         let resend = if is_once { Resend::Never } else { Resend::Allowed };
         let call = Call { script, keys: &input.keys, arguments: &input.arguments, resend, late_policy };
         if !input.has_calendar() {

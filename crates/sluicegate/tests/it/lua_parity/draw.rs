@@ -3,7 +3,7 @@
 use sluicegate::core::calendar::Run;
 use sluicegate::core::quota::UNITS_MAX;
 use sluicegate::core::{
-    Align, Calendar, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp,
+    Align, Calendar, Cost, FixedWindow, Micros, Outcome, Quota, Rate, SlidingCounter, SlidingWindow, Timestamp,
     TokenBucket, Verdict,
 };
 use sluicegate_testkit::conformance::START;
@@ -155,6 +155,15 @@ pub(crate) fn cost(draw: &mut Draw, quota: &Quota) -> u32 {
         8 => limit / 2 + 1,
         9 => draw.next() as u32,
         _ => 1 + draw.below(u64::from(limit.min(50)) + 1) as u32,
+    }
+}
+
+/// The part of a cost that is charged in any case: nothing, all, or a part.
+pub(crate) fn usage(draw: &mut Draw, cost: Cost) -> Cost {
+    match draw.below(3) {
+        0 => Cost::ZERO,
+        1 => cost,
+        _ => Cost::new(draw.below(cost.units() + 1) as u32),
     }
 }
 

@@ -142,9 +142,16 @@ impl<'a> Call<'_, 'a> {
                 let votes = || limits.iter().zip(&outcomes).map(|(limit, outcome)| (limit.charge.mode, *outcome));
                 self.change(limits, |limit, state| {
                     let charged = is_charged(votes(), limit.charge.mode);
-                    if charged { limit.quota.charge(state, limit.charge.cost, limit.at) } else { state }
+                    match charged {
+                        true => limit.quota.charge(state, limit.charge.cost, limit.at),
+                        false => limit.quota.force(state, limit.charge.usage, limit.at),
+                    }
                 });
                 self.verdicts(limits, &outcomes)
+            }
+            OperationKind::Report => {
+                self.change(limits, |limit, state| limit.quota.force(state, limit.charge.cost, limit.at));
+                self.verdicts(limits, &self.outcomes(limits))
             }
             OperationKind::Refund => {
                 self.change(limits, |limit, state| limit.quota.refund(state, limit.charge.cost, limit.at));

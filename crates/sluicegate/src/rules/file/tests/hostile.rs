@@ -17,8 +17,7 @@ fn a_file_larger_than_the_bound_is_rejected() {
 
 #[test]
 fn nesting_is_bounded() {
-    let too_deep =
-        "more than 32 levels of nesting, aliases written out: nest less: a configuration needs seven levels";
+    let too_deep = "more than 280 levels of nesting, aliases written out: nest less: rules need seven levels";
     let flow = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     assert!(problems(flow(DEPTH_MAX)).contains("not a mapping but a list"));
     for text in [

@@ -96,7 +96,8 @@ impl CallError {
 
 impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
-        Self::new(error.class, error.message)
+        let may_have_charged = error.executed == Executed::Unknown;
+        Self { may_have_charged, ..Self::new(error.class, error.message) }
     }
 }
 

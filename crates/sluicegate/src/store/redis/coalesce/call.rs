@@ -15,8 +15,8 @@ use crate::store::redis::client::call::LatePolicy;
 use crate::store::redis::client::error::{CallError, Executed};
 use crate::store::redis::client::transport::Transport;
 use crate::store::redis::lease::{Leftover, SentAt};
-use crate::store::redis::protocol::arguments::ScriptInput;
-use crate::store::redis::protocol::planned_charge::decision_digest;
+use crate::store::redis::protocol::arguments::{Operation, ScriptInput};
+use crate::store::redis::protocol::planned_charge::{decision_digest, unique_digest};
 use crate::store::redis::protocol::replay::Replay;
 use crate::store::redis::protocol::reply::{DecisionResult, ParsedReply};
 use crate::store::redis::protocol::scripts;
@@ -60,6 +60,7 @@ struct AddressedResult {
 /// Charges in a call that is shared with concurrent requests. `None` if the request needs a call of its own.
 pub(crate) async fn charge_coalesced<T: Transport>(
     request: &Request<'_, '_, T>,
+    operation: Operation,
 ) -> Result<Option<Reply>, StoreError> {
     let store = request.store;
     let route = store.route_of(request.charges);
@@ -67,8 +68,13 @@ pub(crate) async fn charge_coalesced<T: Transport>(
     let waiter = Waiter { answer, now: request.now, deadline: request.deadline, allowed: request.allowed };
     let _counted = store.waiter_count.enter();
     // Computed before the lock, because every request of the route needs the lock.
-    let digest = decision_digest(request.charges);
-    let plan = || Arc::new(Plan::new(&store.encoder, request.charges));
+    let digest = match request.has_usage() {
+        // Shares a call with other decisions, but no decision with other requests: the charge of a request that is gone
+        // could not be passed on, because the usage of the next one has happened as well.
+        true => unique_digest(),
+        false => decision_digest(request.charges),
+    };
+    let plan = || Arc::new(Plan::new(&store.encoder, operation, request.charges));
     let joined = store.queues[route].lock().join(digest, || request.flow(), waiter, plan);
     match joined {
         JoinOutcome::Wait => _ = store.coalesced.fetch_add(1, Ordering::Relaxed),
@@ -106,11 +112,15 @@ fn late_error<T: Transport>(
     let Request { store, deadline, allowed, .. } = *request;
     let now = Instant::now();
     let since = deadline.min(now).checked_sub(allowed).unwrap_or(now);
+    let fate = result.map(|result| Fate::new(WaiterResult::fate(result)));
     if store.transport.is_unresponsive(route, since, store.waiter_count.patience(allowed)) {
-        return StoreError::new(ErrorClass::Timeout, "no answer within the deadline");
+        // Only usage is charged later, so only there the fate matters.
+        let fate = fate.filter(|_| request.has_usage());
+        return StoreError { fate, ..StoreError::new(ErrorClass::Timeout, "no answer within the deadline") };
     }
-    let error = StoreError::from(CallError::overloaded(Executed::Unknown));
-    StoreError { fate: result.map(|result| Fate::new(WaiterResult::fate(result))), ..error }
+    // Without a result to wait for, nothing was sent.
+    let CallError { class, message, .. } = CallError::overloaded(Executed::No);
+    StoreError { fate, ..StoreError::new(class, message) }
 }
 
 impl<T: Transport> CoalescedCall<T> {
@@ -156,7 +166,7 @@ impl<T: Transport> CoalescedCall<T> {
         for (entry, plan) in self.batch.iter().zip(plans) {
             let waiting = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
             let permits = self.request_permits(entry.digest, plan, sent);
-            input.add_planned(waiting.saturating_add(permits), &plan.charges);
+            input.add_planned(plan.operation, waiting.saturating_add(permits), &plan.charges);
         }
         let deadline = waiters().map(|waiter| waiter.deadline).max().unwrap_or_else(Instant::now);
         let allowed = waiters().map(|waiter| waiter.allowed).max().unwrap_or_default();
@@ -189,6 +199,12 @@ impl<T: Transport> CoalescedCall<T> {
         sent: SentAt,
     ) {
         let BatchEntry { digest, plan, waiters } = entry;
+        if plan.has_usage() {
+            let reply = || WaiterResult::Reply(Reply { now, verdicts: decided.verdicts() });
+            // A waiter that is gone has been charged: its usage has happened.
+            waiters.into_iter().for_each(|waiter| _ = waiter.answer.send(reply()));
+            return;
+        }
         let (permits, is_denied) = (decided.admitted as usize, decided.is_denial());
         let mut results = WaiterResults { replay: decided.replay(), now, permits };
         let mut addressed = results.of(waiters);
@@ -275,14 +291,18 @@ fn fail_all(batch: Batch<Arc<Plan>, Waiter>, error: &CallError) {
     // One decision may have caused a protocol error, and the others should not fail with it. At worst a retry charges
     // twice, which admits no request beyond a limit.
     let alone = error.is_multi_key() || batch.len() > 1 && error.class == ErrorClass::Protocol;
-    for waiter in batch.into_iter().flat_map(|entry| entry.waiters) {
-        let result = if alone {
-            WaiterResult::RetryAlone
-        } else {
-            WaiterResult::Error(StoreError::new(error.class, error.message.clone()))
-        };
-        // The waiter may be gone.
-        let _ = waiter.answer.send(result);
+    let may_have_charged = error.executed == Executed::Unknown;
+    for BatchEntry { plan, waiters, .. } in batch {
+        // Usage is not charged twice.
+        let alone = alone && !(may_have_charged && plan.has_usage());
+        for waiter in waiters {
+            let failed = || {
+                let error = StoreError::new(error.class, error.message.clone());
+                WaiterResult::Error(StoreError { may_have_charged, ..error })
+            };
+            // The waiter may be gone.
+            let _ = waiter.answer.send(if alone { WaiterResult::RetryAlone } else { failed() });
+        }
     }
 }
 
@@ -310,11 +330,18 @@ mod tests {
         let quotas: [Quota; 1] =
             [TokenBucket::new(10, Rate::new(1, Micros::from_secs(60)).unwrap()).unwrap().into()];
         let key = Key { space: &space, subject: Subject::default() };
-        let charges = [Charge { key, quotas: &quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None }];
+        let charges = [Charge {
+            key,
+            quotas: &quotas,
+            cost: Cost::ONE,
+            mode: ChargeMode::Enforced,
+            lease: None,
+            usage: Cost::ZERO,
+        }];
         let deadline = Instant::now() + Duration::from_secs(20);
         let join = || {
             let (answer, result) = oneshot::channel();
-            let plan = || Arc::new(Plan::new(&store.encoder, &charges));
+            let plan = || Arc::new(Plan::new(&store.encoder, Operation::Charge, &charges));
             let joined = store.queues[0].lock().join(
                 decision_digest(&charges),
                 || Digest(0, 0),

@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::queue::Queue;
-use crate::store::{Reply, StoreError};
+use crate::store::{LateOutcome, Reply, StoreError};
 use parking_lot::Mutex;
 use sluicegate_core::Timestamp;
 use std::sync::Arc;
@@ -35,11 +35,13 @@ pub(crate) enum WaiterResult {
 }
 
 impl WaiterResult {
-    /// A function that returns whether the charge was made, once the result has arrived.
-    pub(crate) fn fate(mut result: oneshot::Receiver<Self>) -> impl FnMut() -> Option<bool> {
+    /// A function that returns the part of the charge that was made, once the result has arrived.
+    pub(crate) fn fate(mut result: oneshot::Receiver<Self>) -> impl FnMut() -> Option<LateOutcome> {
+        let is_allowed = |reply: &Reply| reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed());
         move || match result.try_recv() {
-            Ok(Self::Reply(reply)) => Some(reply.verdicts.iter().all(|verdict| verdict.outcome.is_allowed())),
-            Ok(Self::Error(_) | Self::RetryAlone) | Err(TryRecvError::Closed) => Some(false),
+            Ok(Self::Reply(reply)) if is_allowed(&reply) => Some(LateOutcome::Charged),
+            Ok(Self::Reply(_)) => Some(LateOutcome::Denied),
+            Ok(Self::Error(_) | Self::RetryAlone) | Err(TryRecvError::Closed) => Some(LateOutcome::Failed),
             Err(TryRecvError::Empty) => None,
         }
     }

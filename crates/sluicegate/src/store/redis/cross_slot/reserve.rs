@@ -41,6 +41,8 @@ struct PartResult<'a> {
     operation: Operation,
     now: Timestamp,
     found: FoundLimits<'a>,
+    /// The verdicts, if usage is charged in any case.
+    with_usage: Option<Verdicts>,
 }
 
 /// Executes the operation on all parts concurrently, with one call for each part.
@@ -50,9 +52,14 @@ pub(crate) async fn execute_parts<T: Transport>(
     parts: Vec<Part>,
 ) -> Result<Reply, StoreError> {
     let calls = parts.into_iter().map(|part| execute_part(request, operation, part));
-    let mut results: Vec<PartResult<'_>> = try_join_all(calls).await?.into_iter().flatten().collect();
+    // Each call ends, also if another one fails.
+    let results = join_all(calls).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut results: Vec<PartResult<'_>> = results.into_iter().flatten().collect();
     wait_for_all_parts(&mut results);
-    Ok(reply(request, results.iter().map(|result| (result, verdicts(result.operation, &result.found)))))
+    let verdicts = |result: &PartResult<'_>| {
+        result.with_usage.clone().unwrap_or_else(|| verdicts(result.operation, &result.found))
+    };
+    Ok(reply(request, results.iter().map(|result| (result, verdicts(result)))))
 }
 
 /// Charges all parts in order, or none.
@@ -176,6 +183,7 @@ async fn execute_together<'r, T: Transport>(
         part,
         operation,
         now,
+        with_usage: (!decided.usage.is_empty()).then(|| decided.verdicts()),
         found: decided.found,
     };
     Ok(operations.into_iter().zip(decisions).map(result).collect())

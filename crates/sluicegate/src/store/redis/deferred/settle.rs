@@ -1,17 +1,18 @@
 //! Settlement of deferred charges: a background task that charges them to the server.
 
-use super::{DeferredCharge, Planned};
+use super::{DeferredCharge, Planned, planned_of};
 use crate::store::key::Digest;
 use crate::store::redis::client::call::LatePolicy;
 use crate::store::redis::client::error::Executed;
 use crate::store::redis::client::transport::Transport;
 use crate::store::redis::protocol::arguments::ScriptInput;
-use crate::store::redis::protocol::planned_charge::{PlannedCharge, decision_digest};
+use crate::store::redis::protocol::planned_charge::PlannedCharge;
 use crate::store::redis::protocol::scripts;
 use crate::store::redis::shared::SharedStore;
 use crate::store::{Charge, StoreError};
 use futures_util::stream::{StreamExt as _, iter};
 use sluicegate_core::Timestamp;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -27,13 +28,22 @@ const CALLS_MAX: usize = 2;
 /// The timeout of a call. No client waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Defers the charges of a request that was admitted without the server, because of `error`.
+/// Defers the charges of a request that was admitted without the server, because of `error`. Usage that the server may
+/// have charged is only counted.
 pub(crate) fn defer<T>(store: &SharedStore<T>, charges: &[Charge<'_>], error: &mut StoreError) {
-    let charged = charges.iter().filter(|charge| !charge.cost.is_zero() && !charge.quotas.is_empty());
-    let planned = charged.map(|charge| -> Planned {
-        (decision_digest(from_ref(charge)), Arc::new(PlannedCharge::new(&store.encoder, charge)))
-    });
-    store.deferred.add(error.fate.take(), planned.collect());
+    let fate = error.fate.take();
+    let is_uncertain = error.may_have_charged && fate.is_none();
+    let mut planned: SmallVec<[Planned; 1]> = SmallVec::new();
+    for charge in charges.iter().filter(|charge| !charge.cost.is_zero() && !charge.quotas.is_empty()) {
+        let charge = PlannedCharge::new(&store.encoder, charge);
+        if is_uncertain {
+            store.deferred.count_unknown(&charge);
+            planned.extend(charge.without_usage().map(planned_of));
+        } else {
+            planned.push(planned_of(charge));
+        }
+    }
+    store.deferred.add(fate, planned);
 }
 
 /// Settles deferred charges forever.
@@ -72,9 +82,11 @@ async fn settle_in_one_call<T: Transport>(store: &SharedStore<T>, deferred: Vec<
     charges.iter().for_each(|(charge, times)| input.force_planned(*times, from_ref(&**charge)));
     let late_policy = LatePolicy { waiter_count: Some(&store.waiter_count), keep_waiting: None };
     let result = store.execute(&scripts::CHARGE, &mut input, Instant::now() + TIMEOUT, late_policy).await;
-    // Charges that may have been made are not made again.
-    if result.is_err_and(|error| error.executed == Executed::No) {
-        store.deferred.put_back(deferred);
+    match result {
+        Ok(_) => {}
+        Err(error) if error.executed == Executed::No => store.deferred.put_back(deferred),
+        // Charges that may have been made are not made again.
+        Err(_) => deferred.iter().for_each(|(_, owed)| store.deferred.count_unknown(&owed.charge)),
     }
 }
 
@@ -85,7 +97,7 @@ mod tests {
     use crate::identity::Identity;
     use crate::store::memory::MemoryOptions;
     use crate::store::redis::{KeyEncoder, RedisStore};
-    use crate::store::{ErrorClass, Fate, Key, KeySpace, Store as _, Subject};
+    use crate::store::{ErrorClass, Fate, Key, KeySpace, LateOutcome, Store as _, Subject};
     use sluicegate_core::decision::ChargeMode;
     use sluicegate_core::{
         Align, Cost, FixedWindow, Micros, Quota, Rate, SlidingCounter, SlidingWindow, TokenBucket,
@@ -98,10 +110,10 @@ mod tests {
     fn charge<'a>(space: &'a KeySpace, name: &'a str, quotas: &'a [Quota], cost: u32) -> Charge<'a> {
         let subject = Subject { tenant: None, identity: Some(Identity::Named(name)), address: None };
         let key = Key { space, subject };
-        Charge { key, quotas, cost: Cost::new(cost), mode: ChargeMode::Enforced, lease: None }
+        Charge { key, quotas, cost: Cost::new(cost), mode: ChargeMode::Enforced, lease: None, usage: Cost::ZERO }
     }
 
-    fn overload(fate: Option<Option<bool>>) -> StoreError {
+    fn overload(fate: Option<Option<LateOutcome>>) -> StoreError {
         let error = StoreError::new(ErrorClass::Overloaded, "as requested");
         StoreError { fate: fate.map(|fate| Fate::new(move || fate)), ..error }
     }
@@ -173,7 +185,12 @@ mod tests {
         let store = start(&server).await;
         let quotas = [Quota::from(FixedWindow::new(6, DAY, Align::Epoch).unwrap())];
         let space = KeySpace::new("rule");
-        for (name, fate, left) in [("yes", Some(true), 6), ("no", Some(false), 5), ("unknown", None, 5)] {
+        for (name, fate, left) in [
+            ("yes", Some(LateOutcome::Charged), 6),
+            ("denied", Some(LateOutcome::Denied), 5),
+            ("no", Some(LateOutcome::Failed), 5),
+            ("unknown", None, 5),
+        ] {
             let charge = charge(&space, name, &quotas, 1);
             store.charge_later(&[charge], &mut overload(Some(fate)));
             until_settled(&store).await;

@@ -204,7 +204,8 @@ fn last_results(input: &ScriptInput<'_>, decisions: &[DecisionResult<'_>]) -> Sm
                 *summary = KeySummary { decision: number, start: index, is_twice, ..*summary };
             }
             summary.end = index + 1;
-            summary.is_charged |= !found_limit.limit.cost.is_zero() && is_charge(found_limit.limit.mode);
+            summary.is_charged |= !found_limit.limit.cost.is_zero()
+                && (is_charge(found_limit.limit.mode) || decided.has_usage(found_limit));
             summary.is_cached |= is_cached;
             last = key;
         }

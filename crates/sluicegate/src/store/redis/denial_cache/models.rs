@@ -32,7 +32,14 @@ fn hourly() -> Quota {
 fn with_charge<T>(act: impl FnOnce(&[Charge<'_>]) -> T) -> T {
     let (space, quotas) = (KeySpace::new("rule"), [hourly()]);
     let key = Key { space: &space, subject: Subject::default() };
-    act(&[Charge { key, quotas: &quotas, cost: Cost::new(3), mode: ChargeMode::Enforced, lease: None }])
+    act(&[Charge {
+        key,
+        quotas: &quotas,
+        cost: Cost::new(3),
+        mode: ChargeMode::Enforced,
+        lease: None,
+        usage: Cost::ZERO,
+    }])
 }
 
 /// The remaining quota, if the cache denies the whole cost.

@@ -33,7 +33,14 @@ fn fixed(limit: u64) -> Quota {
 
 fn charge<'a>(space: &'a KeySpace, identifier: &'a str, quotas: &'a [Quota], cost: u32) -> Charge<'a> {
     let subject = Subject { tenant: None, identity: Some(Identity::Named(identifier)), address: None };
-    Charge { key: Key { space, subject }, quotas, cost: Cost::new(cost), mode: ChargeMode::Enforced, lease: None }
+    Charge {
+        key: Key { space, subject },
+        quotas,
+        cost: Cost::new(cost),
+        mode: ChargeMode::Enforced,
+        lease: None,
+        usage: Cost::ZERO,
+    }
 }
 
 fn at(local: LocalNanos) -> CacheMoment {

@@ -19,6 +19,7 @@ use crate::store::redis::protocol::arguments::undo;
 use crate::store::redis::protocol::key::KeyEncoder;
 use crate::store::redis::protocol::replay::SeededState;
 use crate::store::redis::protocol::scripts;
+use crate::store::redis::request::has_usage;
 use crate::store::redis::undo::{UNDO_TIMEOUT, UndoCall};
 use crate::store::{Charge, Lease, Reply, Verdicts};
 use futures_util::future::join_all;
@@ -57,8 +58,12 @@ pub(crate) struct LeaseTerms {
 }
 
 impl LeaseTerms {
-    /// The terms of this decision. `None` unless every enforced charge with a cost has a lease and fits into it.
+    /// The terms of this decision. `None` unless every enforced charge with a cost has a lease and fits into it, and is only
+    /// charged if the request is allowed.
     pub(crate) fn of(charges: &[Charge<'_>]) -> Option<Self> {
+        if has_usage(charges) {
+            return None;
+        }
         let mut terms: Option<Self> = None;
         for charge in charges.iter().filter(|charge| is_paid(charge)) {
             let Lease { ttl, .. } = charge.lease?;

@@ -39,7 +39,7 @@ fn lease(millis: u64) -> Option<Lease> {
 fn charge<'a>(space: &'a KeySpace, quotas: &'a [Quota], cost: u32, lease: Option<Lease>) -> Charge<'a> {
     let subject = Subject { identity: Some(Identity::Named("alice")), ..Subject::default() };
     let key = Key { space, subject };
-    Charge { key, quotas, cost: Cost::new(cost), mode: ChargeMode::Enforced, lease }
+    Charge { key, quotas, cost: Cost::new(cost), mode: ChargeMode::Enforced, lease, usage: Cost::ZERO }
 }
 
 fn at(micros: u64) -> Uptime {

@@ -39,7 +39,7 @@ local function plain_words()
       if not key then return nil end
       full = full + 0
       key_of[limit], cost_of[limit], full_of[limit] = key, cost + 0, full
-      furthest_of[limit] = full + (kind == 's' and TEN_YEARS or full > SECOND and full or SECOND)
+      furthest_of[limit] = full + (kind == 's' and TEN_YEARS or full > SECOND and 11 * full or 10 * full + SECOND)
     end
   end
   return times_of, key_of, cost_of, full_of, furthest_of

@@ -102,7 +102,7 @@ function makers.b()
 
   -- The recent charges with this one added. They are recorded from a reservation on until two seconds after the last
   -- one.
-  local function noted(limit, state, times, is_reserved)
+  local function noted(limit, state, micros, parts, is_reserved)
     local recent = state and recent_of(limit, state)
     if recent and not is_reserved and now - recent.reserved > RECENT then recent = nil end
     if not recent then
@@ -118,7 +118,9 @@ function makers.b()
       recent.tat, recent.parts, recent.known =
         after_charge(limit, recent.tat, recent.parts, recent.known, table.remove(recent, 1))
     end
-    local newest, micros, parts = recent[#recent], lasting(limit, times)
+    -- A forced charge beyond the largest debt moves nothing.
+    if micros == 0 and parts == 0 then return recent end
+    local newest = recent[#recent]
     if newest and newest[1] >= now then
       newest[2], newest[3] = plus(limit, newest[2], newest[3], micros, parts)
     else
@@ -145,22 +147,41 @@ function makers.b()
     return not is_later(micros, parts, now + limit.fill, limit.fill_parts)
   end
 
-  local function charge(limit, state, times, is_reserved)
+  -- The state with this TAT, after a charge that lasts `micros` and `parts`.
+  local function moved(limit, state, tat, tat_parts, micros, parts, is_reserved)
     local known = state and not is_forgotten(limit, state)
-    local recent = noted(limit, known and state, times, is_reserved)
-    local after = left_now(limit, charged(limit, state, times))
+    local recent = noted(limit, known and state, micros, parts, is_reserved)
+    local after = left_now(limit, tat, tat_parts)
     after.recent = recent
     return after
   end
 
-  -- The debt is capped at the furthest TAT that a state may have; a later one would look damaged.
+  local function charge(limit, state, times, is_reserved)
+    local tat, tat_parts = charged(limit, state, times)
+    local micros, parts = lasting(limit, times)
+    return moved(limit, state, tat, tat_parts, micros, parts, is_reserved)
+  end
+
+  -- The TAT of a bucket with the largest debt: ten limits, and at most the tolerance.
+  local function deepest(limit)
+    local one, one_parts = limit.fill, limit.fill_parts
+    if limit.ttl then one, one_parts = plus(limit, one, one_parts, limit.earning, limit.earning_parts) end
+    local two, two_parts = plus(limit, one, one_parts, one, one_parts)
+    local debt, debt_parts = plus(limit, two, two_parts, two, two_parts)
+    debt, debt_parts = plus(limit, debt, debt_parts, one, one_parts)
+    debt, debt_parts = plus(limit, debt, debt_parts, debt, debt_parts)
+    if is_later(debt, debt_parts, limit.tolerance, 0) then debt, debt_parts = limit.tolerance, 0 end
+    return plus(limit, debt, debt_parts, now + limit.fill, limit.fill_parts)
+  end
+
   local function force(limit, state, times)
-    local after = charge(limit, state, times)
-    local furthest = now + limit.fill + limit.tolerance
-    if not is_later(after[1], after[2], furthest, limit.fill_parts) then return after end
-    local most = left_now(limit, furthest, limit.fill_parts)
-    most.recent = after.recent
-    return most
+    local from, from_parts = tat_of(limit, state)
+    local tat, tat_parts = charged(limit, state, times)
+    local most, most_parts = deepest(limit)
+    if is_later(from, from_parts, most, most_parts) then most, most_parts = from, from_parts end
+    if is_later(tat, tat_parts, most, most_parts) then tat, tat_parts = most, most_parts end
+    local micros, parts = minus(limit, tat, tat_parts, from, from_parts)
+    return moved(limit, state, tat, tat_parts, micros, parts, false)
   end
 
   -- The state with a TAT that is this much earlier, but not before all credits are earned.

@@ -3,8 +3,9 @@
 -- KEYS     The keys of all decisions, each once. One key holds all states of one subject under one rule.
 -- ARGV[1]  The last microsecond on this server's clock at which the script may execute, or 0 for no deadline.
 -- ARGV[2]  A nonce for the reply.
--- ARGV[3…] Decisions, taken in order. Each is its operation (`charge`, `charge <n>`, `reserve`, `peek`, `refund`,
---          `reset`, `undo <at µs>`, `release <at µs>`, or `force <n>`), then its limits, no index under a key twice:
+-- ARGV[3…] Decisions, taken in order. Each is its operation (`charge`, `charge <n>`, `usage`, `reserve`, `peek`,
+--          `refund`, `reset`, `undo <at µs>`, `release <at µs>`, or `force <n>`), then its limits, no index under a key
+--          twice:
 --            w <key> <index> <mode> <cost µs> <fill µs>                  a token bucket in whole µs, no credits
 --            b <key> <index> <mode> <n> <cost µs> <cost parts> <fill µs> <fill parts>          a token bucket
 --            s, t  as w and b, of a bucket with a state that is also used with other numbers: no state is out of range
@@ -20,7 +21,7 @@
 -- Reply    `<nonce> <now µs> late`, if nothing was done because the deadline has passed, and `<nonce> <now µs> outdated`, if
 --          nothing was done because now is before the first boundary, or fewer than two are after it. Otherwise
 --          `<nonce> <now µs> <damaged keys>` and for every limit a space, `+` if the cost fits or `-`, and its state,
---          pulled back into range: before the charge, or after the refund, undo, release, reset or force. `charge <n>` means
+--          pulled back into range: before the charge, or after the usage, refund, undo, release, reset or force. `charge <n>` means
 --          the same charge n times in a row. ` x<k>` precedes its limits: the first k of the n charges were admitted.
 --          The states are those before the first charge.
 --            -                                  none
@@ -47,6 +48,8 @@
 --   server's clock, and leaves no limit with more room than it would have, had that charge never been made. Of a bucket
 --   it gives back less by the time since the charge; and nothing if the clock went back, or if a state had to be repaired.
 -- - `force <n>` charges n admissions that were made elsewhere, even if they do not fit, as the core's `force` does.
+--   `usage` follows a `charge` and does the same, once, for each of its limits that the charge has left out: those of
+--   all groups if it was denied, and those of a shadow group without room.
 -- - A reservation is a charge that may be released, and a release is an exact undo: the limit is then as if the
 --   reservation had never been made, whatever else was charged, reserved and released meanwhile. Only buckets
 --   distinguish the two.
@@ -87,7 +90,8 @@ if #ARGV == 4 and ARGV[3] == 'charge' then
       cost, full = cost + 0, full + 0
       local empty, from, shown, written = now + full, now, '-', nil
       if tat then
-        if tat > empty + (kind == 's' and TEN_YEARS or full > SECOND and full or SECOND) then
+        -- The largest debt, and as much as clocks may differ: see `ahead`.
+        if tat > empty + (kind == 's' and TEN_YEARS or full > SECOND and 11 * full or 10 * full + SECOND) then
           tat, written, digits = empty, empty, format('%.0f', empty)
         end
         if tat > now then from = tat end

@@ -22,8 +22,15 @@ local function all_exact(a, b, c, d)
   if a and b and c and d then return a, b, c, d end
 end
 
--- How far a state may be ahead of the latest one that is possible now.
+-- How far the end of a window, or an entry of a log, may be ahead of the latest one that is possible now.
 local function believed(window) return window > SECOND and window or SECOND end
+
+-- How far the TAT of a bucket with this refill time may be beyond that of an empty one: by the largest debt of ten
+-- limits, and by as much as clocks may differ.
+local function ahead(full) return 10 * full + believed(full) end
+
+-- The most units of a limit with its largest debt.
+local function with_debt(limit) return min(11 * limit, LAST) end
 
 -- Algorithms, by the letter of their states. Each is created when a call first needs it, because creating all of them
 -- would cost more than most decisions. Their functions take a limit and a state, which is false if there is none:
@@ -31,7 +38,8 @@ local function believed(window) return window > SECOND and window or SECOND end
 --   encode(limit, state)  its record
 --   fits(limit, state, times)   whether the cost fits this many times in a row, at one instant
 --   charge(limit, state, times, is_reserved)   the state after these charges, which fit and may be released later
---   force(limit, state, times)   the state after these charges, even if they do not fit; nothing if unchanged
+--   force(limit, state, times)   the state after these charges, even if they do not fit, up to the largest debt; nothing
+--                                if unchanged
 --   shown(limit, state, is_short, charged)   the state for the reply; `is_short` if a charge after `charged` ones is denied
 --   drained(limit), repair(limit, state), refund(limit, state), kept(limit, state)   as in the core
 --   undo(limit, state, at)   the state without a charge that was made at `at`; false for none

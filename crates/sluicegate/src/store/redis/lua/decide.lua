@@ -35,8 +35,10 @@ end
 
 -- The same charge `times` in a row. At one instant the first of them pass, as many as every enforced limit has room for.
 -- The limits of a shadow rule are charged for the first of these, as many as all of the rule's limits have room for.
+local rooms_of
 local function charge(limits, times, is_reserved)
-  local states, rooms, rooms_of = {}, {}, {e = times}
+  local states, rooms = {}, {}
+  rooms_of = {e = times}
   for index, limit in ipairs(limits) do
     local state = seen(keys[limit.key], limit, false)
     states[index], rooms[index] = state, room(limit, state, times)
@@ -53,22 +55,27 @@ local function charge(limits, times, is_reserved)
   end
 end
 
--- Charges admissions that were made elsewhere, even if they do not fit.
-local function force(limits, times)
-  for _, limit in ipairs(limits) do
-    local state, entry = seen(keys[limit.key], limit, false)
-    local after = not limit.is_free and limit.algorithm.force(limit, state, times)
-    if after then keep(limit, entry, after) end
-  end
-  peek(limits)
-end
-
 local function is_same(left, right)
   for index = 1, #left do
     if left[index] ~= right[index] then return false end
   end
   return true
 end
+
+-- Charges usage that has already happened, even if it does not fit.
+local function force(limits, times, is_due)
+  for _, limit in ipairs(limits) do
+    local state, entry = seen(keys[limit.key], limit, false)
+    local after = not limit.is_free and is_due(limit) and limit.algorithm.force(limit, state, times)
+    if after and not (state and is_same(after, state)) then keep(limit, entry, after) end
+  end
+  peek(limits)
+end
+
+local function always() return true end
+
+-- Whether the charge before has left out the group of this limit.
+local function is_left_out(limit) return min(rooms_of.e, rooms_of[limit.group]) == 0 end
 
 local function refund(limits)
   for _, limit in ipairs(limits) do
@@ -114,6 +121,8 @@ for _, limits in ipairs(all) do
     charge(limits, 1, true)
   elseif operation == 'peek' then
     peek(limits)
+  elseif operation == 'usage' then
+    force(limits, 1, is_left_out)
   elseif operation == 'refund' then
     refund(limits)
   elseif operation == 'reset' then
@@ -123,7 +132,7 @@ for _, limits in ipairs(all) do
     if name == 'charge' then
       charge(limits, tonumber(number))
     elseif name == 'force' then
-      force(limits, tonumber(number))
+      force(limits, tonumber(number), always)
     elseif name == 'undo' or name == 'release' then
       undo(limits, tonumber(number), name == 'release')
     else

@@ -14,7 +14,7 @@ local function new_bucket(limit, is_shared)
   local full, parts = limit.fill + (limit.earning or 0), limit.fill_parts + (limit.earning_parts or 0)
   if parts > limit.n then full, parts = full + 1, parts - limit.n end
   if parts > 0 then full = full + 1 end
-  limit.tolerance = is_shared and TEN_YEARS or believed(full)
+  limit.tolerance = is_shared and TEN_YEARS or ahead(full)
   return 'b', limit
 end
 

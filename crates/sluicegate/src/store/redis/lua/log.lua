@@ -93,9 +93,9 @@ function makers.l()
     return ended(state, entries, at, sum)
   end
 
-  -- The log may exceed the limit, up to the largest sum it can represent.
+  -- The log may exceed the limit.
   local function force(limit, state, times)
-    local left = UNITS_MAX - (state and used(state, first_live(limit, state)) or 0)
+    local left = with_debt(limit.limit) - (state and used(state, first_live(limit, state)) or 0)
     local units = min(left, limit.cost * times)
     return units > 0 and charge({cost = units, limit = limit.limit, window = limit.window}, state, 1)
   end

@@ -67,7 +67,9 @@ function makers.f()
 
   -- The count may exceed the limit. A limit of zero needs no state.
   local function force(limit, state, times)
-    return limit.limit > 0 and charge(limit, state, times)
+    if limit.limit == 0 then return nil end
+    local count, finish = live(limit, state)
+    return {max(count, min(count + limit.cost * times, with_debt(limit.limit))), finish}
   end
 
   local function refund(limit, state)
@@ -133,6 +135,13 @@ function makers.c()
     return {previous, current + limit.cost * times, finish}
   end
 
+  -- The current count may exceed the limit. A limit of zero needs no state.
+  local function force(limit, state, times)
+    if limit.limit == 0 then return nil end
+    local previous, current, finish = live(limit, state)
+    return {previous, max(current, min(current + limit.cost * times, with_debt(limit.limit))), finish}
+  end
+
   local function refund(limit, state)
     local previous, current, finish = live(limit, state)
     local taken = min(limit.cost, current)
@@ -164,6 +173,6 @@ function makers.c()
 
   return {
     decode = decode, encode = encode, shown = shown, drained = drained, repair = repair, fits = fits,
-    charge = charge, force = charge, refund = refund, undo = undo, kept = kept,
+    charge = charge, force = force, refund = refund, undo = undo, kept = kept,
   }
 end

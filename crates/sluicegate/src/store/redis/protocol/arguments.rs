@@ -15,6 +15,8 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Charge,
+    /// Charges, and answers with the state after that, as a peek does.
+    Report,
     /// Charges, and records the data that an exact release needs.
     Reserve,
     Peek,
@@ -31,20 +33,20 @@ pub(crate) enum Operation {
 impl Operation {
     /// Whether it takes units where there is room.
     pub(crate) fn charges(self) -> bool {
-        matches!(self, Self::Charge | Self::Reserve)
+        matches!(self, Self::Charge | Self::Report | Self::Reserve)
     }
 
     /// Whether it may leave more room than before.
     pub(crate) fn gives_back(self) -> bool {
         match self {
-            Self::Charge | Self::Reserve | Self::Peek | Self::Force(_) => false,
+            Self::Charge | Self::Report | Self::Reserve | Self::Peek | Self::Force(_) => false,
             Self::Refund | Self::Reset | Self::Undo(_) | Self::Release(_) => true,
         }
     }
 
     fn argument(self, times: u32) -> Argument {
         let name = match self {
-            Self::Charge => "charge",
+            Self::Charge | Self::Report => "charge",
             Self::Reserve => "reserve",
             Self::Peek => "peek",
             Self::Refund => "refund",
@@ -59,7 +61,7 @@ impl Operation {
                 write_numbers(&mut text, [charged_at.as_micros()])
             }
             Self::Force(times) => write_numbers(&mut text, [times.into()]),
-            Self::Charge if times > 1 => write_numbers(&mut text, [times.into()]),
+            Self::Charge | Self::Report if times > 1 => write_numbers(&mut text, [times.into()]),
             _ => {}
         }
         text
@@ -89,6 +91,9 @@ pub(crate) struct ScriptInput<'a> {
     is_cacheable: bool,
 }
 
+/// The usage of one key that a decision charges in any case: the index of the key, its limits, the units and the mode.
+type UsageOfKey<'a> = (usize, &'a [Quota], Cost, ChargeMode);
+
 /// One requested decision.
 #[derive(Clone, Debug)]
 pub(crate) struct DecisionSpec {
@@ -97,6 +102,9 @@ pub(crate) struct DecisionSpec {
     pub(crate) times: u32,
     /// The range of its limits among all limits of the input.
     pub(crate) limits: Range<usize>,
+    /// The range of the limits that are charged their usage if the decision does not charge them. The script takes
+    /// them as a decision of its own.
+    pub(crate) usage: Range<usize>,
 }
 
 /// One limit of one charge.
@@ -186,18 +194,34 @@ impl<'a> ScriptInput<'a> {
     where
         'a: 'c,
     {
-        let start = self.limits.len();
+        let (start, mut usage) = (self.limits.len(), Vec::new());
         self.arguments.push(operation.argument(times));
         for charge in charges {
             let key = self.key(charge.key.digest(), |encoder| encoder.encode(&charge.key));
             self.add_limits(key, charge.quotas, charge.cost, charge.mode);
+            if !charge.usage.is_zero() {
+                usage.push((key, charge.quotas, charge.usage, charge.mode));
+            }
         }
-        self.decisions.push(DecisionSpec { operation, times, limits: start..self.limits.len() });
+        self.end_decision(operation, times, start, usage);
+    }
+
+    /// Ends the decision with the limits from `start` on. `usage` is charged if the decision does not charge it.
+    fn end_decision(&mut self, operation: Operation, times: u32, start: usize, usage: Vec<UsageOfKey<'a>>) {
+        let limits = start..self.limits.len();
+        if operation.charges() && !usage.is_empty() {
+            self.arguments.push(Argument::from_slice(b"usage"));
+            for (key, quotas, cost, mode) in usage {
+                self.add_limits(key, quotas, cost, mode);
+            }
+        }
+        let usage = limits.end..self.limits.len();
+        self.decisions.push(DecisionSpec { operation, times, limits, usage });
     }
 
     /// Adds the same planned charge `times` in a row, with the effect of `times` separate decisions, at most [`TIMES_MAX`].
-    pub(crate) fn add_planned(&mut self, times: u32, charges: &'a [PlannedCharge]) {
-        self.push_planned(Operation::Charge, times.clamp(1, TIMES_MAX), charges);
+    pub(crate) fn add_planned(&mut self, operation: Operation, times: u32, charges: &'a [PlannedCharge]) {
+        self.push_planned(operation, times.clamp(1, TIMES_MAX), charges);
     }
 
     /// Adds the undo of one planned decision that was made at this instant.
@@ -211,13 +235,16 @@ impl<'a> ScriptInput<'a> {
     }
 
     fn push_planned(&mut self, operation: Operation, times: u32, charges: &'a [PlannedCharge]) {
-        let start = self.limits.len();
+        let (start, mut usage) = (self.limits.len(), Vec::new());
         self.arguments.push(operation.argument(times));
         for charge in charges {
             let key = self.key(charge.digest, |_| charge.key.clone());
             self.add_limits(key, &charge.quotas, charge.cost, charge.mode);
+            if !charge.usage.is_zero() {
+                usage.push((key, &*charge.quotas, charge.usage, charge.mode));
+            }
         }
-        self.decisions.push(DecisionSpec { operation, times, limits: start..self.limits.len() });
+        self.end_decision(operation, times, start, usage);
     }
 
     fn add_limits(&mut self, key: usize, quotas: &'a [Quota], cost: Cost, mode: ChargeMode) {
@@ -349,14 +376,11 @@ impl RequestedLimit<'_> {
 
     fn write_bucket(&self, text: &mut Argument, bucket: &TokenBucket, place: LimitPosition) {
         let (fill, fill_parts) = lasting(bucket, bucket.capacity());
-        let (cost, cost_parts) = if self.cost.units() > bucket.limit() {
-            // More than the distance from the furthest TAT to the earliest: it never fits, and a refund restores the
-            // whole limit.
-            let (full, _) = lasting(bucket, bucket.limit());
-            (full + bucket.tolerance().as_micros() + 1, 0)
-        } else {
-            lasting(bucket, self.cost.units())
-        };
+        // More than the distance from the furthest TAT to the earliest: it never fits, exceeds the largest debt, and a
+        // refund restores the whole limit.
+        let (full, _) = lasting(bucket, bucket.limit());
+        let furthest = (full + bucket.tolerance().as_micros() + 1, 0);
+        let (cost, cost_parts) = lasting(bucket, self.cost.units()).min(furthest);
         let is_shared = bucket.is_on_shared_state();
         if bucket.credits() > 0 {
             let (earning, earning_parts) = lasting(bucket, bucket.credits());
@@ -373,12 +397,12 @@ impl RequestedLimit<'_> {
     }
 }
 
-/// The time in which `tokens` refill: whole microseconds and parts of one. A bucket refills within ten years, so
-/// this is the bound.
+/// The time in which `tokens` refill: whole microseconds and parts of one.
 fn lasting(bucket: &TokenBucket, tokens: u64) -> (u64, u64) {
     let per_micro = u128::from(bucket.parts_per_micro());
     let parts = u128::from(tokens) * u128::from(bucket.parts_per_token());
-    ((parts / per_micro) as u64, (parts % per_micro) as u64)
+    // A bucket refills within ten years, but a cost may be far above its limit.
+    (u64::try_from(parts / per_micro).unwrap_or(u64::MAX), (parts % per_micro) as u64)
 }
 
 fn write_numbers<const COUNT: usize>(text: &mut Argument, numbers: [u64; COUNT]) {

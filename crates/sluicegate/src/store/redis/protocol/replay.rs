@@ -148,7 +148,14 @@ mod tests {
         let (space, encoder) = (KeySpace::new("api"), KeyEncoder::default());
         let subject = Subject { tenant: None, identity: Some(Identity::Named("alice")), address: None };
         let key = Key { space: &space, subject };
-        let charges = [Charge { key, quotas: &quotas, cost: Cost::ONE, mode: ChargeMode::Enforced, lease: None }];
+        let charges = [Charge {
+            key,
+            quotas: &quotas,
+            cost: Cost::ONE,
+            mode: ChargeMode::Enforced,
+            lease: None,
+            usage: Cost::ZERO,
+        }];
         let mut input = ScriptInput::new(&encoder, Timestamp::default());
         input.add_times(NonZeroU32::new(times).unwrap(), &charges);
         let answer = ScriptReply { now: Timestamp::now(3_600_000_000), body: body.as_bytes().to_vec() };

@@ -48,6 +48,9 @@ pub(crate) struct DecisionResult<'a> {
     pub(crate) admitted: u32,
     /// The limits before the first repetition.
     pub(crate) found: FoundLimits<'a>,
+    /// Those with usage that is charged in any case, as they are after the decision. They are a part of `found`, in the
+    /// same order; their cost is the usage.
+    pub(crate) usage: FoundLimits<'a>,
 }
 
 impl<'a> ParsedReply<'a> {
@@ -71,8 +74,7 @@ impl<'a> ParsedReply<'a> {
         let damaged = words.next().and_then(number).ok_or_else(|| nonsense("no count"))?;
         let mut decisions = SmallVec::with_capacity(input.decisions.len());
         for spec in &input.decisions {
-            let limits = &input.limits[spec.limits.clone()];
-            decisions.push(DecisionResult::read(&mut words, spec, limits, answer.now).map_err(nonsense)?);
+            decisions.push(DecisionResult::read(&mut words, spec, input, answer.now).map_err(nonsense)?);
         }
         if words.next().is_some() {
             return Err(nonsense("a limit too many"));
@@ -86,21 +88,13 @@ impl<'a> DecisionResult<'a> {
     fn read<'w>(
         words: &mut impl Iterator<Item = &'w [u8]>,
         spec: &DecisionSpec,
-        limits: &[RequestedLimit<'a>],
+        input: &ScriptInput<'a>,
         now: Timestamp,
     ) -> Result<Self, &'static str> {
         let &DecisionSpec { operation, times, .. } = spec;
         let reported =
             if times > 1 { Some(words.next().and_then(count).ok_or("no count of the admitted")?) } else { None };
-        let mut found = FoundLimits::with_capacity(limits.len());
-        for limit in limits {
-            let word = words.next().ok_or("a limit is missing")?;
-            let found_limit = FoundLimit::read(word, *limit, now).ok_or("an unknown state")?;
-            if found_limit.outcome.is_allowed() != word.starts_with(b"+") {
-                return Err(DISAGREEMENT);
-            }
-            found.push(found_limit);
-        }
+        let mut found = read_limits(words, &input.limits[spec.limits.clone()], now)?;
         wait_for_all(&mut found.iter_mut().collect::<SmallVec<[_; 2]>>());
         let admitted = match reported {
             None => u32::from(all_fit(&found)),
@@ -109,12 +103,48 @@ impl<'a> DecisionResult<'a> {
         if reported.is_some_and(|reported| reported != u64::from(admitted)) {
             return Err(DISAGREEMENT);
         }
-        Ok(Self { operation, times, admitted, found })
+        let mut usage = read_limits(words, &input.limits[spec.usage.clone()], now)?;
+        wait_for_all(&mut usage.iter_mut().collect::<SmallVec<[_; 2]>>());
+        Ok(Self { operation, times, admitted, found, usage })
     }
 
     /// The verdicts of the first repetition.
     pub(crate) fn verdicts(&self) -> Verdicts {
-        verdicts(self.operation, &self.found)
+        let (mut verdicts, mut usage) = (verdicts(self.operation, &self.found), self.usage.iter().peekable());
+        for (verdict, found_limit) in verdicts.iter_mut().zip(&self.found) {
+            let Some(after) = usage.next_if(|usage| usage.is_of(found_limit)) else { continue };
+            let FoundLimit { limit, at, outcome, state } = after;
+            if self.operation == Operation::Report {
+                *verdict = limit.quota.verdict(*outcome, state.as_ref(), *at);
+            } else if !self.is_charged(found_limit) {
+                *verdict = limit.quota.verdict(found_limit.outcome, state.as_ref(), *at);
+            }
+        }
+        verdicts
+    }
+
+    /// Whether the decision charges this limit the whole cost, at least once.
+    pub(crate) fn is_charged(&self, found_limit: &FoundLimit<'_>) -> bool {
+        let votes = self.found.iter().map(|found_limit| (found_limit.limit.mode, found_limit.outcome));
+        self.operation.charges() && is_charged(votes, found_limit.limit.mode)
+    }
+
+    /// Whether the decision charges this limit its usage in any case.
+    pub(crate) fn has_usage(&self, found_limit: &FoundLimit<'_>) -> bool {
+        self.usage.iter().any(|usage| usage.is_of(found_limit))
+    }
+
+    /// The units of usage that were cut off, because of the bound on debt.
+    pub(crate) fn cut_off(&self) -> u64 {
+        let (mut units, mut usage) = (0_u64, self.usage.iter().peekable());
+        for found_limit in &self.found {
+            if let Some(FoundLimit { limit, at, .. }) = usage.next_if(|usage| usage.is_of(found_limit))
+                && !self.is_charged(found_limit)
+            {
+                units = units.saturating_add(limit.quota.cut_off(found_limit.state.as_ref(), limit.cost, *at));
+            }
+        }
+        units
     }
 
     /// Whether the operation charges, and not all repetitions had room.
@@ -124,12 +154,19 @@ impl<'a> DecisionResult<'a> {
 
     /// The limits after the decision, as the next decision would find them.
     pub(crate) fn after(&self) -> FoundLimits<'a> {
-        match self.operation {
+        let mut found = match self.operation {
             operation if operation.charges() && self.admitted > 0 => {
                 Replay::new(self.found.clone(), self.times).after()
             }
             _ => self.found.clone(),
+        };
+        let mut usage = self.usage.iter().peekable();
+        for found_limit in &mut found {
+            if let Some(after) = usage.next_if(|usage| usage.is_of(found_limit)) {
+                *found_limit = after.clone();
+            }
         }
+        found
     }
 
     /// The verdicts of all repetitions. Only charges are repeated.
@@ -140,7 +177,30 @@ impl<'a> DecisionResult<'a> {
 
 const DISAGREEMENT: &str = "the script and the core disagree";
 
+/// Parses a word for each of these limits. Returns a description of the error if one is malformed.
+fn read_limits<'a, 'w>(
+    words: &mut impl Iterator<Item = &'w [u8]>,
+    limits: &[RequestedLimit<'a>],
+    now: Timestamp,
+) -> Result<FoundLimits<'a>, &'static str> {
+    let mut found = FoundLimits::with_capacity(limits.len());
+    for limit in limits {
+        let word = words.next().ok_or("a limit is missing")?;
+        let found_limit = FoundLimit::read(word, *limit, now).ok_or("an unknown state")?;
+        if found_limit.outcome.is_allowed() != word.starts_with(b"+") {
+            return Err(DISAGREEMENT);
+        }
+        found.push(found_limit);
+    }
+    Ok(found)
+}
+
 impl<'a> FoundLimit<'a> {
+    /// Whether both are the same limit of the same key.
+    fn is_of(&self, other: &FoundLimit<'_>) -> bool {
+        self.limit.key == other.limit.key && std::ptr::eq(self.limit.quota, other.limit.quota)
+    }
+
     fn read(word: &[u8], limit: RequestedLimit<'a>, now: Timestamp) -> Option<Self> {
         let (b'+' | b'-', state) = word.split_first()? else { return None };
         let state = read_state(state)?;
@@ -166,7 +226,7 @@ pub(crate) fn wait_for_all(found: &mut [&mut FoundLimit<'_>]) {
 /// The verdicts of a decision after its operation.
 pub(crate) fn verdicts(operation: Operation, found: &[FoundLimit<'_>]) -> Verdicts {
     match operation {
-        Operation::Charge | Operation::Reserve => charged(found),
+        Operation::Charge | Operation::Report | Operation::Reserve => charged(found),
         Operation::Peek
         | Operation::Refund
         | Operation::Reset

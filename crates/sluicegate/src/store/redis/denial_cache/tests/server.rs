@@ -5,7 +5,9 @@ use crate::store::redis::denial_cache::insert::CallStart;
 use crate::store::redis::denial_cache::{CacheMoment, DenialCache, partition_of};
 use crate::store::redis::protocol::arguments::{Operation, ScriptInput};
 use crate::store::redis::protocol::replay::Replay;
-use crate::store::redis::protocol::reply::{DecisionResult, FoundLimit, ParsedReply, all_fit, wait_for_all};
+use crate::store::redis::protocol::reply::{
+    DecisionResult, FoundLimit, FoundLimits, ParsedReply, all_fit, wait_for_all,
+};
 use crate::store::{Charge, Key};
 use sluicegate_core::{Quota, State, Timestamp};
 use smallvec::SmallVec;
@@ -53,7 +55,7 @@ pub(crate) fn answer(
             _ => u32::from(all_fit(&found)),
         };
         found.iter_mut().for_each(|found_limit| found_limit.state = shown(found_limit));
-        decided.push(DecisionResult { operation, times, admitted, found });
+        decided.push(DecisionResult { operation, times, admitted, found, usage: FoundLimits::new() });
     }
     cache.observe(call_start, &input, &ParsedReply { now, damaged: 0, decisions: decided }, received_at);
 }
