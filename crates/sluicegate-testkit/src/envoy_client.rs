@@ -219,7 +219,7 @@ impl EnvoyClient {
     }
 
     /// Sends a request and waits for the response.
-    pub async fn send(&self, question: Question) -> Result<Answer, Status> {
+    pub async fn ask(&self, question: Question) -> Result<Answer, Status> {
         let mut grpc = Grpc::new(self.channel.clone());
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let mut request = Request::new(question);

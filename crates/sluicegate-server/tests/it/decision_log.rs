@@ -135,7 +135,7 @@ async fn requests_of_envoy_are_logged_by_descriptor() {
     let mut scene = Scene::start("envoy", "log: { decisions: {}, identities: whole }");
     let client = EnvoyClient::new(scene.server.address("api"));
     let question = Question::new("shop", [Descriptor::new(&[("user", "carol")])]);
-    assert_eq!(client.send(question).await.expect("an answer").overall_code(), Code::OverLimit);
+    assert_eq!(client.ask(question).await.expect("an answer").overall_code(), Code::OverLimit);
     let line = scene.next();
     let says = (&line["rule"], &line["tenant"], &line["identity"]);
     assert_eq!(says, (&json!("described"), &json!("shop"), &json!("carol")));
@@ -265,7 +265,7 @@ async fn log_lines_never_block_and_lost_lines_are_reported() {
     while lost() == 0 {
         for _ in 0..100 {
             let question = Question::new("shop", [Descriptor::new(&[("nobody", "knows")])]);
-            client.send(question).await.expect("an answer");
+            client.ask(question).await.expect("an answer");
         }
         assert!(started.elapsed() < PATIENCE, "nothing is lost");
     }

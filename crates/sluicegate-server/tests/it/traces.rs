@@ -159,7 +159,7 @@ async fn every_front_door_has_spans() {
     // The Envoy client of the test sends no context, so the spans start a new trace.
     let client = EnvoyClient::new(scene.server.address("api"));
     let question = Question::new("d", [Descriptor::new(&[("user", "a")]), Descriptor::new(&[("user", "b")])]);
-    client.send(question).await.expect("an answer");
+    client.ask(question).await.expect("an answer");
     let rpc = "POST /envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let request = scene.collector.wait_for(rpc, |spans| spans.iter().find(|span| span.span.name == rpc).cloned());
     assert_eq!(

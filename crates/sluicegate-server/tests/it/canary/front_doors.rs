@@ -124,7 +124,7 @@ async fn send_envoy(scene: &Scene, outputs: &mut Outputs) {
             Question::new("d", [descriptor().refund()]),
             Question::new("", [descriptor()]),
         ] {
-            outputs.add("gRPC", format!("{:?}", client.send(question).await));
+            outputs.add("gRPC", format!("{:?}", client.ask(question).await));
         }
     }
 }

@@ -82,7 +82,7 @@ fn question(descriptors: usize) -> Question {
 }
 
 async fn still_answers(client: &EnvoyClient) {
-    let answer = client.send(question(1)).await.expect("an answer");
+    let answer = client.ask(question(1)).await.expect("an answer");
     assert_eq!(answer.overall_code(), Code::Ok);
 }
 
@@ -117,9 +117,9 @@ async fn oversized_messages_are_rejected_unread() {
     assert_eq!(code(&scene.client, vec![0; 10_000_000]).await, GrpcCode::ResourceExhausted);
     assert_eq!(code(&scene.client, vec![0; 1_048_577]).await, GrpcCode::ResourceExhausted);
     still_answers(&scene.client).await;
-    let refused = scene.client.send(question(1_000)).await.expect_err("too many");
+    let refused = scene.client.ask(question(1_000)).await.expect_err("too many");
     assert_eq!(refused.code(), GrpcCode::InvalidArgument);
-    let most = scene.client.send(question(256)).await.expect("an answer");
+    let most = scene.client.ask(question(256)).await.expect("an answer");
     assert_eq!((most.overall_code(), most.statuses.len()), (Code::Ok, 256));
 }
 
@@ -136,7 +136,7 @@ async fn the_largest_requests_are_decided_with_a_state_for_each_list_of_values()
     for arguments in [&[][..], &["--store", &redis.url()]] {
         let scene = Scene::with(TWO_FOR_EACH, arguments);
         let ask = async |descriptors: &[Descriptor]| {
-            scene.client.send(Question::new("edge", descriptors.to_vec())).await.expect("an answer")
+            scene.client.ask(Question::new("edge", descriptors.to_vec())).await.expect("an answer")
         };
         let many: Vec<Descriptor> =
             (0..256).map(|number: u32| Descriptor::new(&[("user", &number.to_string())])).collect();
@@ -166,7 +166,7 @@ async fn the_largest_requests_are_decided_with_a_state_for_each_list_of_values()
         // From here on, each byte of the last value is a byte of the message.
         let largest = largest(1_000 + 1_048_576 - largest(1_000).encoded_len());
         assert_eq!(largest.encoded_len(), 1_048_576);
-        let answer = scene.client.send(largest).await.expect("an answer");
+        let answer = scene.client.ask(largest).await.expect("an answer");
         assert_eq!((answer.overall_code(), answer.statuses.len()), (Code::OverLimit, 64), "63 of two");
     }
 }
@@ -190,23 +190,23 @@ async fn unknown_services_and_methods_are_not_implemented() {
 async fn watches_of_one_connection_are_bounded_and_come_back() {
     let scene = Scene::start(CONFIG);
     let mut health = HealthClient::new(scene.client.channel().clone());
-    let send = |service: &str| HealthCheckRequest { service: service.to_owned() };
+    let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
     let mut watched = Vec::new();
     for _ in 0..8 {
-        let mut watch = health.watch(send("")).await.expect("a stream").into_inner();
+        let mut watch = health.watch(ask("")).await.expect("a stream").into_inner();
         watch.message().await.expect("a message").expect("the first");
         watched.push(watch);
     }
     for _ in 0..20 {
-        let refused = health.watch(send("ratelimit")).await.expect_err("one too many");
+        let refused = health.watch(ask("ratelimit")).await.expect_err("one too many");
         assert_eq!(refused.code(), GrpcCode::ResourceExhausted, "{refused:?}");
         assert!(refused.message().contains("of this connection"), "{refused:?}");
     }
-    assert_eq!(health.check(send("")).await.expect("an answer").into_inner().status(), ServingStatus::Serving);
+    assert_eq!(health.check(ask("")).await.expect("an answer").into_inner().status(), ServingStatus::Serving);
     drop(watched);
     // The server notices the end of the watches asynchronously.
     let started = Instant::now();
-    while health.watch(send("")).await.is_err() {
+    while health.watch(ask("")).await.is_err() {
         assert!(started.elapsed() < PATIENCE, "no place came back");
     }
 }
@@ -215,13 +215,13 @@ async fn watches_of_one_connection_are_bounded_and_come_back() {
 async fn health_follows_readiness_and_reflection_describes_the_services() {
     let scene = Scene::start(CONFIG);
     let mut health = HealthClient::new(scene.client.channel().clone());
-    let send = |service: &str| HealthCheckRequest { service: service.to_owned() };
+    let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
     for name in ["", "ratelimit"] {
-        let answer = health.check(send(name)).await.expect("an answer").into_inner();
+        let answer = health.check(ask(name)).await.expect("an answer").into_inner();
         assert_eq!(answer.status(), ServingStatus::Serving, "{name:?}");
     }
-    assert_eq!(health.check(send("other")).await.expect_err("unknown").code(), GrpcCode::NotFound);
-    let mut watched = health.watch(send("ratelimit")).await.expect("a stream").into_inner();
+    assert_eq!(health.check(ask("other")).await.expect_err("unknown").code(), GrpcCode::NotFound);
+    let mut watched = health.watch(ask("ratelimit")).await.expect("a stream").into_inner();
     let first = watched.message().await.expect("a message").expect("the first");
     assert_eq!(first.status(), ServingStatus::Serving);
 
@@ -230,8 +230,8 @@ async fn health_follows_readiness_and_reflection_describes_the_services() {
         host: String::new(),
         message_request: Some(MessageRequest::ListServices(String::new())),
     };
-    let sent = tonic::codegen::tokio_stream::once(list);
-    let mut answers = reflection.server_reflection_info(sent).await.expect("a stream").into_inner();
+    let asked = tonic::codegen::tokio_stream::once(list);
+    let mut answers = reflection.server_reflection_info(asked).await.expect("a stream").into_inner();
     let answer = answers.message().await.expect("a message").expect("an answer");
     let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else { panic!("{answer:?}") };
     let names: Vec<&str> = list.service.iter().map(|service| &*service.name).collect();

@@ -80,7 +80,7 @@ pub(super) fn envoy_with(
     })
 }
 
-fn send(front: &FrontProxy, user: &str, path: &str) -> Answer {
+fn ask(front: &FrontProxy, user: &str, path: &str) -> Answer {
     let mut connection = Connection::open_from(Ipv4Addr::LOCALHOST, front.address());
     connection
         .send(format!("GET {path} HTTP/1.1\r\nhost: shop.test\r\nx-user: {user}\r\nconnection: close\r\n\r\n"));
@@ -91,7 +91,7 @@ fn send(front: &FrontProxy, user: &str, path: &str) -> Answer {
 async fn the_configuration_of_the_page_limits_envoy() {
     let (scene, application) = (Scene::start(&block("Sluicegate")), Application::start());
     let front = envoy(scene.server.address("api"), application.address(), true);
-    let answer = send(&front, "ann", "/");
+    let answer = ask(&front, "ann", "/");
     assert_eq!(answer.status, 200, "{answer:?}\n{}", front.log());
     assert_eq!(answer.header("ratelimit"), Some("\"per-user\";r=99;t=1"));
     assert!(answer.headers("x-ratelimit-limit").contains(&"100, 100;w=60;name=\"per-user\""), "{answer:?}");
@@ -103,13 +103,13 @@ async fn envoy_denies_and_sets_headers_from_the_statuses() {
     let (scene, application) = (Scene::start(THREE), Application::start());
     let front = envoy(scene.server.address("api"), application.address(), true);
     for left in ["2", "1", "0"] {
-        let answer = send(&front, "ann", "/");
+        let answer = ask(&front, "ann", "/");
         assert_eq!(answer.status, 200, "{answer:?}\n{}", front.log());
         assert_eq!(answer.headers("x-ratelimit-limit"), ["3, 3;w=31536000;name=\"per-user\""]);
         assert!(answer.headers("x-ratelimit-remaining").contains(&left), "{answer:?}");
         assert_eq!(answer.header("x-envoy-ratelimited"), None);
     }
-    let denied = send(&front, "ann", "/");
+    let denied = ask(&front, "ann", "/");
     assert_eq!(denied.status, 429, "{denied:?}");
     assert_eq!(denied.header("x-envoy-ratelimited"), Some("true"));
     let wait = denied.header("retry-after").expect("a wait");
@@ -118,7 +118,7 @@ async fn envoy_denies_and_sets_headers_from_the_statuses() {
         "{denied:?}"
     );
     assert!(denied.headers("x-ratelimit-reset").contains(&wait), "{denied:?}");
-    assert_eq!(send(&front, "ben", "/").status, 200);
+    assert_eq!(ask(&front, "ben", "/").status, 200);
     assert_eq!(application.count(), 4);
 }
 
@@ -126,7 +126,7 @@ async fn envoy_denies_and_sets_headers_from_the_statuses() {
 async fn envoys_hits_are_charged_and_given_back() {
     let (scene, application) = (Scene::start(THREE), Application::start());
     let front = envoy(scene.server.address("api"), application.address(), true);
-    let status = |path| send(&front, "ann", path).status;
+    let status = |path| ask(&front, "ann", path).status;
     assert_eq!(status("/three"), 200, "{}", front.log());
     assert_eq!(status("/"), 429);
     assert_eq!(status("/back"), 200);
@@ -138,9 +138,9 @@ async fn without_the_service_envoy_applies_its_failure_mode() {
     let (scene, application) = (Scene::start(THREE), Application::start());
     let api = scene.server.address("api");
     let (strict, lenient) = (envoy(api, application.address(), true), envoy(api, application.address(), false));
-    assert_eq!((send(&strict, "ann", "/").status, send(&lenient, "ann", "/").status), (200, 200));
+    assert_eq!((ask(&strict, "ann", "/").status, ask(&lenient, "ann", "/").status), (200, 200));
     drop(scene);
-    assert_eq!((send(&strict, "ann", "/").status, send(&lenient, "ann", "/").status), (500, 200));
+    assert_eq!((ask(&strict, "ann", "/").status, ask(&lenient, "ann", "/").status), (500, 200));
 }
 
 #[tokio::test]
@@ -149,9 +149,9 @@ async fn an_undecided_closed_rule_is_an_error_to_envoy() {
     let (scene, application) = (Scene::with(THREE, &["--store", &redis.url()]), Application::start());
     let api = scene.server.address("api");
     let (strict, lenient) = (envoy(api, application.address(), true), envoy(api, application.address(), false));
-    assert_eq!(send(&strict, "ann", "/").status, 200, "{}", strict.log());
+    assert_eq!(ask(&strict, "ann", "/").status, 200, "{}", strict.log());
     drop(redis);
-    assert_eq!((send(&strict, "ann", "/").status, send(&lenient, "ann", "/").status), (500, 200));
+    assert_eq!((ask(&strict, "ann", "/").status, ask(&lenient, "ann", "/").status), (500, 200));
 }
 
 /// Rules in the format of `envoyproxy/ratelimit`: two requests per year for each user, and metadata for allowed
@@ -173,15 +173,15 @@ async fn a_directory_of_envoyproxy_ratelimit_limits_envoy_and_returns_metadata()
     let application = Application::start();
     let front = envoy(scene.server.address("api"), application.address(), true);
     for left in ["1", "0"] {
-        let answer = send(&front, "ann", "/");
+        let answer = ask(&front, "ann", "/");
         assert_eq!(answer.status, 200, "{answer:?}\n{}", front.log());
         assert!(answer.headers("x-ratelimit-remaining").contains(&left), "{answer:?}");
         assert_eq!((answer.header("x-plan"), answer.header("x-seats")), (Some("gold"), Some("5")), "{answer:?}");
     }
-    let denied = send(&front, "ann", "/");
+    let denied = ask(&front, "ann", "/");
     assert_eq!((denied.status, denied.header("x-envoy-ratelimited")), (429, Some("true")), "{denied:?}");
     assert_eq!(denied.header("x-plan"), None, "only who passes has it");
-    assert_eq!(send(&front, "ben", "/").status, 200);
+    assert_eq!(ask(&front, "ben", "/").status, 200);
     assert_eq!(application.count(), 3);
 }
 
@@ -200,7 +200,7 @@ async fn two_envoys_and_two_servers_with_one_redis_admit_exactly_the_limit() {
         let clients: Vec<_> = fronts
             .iter()
             .flat_map(|front| [front, front])
-            .map(|front| scope.spawn(|| (0..ASKED).map(|_| send(front, "ann", "/").status).collect::<Vec<_>>()))
+            .map(|front| scope.spawn(|| (0..ASKED).map(|_| ask(front, "ann", "/").status).collect::<Vec<_>>()))
             .collect();
         clients.into_iter().flat_map(|client| client.join().expect("a client")).collect()
     });
