@@ -54,8 +54,8 @@ fn explanation_matches_charges(rules: &RuleSet, request: &Request<'_>) {
     assert_eq!(explained.len(), rules.rules().len());
     let mut limited = 0;
     for each in explained {
-        assert_eq!(each.rule.matches(request), !matches!(each.says, MatchResult::Mismatched(_)));
-        match &each.says {
+        assert_eq!(each.rule.matches(request), !matches!(each.result, MatchResult::Mismatched(_)));
+        match &each.result {
             MatchResult::Mismatched(reasons) => {
                 assert!(!reasons.is_empty());
                 assert!(reasons.iter().all(|reason| !reason.reason(request).is_empty()));
