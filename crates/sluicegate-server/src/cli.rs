@@ -80,12 +80,15 @@ struct ServeArgs {
     /// Directory of envoyproxy/ratelimit's files for decisions over gRPC and /json [env: SLUICEGATE_ENVOY_RATELIMIT]
     #[arg(long, value_name = "DIR")]
     envoy_ratelimit: Option<PathBuf>,
+    /// Control plane of envoyproxy/ratelimit: fetches the limits over xDS [env: SLUICEGATE_ENVOY_XDS]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "envoy_ratelimit")]
+    envoy_xds: Option<String>,
 }
 
 impl From<ServeArgs> for Flags {
     fn from(args: ServeArgs) -> Self {
-        let ServeArgs { config, store, gateway, api, admin, resp, envoy_ratelimit } = args;
-        Self { config, store, gateway, api, admin, resp, envoy_ratelimit }
+        let ServeArgs { config, store, gateway, api, admin, resp, envoy_ratelimit, envoy_xds } = args;
+        Self { config, store, gateway, api, admin, resp, envoy_ratelimit, envoy_xds }
     }
 }
 

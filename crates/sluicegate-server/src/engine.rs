@@ -23,6 +23,7 @@ use crate::admin_tokens::{Token, Tokens};
 use crate::admit::{self, Exemptions};
 use crate::config::api::ApiSettings;
 use crate::config::envoy_headers::EnvoyHeaders;
+use crate::envoy_xds::status::ControlPlane;
 use crate::limiter::{ServerGate, ServerLimiter};
 use crate::metrics::Gauges;
 use crate::problem::Problem;
@@ -290,6 +291,7 @@ impl Engine {
             left_out: limiter.observer().decision_log().map_or(0, DecisionLog::left_out_total),
             lost_lines: telemetry::lost_lines(),
             unauthorized: limiter.observer().identity_events().counts().collect(),
+            control_plane: reload.control_plane.as_ref().map(ControlPlane::gauges),
         };
         limiter.observer().metrics().text(&gauges)
     }

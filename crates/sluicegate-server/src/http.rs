@@ -71,7 +71,7 @@ impl HttpEndpoints {
     /// Replaces the demo application by the decision API and its health, as on the HTTP port of `envoyproxy/ratelimit`. A
     /// gateway has precedence.
     pub(crate) fn with_healthcheck(mut self, engine: &Engine, health: &Health) -> Self {
-        let router = api_router(engine, health).merge(health::healthcheck(health.clone()));
+        let router = api_router(engine, health).merge(health::healthcheck(health.clone(), engine.clone()));
         self.gateway.router = problem::with_fallbacks(router, grpc::unknown);
         self.gateway.hot = Some(engine.clone());
         self.gateway.access = Some(Access::new(engine));

@@ -12,7 +12,7 @@
 //! - store: `store`
 //! - telemetry: `metrics`, `telemetry`, `traces`
 //! - answers: `problem`, `forwarding_headers`, `wire`, `admin_api`, `api_response`, `body`
-//! - engine: `limiter`, `admin_tokens`, `admit`, `rule_source`, `reload`, `explain`, `engine`, `health`, `fleet`, `sweeper`
+//! - engine: `limiter`, `admin_tokens`, `admit`, `rule_source`, `envoy_xds`, `reload`, `explain`, `engine`, `health`, `fleet`, `sweeper`
 //! - listeners: `net`
 //! - front doors: `grpc`, `http`, `resp`
 //! - command line: `shutdown`, `cli`
@@ -28,6 +28,7 @@ mod config;
 mod database;
 mod engine;
 mod envoy_ratelimit;
+mod envoy_xds;
 mod explain;
 mod fleet;
 mod forwarding_headers;

@@ -28,7 +28,7 @@ use sluicegate::store::StoreError;
 use counters::DecisionCounters;
 pub(crate) use histogram::{DURATION_MICROS, RATIO_MILLIONTHS};
 pub(crate) use snapshot::{RuleCounts, RuleOutcomes, Snapshot};
-pub(crate) use text::{CONTENT_TYPE, Gauges};
+pub(crate) use text::{CONTENT_TYPE, ControlPlaneGauges, Gauges};
 use thread_counters::RuleTotals;
 
 /// All metrics of the process.

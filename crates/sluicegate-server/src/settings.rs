@@ -30,6 +30,7 @@ pub(crate) struct Flags {
     pub(crate) admin: Option<String>,
     pub(crate) resp: Option<String>,
     pub(crate) envoy_ratelimit: Option<PathBuf>,
+    pub(crate) envoy_xds: Option<String>,
 }
 
 /// Settings from the environment. An empty variable counts as unset: compose files leave unset variables empty.

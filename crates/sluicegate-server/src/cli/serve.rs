@@ -25,12 +25,16 @@ use sluicegate::identify::address::TrustedProxies;
 use crate::admin_tokens;
 use crate::admit::Exemptions;
 use crate::config::Config;
+use crate::config::gateway::GatewaySettings;
 use crate::config::identity::IdentitySettings;
 use crate::config::listeners::{ListenerSettings, Listeners};
 use crate::config::load::LoadError;
 use crate::config::redis::RedisSettings;
 use crate::engine::{Engine, EngineOptions};
 use crate::envoy_ratelimit::EnvoyRatelimit;
+use crate::envoy_ratelimit::xds::XdsSettings;
+use crate::envoy_xds::XdsClient;
+use crate::envoy_xds::status::XdsStatus;
 use crate::fleet::Fleet;
 use crate::health::{Health, Readiness};
 use crate::http::HttpEndpoints;
@@ -66,7 +70,9 @@ struct ListenerLost;
 
 /// Two sources of rules are configured.
 #[derive(Debug, thiserror::Error)]
-#[error("rules cannot come from a database and from --envoy-ratelimit at the same time; remove one of the two")]
+#[error(
+    "rules cannot come from a database and from --envoy-ratelimit or --envoy-xds at the same time; remove one of the two"
+)]
 struct TwoSources;
 
 /// Serves until a stop signal.
@@ -80,6 +86,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
 fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let envoy = EnvoyRatelimit::chosen(flags, env)?;
     let is_envoy = envoy.is_some();
+    let xds = envoy.as_ref().and_then(EnvoyRatelimit::xds).cloned();
     let (config, reload, followed) = load(flags, env, envoy)?;
     let settings = settings::merge(flags, env, &config.settings)?;
     if is_envoy && settings.database.is_some() {
@@ -94,6 +101,7 @@ fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     } = config;
     let opened = RuleSource::at_start(settings.database.as_ref(), content, CompiledRules { rules, keys });
     let (source, rules) = runtime.block_on(opened)?;
+    let rules = if xds.is_some() { source.expect_envoy(rules)? } else { rules };
     let (exempt, has_api_token) = (proxies.clone(), api.token.is_some());
     let identity = identity.unwrap_or_else(|| IdentitySettings::usual(demo));
     let identify = identify_with(identity, proxies, env.variables(), source.keys())?;
@@ -116,9 +124,7 @@ fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         let options = EngineOptions { headers, envoy_headers, slashes, ..sourced };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
-    let gateway = Gateway::open(&gateway, engine.clone())?;
-    let routers = HttpEndpoints::new(&engine, &health).with_gateway(gateway).with_demo(demo);
-    let routers = if is_envoy { routers.with_healthcheck(&engine, &health) } else { routers };
+    let routers = endpoints(&gateway, demo, is_envoy, &engine, &health)?;
     let doors = FrontDoors { routers, resp: Service::new(engine.clone(), resp), listeners, exempt, has_api_token };
 
     let sweeper = Sweeper::start(Arc::clone(engine.limiter()))?;
@@ -127,9 +133,17 @@ fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
             Reloader::start(followed, engine.reload().clone(), Arc::clone(engine.gate()), engine.source().clone())
         })
         .transpose()?;
+    let control_plane = xds.map(|xds| control_plane(xds, &engine));
     let outcome = runtime.block_on(async {
         tokio::spawn(signals.forward(shutdown.clone(), health.clone(), engine.reload().clone()));
         spawn_background_tasks(&engine);
+        if let Some((client, first)) = control_plane {
+            tokio::spawn(client.follow());
+            tokio::select! {
+                () = first => {}
+                () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),
+            }
+        }
         let fleet = tokio::select! {
             fleet = Fleet::join(&engine, &settings.store) => fleet,
             () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),
@@ -159,6 +173,34 @@ fn load(
     let file = ConfigFile { path, envoy, flags: flags.clone(), env: env.clone() };
     let (config, reload, followed) = reload::open(file)?;
     Ok((config, reload, Some(followed)))
+}
+
+/// The endpoints of the HTTP listeners.
+fn endpoints(
+    gateway: &GatewaySettings,
+    demo: bool,
+    is_envoy: bool,
+    engine: &Engine,
+    health: &Health,
+) -> Result<HttpEndpoints, Error> {
+    let gateway = Gateway::open(gateway, engine.clone())?;
+    let endpoints = HttpEndpoints::new(engine, health).with_gateway(gateway).with_demo(demo);
+    Ok(if is_envoy { endpoints.with_healthcheck(engine, health) } else { endpoints })
+}
+
+/// The client of the control plane, and the wait for the configuration without which the server does not serve.
+fn control_plane(settings: XdsSettings, engine: &Engine) -> (XdsClient, impl Future<Output = ()> + use<>) {
+    let status = XdsStatus::new(&settings);
+    engine.reload().follow_control_plane(status.clone());
+    let waits = !settings.serves_without_configuration;
+    let first = status.clone();
+    let first = async move {
+        if waits {
+            tracing::info!("waiting for the first configuration: FORCE_START_WITHOUT_INITIAL_CONFIG is false");
+            first.wait_until_configured().await;
+        }
+    };
+    (XdsClient::new(settings, status, engine.source().clone(), Arc::clone(engine.gate())), first)
 }
 
 /// Starts the tasks that refresh keys, follow the rule source and record the history.

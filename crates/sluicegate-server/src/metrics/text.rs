@@ -40,6 +40,21 @@ pub(crate) struct Gauges {
     pub(crate) lost_lines: u64,
     /// Requests without a valid identity, by reason.
     pub(crate) unauthorized: Vec<(&'static str, u64)>,
+    /// The control plane, if there is one.
+    pub(crate) control_plane: Option<ControlPlaneGauges>,
+}
+
+/// The state of the control plane that sends limits over xDS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ControlPlaneGauges {
+    /// Whether there is a connection.
+    pub(crate) is_connected: bool,
+    /// Whether a configuration has arrived since the start.
+    pub(crate) is_configured: bool,
+    /// Configurations that took effect as a whole.
+    pub(crate) accepted: u64,
+    /// Configurations that were rejected as a whole or in part.
+    pub(crate) rejected: u64,
 }
 
 type MetricLabels<'a> = &'a [(&'static str, &'a str)];
@@ -104,6 +119,7 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
             vec![gauge(&[("version", env!("CARGO_PKG_VERSION"))], 1)],
         ),
     ]);
+    families.extend(gauges.control_plane.iter().flat_map(control_plane));
     families.extend(savings(&gauges.savings));
     families.extend(leases(&gauges.leases, &gauges.savings.leased_tokens));
     // The encoder rejects families without metrics. An empty rule set leads to such families.
@@ -166,6 +182,29 @@ fn decisions(rules: &[(&RuleLabels, RuleTotals)]) -> Vec<Metric> {
         }
     }
     decisions
+}
+
+fn control_plane(state: &ControlPlaneGauges) -> Vec<MetricFamily> {
+    let ControlPlaneGauges { is_connected, is_configured, accepted, rejected } = *state;
+    let outcomes = [("accepted", accepted), ("rejected", rejected)];
+    vec![
+        one_gauge(
+            "sluicegate_envoy_xds_connected",
+            "Whether the control plane that sends limits over xDS is connected.",
+            u64::from(is_connected),
+        ),
+        one_gauge(
+            "sluicegate_envoy_xds_configured",
+            "Whether the control plane has sent a configuration since the start.",
+            u64::from(is_configured),
+        ),
+        family(
+            "sluicegate_envoy_xds_configurations_total",
+            "Configurations of the control plane by outcome: accepted, or rejected as a whole or in part.",
+            MetricType::COUNTER,
+            outcomes.iter().map(|(outcome, count)| counter(&[("outcome", outcome)], *count)).collect(),
+        ),
+    ]
 }
 
 /// Families of saved calls. A store that does not count them has no such series.

@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const FREE_PORTS: [&str; 6] = ["--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
 
 /// The variables that the server reads. A server of a test sees only those that the test sets.
-const VARIABLES: [&str; 20] = [
+const VARIABLES: [&str; 22] = [
     "SLUICEGATE_CONFIG",
     "SLUICEGATE_STORE",
     "SLUICEGATE_DATABASE",
@@ -31,6 +31,8 @@ const VARIABLES: [&str; 20] = [
     "SLUICEGATE_LOG",
     "SLUICEGATE_LOG_FORMAT",
     "SLUICEGATE_ENVOY_RATELIMIT",
+    "SLUICEGATE_ENVOY_XDS",
+    "CONFIG_TYPE",
     "RUNTIME_ROOT",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",

@@ -1,8 +1,8 @@
 //! Rules from the configuration of Envoy's rate limit service: domains, each with a tree of descriptors and limits at some of
 //! its nodes, in the format of `envoyproxy/ratelimit`.
 //!
-//! [`EnvoyConfig::read`] builds the tree and one [`Rule`] for every limit, [`RuleSet::with_envoy`] adds
-//! both to a set, and [`EnvoyRules::find`] returns the rule that limits a descriptor. From there on they are ordinary
+//! [`EnvoyConfig::read`] (files) and [`EnvoyConfig::read_trees`] (resources of a control plane) build the tree and one
+//! [`Rule`] for every limit, [`RuleSet::with_envoy`] adds both to a set, and [`EnvoyRules::find`] returns the rule that limits a descriptor. From there on they are ordinary
 //! rules: counted, stored, shadowed and measured alike. They differ in one point: only requests that name them
 //! by their index match them.
 //!
