@@ -9,6 +9,7 @@
 pub(crate) mod directory;
 mod duration;
 pub(crate) mod headers;
+mod log_variables;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use sluicegate::rules::file::Environment;
 use crate::config::Config;
 use crate::settings::{Env, Flags};
 pub(crate) use directory::{Directory, DirectoryError};
+pub(crate) use log_variables::log_variables;
 use variables::SourceKind;
 pub(crate) use variables::VariableError;
 use variables::Variables;

@@ -62,14 +62,12 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
-use cli::Cli;
+use cli::CommandLine;
 use settings::Env;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let line = match CommandLine::parse(std::env::args_os().collect()) {
+        Ok(line) => line,
         Err(error) => {
             // Help and version come this way too and have their own code; a closed stream is no
             // error.
@@ -77,7 +75,7 @@ fn main() -> ExitCode {
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
-    cli::run(cli, read_env).unwrap_or_else(|error| {
+    cli::run(line, read_env).unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "error: {error}");
         ExitCode::FAILURE
     })

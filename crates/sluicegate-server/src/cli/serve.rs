@@ -31,8 +31,8 @@ use crate::config::listeners::{ListenerSettings, Listeners};
 use crate::config::load::LoadError;
 use crate::config::redis::RedisSettings;
 use crate::engine::{Engine, EngineOptions};
-use crate::envoy_ratelimit::EnvoyRatelimit;
 use crate::envoy_ratelimit::xds::XdsSettings;
+use crate::envoy_ratelimit::{self, EnvoyRatelimit};
 use crate::envoy_xds::XdsClient;
 use crate::envoy_xds::status::XdsStatus;
 use crate::fleet::Fleet;
@@ -76,8 +76,14 @@ struct ListenerLost;
 struct TwoSources;
 
 /// Serves until a stop signal.
-pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
-    telemetry::init(env.log(), env.log_format())?;
+pub(super) fn run(flags: &Flags, env: &Env, ignored: &[String]) -> Result<ExitCode, Error> {
+    let theirs = envoy_ratelimit::log_variables(flags, env);
+    let (level, format) = (theirs.level.as_deref(), theirs.format);
+    telemetry::init(env.log().or(level), env.log_format().or(format))?;
+    if !ignored.is_empty() {
+        let arguments = ignored.join(", ");
+        tracing::warn!(arguments, "these arguments are unknown, and are ignored as by envoyproxy/ratelimit");
+    }
     let outcome = run_logged(flags, env);
     telemetry::flush();
     outcome
@@ -125,6 +131,7 @@ fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
     let routers = endpoints(&gateway, demo, is_envoy, &engine, &health)?;
+    let routers = routers.with_metrics(listeners.prometheus.as_ref(), &engine);
     let doors = FrontDoors { routers, resp: Service::new(engine.clone(), resp), listeners, exempt, has_api_token };
 
     let sweeper = Sweeper::start(Arc::clone(engine.limiter()))?;
@@ -252,7 +259,7 @@ async fn serve(
     shutdown: &Shutdown,
 ) -> Result<ExitCode, Error> {
     let FrontDoors {
-        routers: HttpEndpoints { gateway, api, admin },
+        routers: HttpEndpoints { gateway, api, admin, metrics },
         resp: service,
         listeners,
         exempt,
@@ -264,6 +271,8 @@ async fn serve(
     let api = factory.bind("api", settings.api, listeners.api, api).await?;
     let admin = factory.bind("admin", settings.admin, listeners.admin, admin).await?;
     let resp = factory.bind("resp", settings.resp, listeners.resp, service).await?;
+    let metrics_at = listeners.prometheus.map_or(Listen::Off, |metrics| metrics.address);
+    let metrics = factory.bind("metrics", metrics_at, ListenerSettings::default(), metrics).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         store = %settings.store,
@@ -273,7 +282,8 @@ async fn serve(
     );
     warn_of_open_listeners(listener_of(&api), has_api_token, &resp);
     let listeners = [listener_of(&gateway), listener_of(&api), listener_of(&admin), listener_of(&resp)];
-    let announcement = StartupAnnouncement::of(listeners.into_iter().flatten(), is_demo);
+    let listeners = listeners.into_iter().chain([listener_of(&metrics)]);
+    let announcement = StartupAnnouncement::of(listeners.flatten(), is_demo);
 
     let options = |drain| ListenerOptions { drain, connections_max, ..ListenerOptions::default() };
     let traffic_drain = STOP_WITHIN.saturating_sub(ADMIN_DRAIN);
@@ -288,7 +298,7 @@ async fn serve(
     }
     let traffic_is_drained = CancellationToken::new();
     let mut administration = JoinSet::new();
-    if let Some((listener, router)) = admin {
+    for (listener, router) in [admin, metrics].into_iter().flatten() {
         let drain = traffic_is_drained.clone();
         administration.spawn(net::serve(listener, router, options(ADMIN_DRAIN), drain));
     }
@@ -307,6 +317,16 @@ async fn serve(
         Some(_) = administration.join_next() => return Err(ListenerLost.into()),
     }
     supervisor::stopping();
+    drain(traffic, administration, &traffic_is_drained, shutdown).await
+}
+
+/// Waits until all connections are drained, the administration last, or for a second signal.
+async fn drain(
+    traffic: JoinSet<Drained>,
+    administration: JoinSet<Drained>,
+    traffic_is_drained: &CancellationToken,
+    shutdown: &Shutdown,
+) -> Result<ExitCode, Error> {
     let drained = async {
         let traffic = connections_cut(traffic).await;
         traffic_is_drained.cancel();

@@ -27,6 +27,7 @@ const GAUGES: Gauges = Gauges {
     is_config_current: true,
     config_loaded_at_ms: 7_999,
     control_plane: None,
+    resident_bytes: None,
     unauthorized: Vec::new(),
 };
 

@@ -21,7 +21,7 @@ const CONNECTIONS_MIN: u32 = 16;
 /// Files of the runtime, the log, the configuration and the store.
 const FILES_RESERVED: u64 = 128;
 
-/// Four listeners, and the gateway's connections to its upstreams.
+/// Four listeners (that for metrics alone has few connections), and the gateway's connections to its upstreams.
 const SHARES: u64 = 5;
 
 /// Raises the soft limit on open files to the hard limit. Returns the limit in force afterwards.

@@ -1,5 +1,6 @@
 //! Limits from a control plane over xDS: good, bad and absent configurations, restarts of the control plane, and TLS.
 
+mod environment;
 mod gateway_certificates;
 mod tls;
 
@@ -108,6 +109,10 @@ fn a_configuration_is_fetched_acknowledged_and_in_force() {
         "sluicegate_envoy_xds_configured 1",
         "sluicegate_envoy_xds_connected 1",
         "sluicegate_envoy_xds_configurations_total{outcome=\"accepted\"} 1",
+        "ratelimit_service_config_load_success 1",
+        "ratelimit_service_rate_limit_total_hits{domain=\"edge\",key1=\"user\"} 3",
+        "ratelimit_service_rate_limit_within_limit{domain=\"edge\",key1=\"user\"} 2",
+        "ratelimit_service_rate_limit_over_limit{domain=\"edge\",key1=\"user\"} 1",
     ] {
         assert!(metrics.contains(&format!("\n{line}\n")), "{line} in {metrics}");
     }

@@ -15,12 +15,14 @@
 //! |---|---|
 //! | `tree` | the nodes and the matching of entries |
 //! | `explain` | the matched path, or where it ended |
+//! | `listing` | all limits with their paths |
 //! | `read`, `limit`, `text` | the keys of a file, of its limits, and their values |
 //! | `metadata` | the metadata that a limit returns to Envoy |
 //! | `name` | the names of rules |
 
 pub mod explain;
 pub mod limit;
+pub mod listing;
 pub mod metadata;
 mod name;
 pub mod read;
@@ -31,6 +33,7 @@ mod tree;
 
 pub use explain::{Explanation, How, Step};
 pub use limit::Unit;
+pub use listing::ListedLimit;
 pub use metadata::{Metadata, Value};
 pub use read::{EnvoyConfig, EnvoyOptions, Mistakes};
 

@@ -2,6 +2,7 @@
 //! extended key usage, and its RSA key in PKCS#1.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use base64::Engine as _;
@@ -28,7 +29,10 @@ impl GatewayCertificates {
         for (name, host) in [("tls", "*.envoy-gateway-system"), ("gateway", GATEWAY_NAME)] {
             let mut parameters = CertificateParams::default();
             parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-            parameters.subject_alt_names = vec![SanType::DnsName(host.try_into().expect("a name"))];
+            // The second name is for the clients of the tests: the first has too few parts for a wildcard, and Envoy does
+            // not look at it.
+            let names = [host, "localhost"].map(|name| SanType::DnsName(name.try_into().expect("a name")));
+            parameters.subject_alt_names = names.into();
             let key = key();
             let certificate = parameters.signed_by(&key, &authority).expect("a certificate");
             fs::write(folder.path().join(name).with_extension("crt"), certificate.pem()).expect("written");
@@ -37,7 +41,12 @@ impl GatewayCertificates {
         Self { folder }
     }
 
-    /// The folder as Envoy Gateway mounts it, with `ca.crt`, `tls.crt` and `tls.key`.
+    /// Lets every user read the files, as the mount of a Secret does.
+    pub(crate) fn open_to_all(&self) {
+        fs::set_permissions(self.folder.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
+    }
+
+    /// A file of the folder as Envoy Gateway mounts it, with `ca.crt`, `tls.crt` and `tls.key`.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
