@@ -2,6 +2,7 @@
 
 mod environment;
 mod gateway_certificates;
+mod go_control_plane;
 mod tls;
 
 use std::process::Command;
