@@ -44,6 +44,8 @@ pub(crate) struct HealthReport {
     pub(crate) degraded: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) stale_configuration: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) awaiting_configuration: bool,
 }
 
 /// The kind and the reachability of the store.

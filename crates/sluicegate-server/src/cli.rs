@@ -9,6 +9,7 @@ mod explain;
 mod files;
 mod flags;
 mod format;
+mod lenient;
 mod rules;
 mod selectors;
 mod serve;
@@ -22,6 +23,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::settings::Env;
 use crate::settings::declared::variables_help;
 use flags::{AllFlags, SettingFlags};
+pub(crate) use lenient::CommandLine;
 
 /// An error after the command line was parsed.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -66,14 +68,15 @@ struct ServeArgs {
 
 /// Runs the command. It reads the environment only if the command uses it, so invalid settings of a server cannot change the
 /// exit code of `check`.
-pub(crate) fn run(cli: Cli, read_env: impl FnOnce() -> Result<Env, Error>) -> Result<ExitCode, Error> {
+pub(crate) fn run(line: CommandLine, read_env: impl FnOnce() -> Result<Env, Error>) -> Result<ExitCode, Error> {
+    let CommandLine { cli, ignored } = line;
     match cli.command {
         Some(Command::Check(args)) => Ok(check::run(&args)),
         Some(Command::Explain(args)) => Ok(explain::run(&args, read_env)),
         Some(Command::Simulate(args)) => Ok(simulate::run(&args, read_env)),
         Some(Command::Top(args)) => top::run(&args, &read_env()?),
-        Some(Command::Serve(args)) => serve::run(args.flags.values(), &read_env()?),
-        None => serve::run(cli.serve.flags.values(), &read_env()?),
+        Some(Command::Serve(args)) => serve::run(args.flags.values(), &read_env()?, &ignored),
+        None => serve::run(cli.serve.flags.values(), &read_env()?, &ignored),
         Some(Command::Validate(args)) => files::validate(&args, read_env()?.variables()),
         Some(Command::Schema) => files::print_schema(),
         Some(Command::Rules(command)) => rules::run(&command, &read_env()?),

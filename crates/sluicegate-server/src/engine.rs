@@ -23,8 +23,9 @@ use crate::admin_tokens::{Token, Tokens};
 use crate::admit::{self, Exemptions};
 use crate::config::api::ApiSettings;
 use crate::config::envoy_headers::EnvoyHeaders;
+use crate::envoy_xds::status::ControlPlane;
 use crate::limiter::{ServerGate, ServerLimiter};
-use crate::metrics::Gauges;
+use crate::metrics::{EnvoyLimits, Gauges};
 use crate::problem::Problem;
 use crate::reload::Reload;
 use crate::rule_source::RuleSource;
@@ -276,6 +277,11 @@ impl Engine {
         limiter.store().tracked_keys().unwrap_or(0) + local_keys
     }
 
+    /// The metrics with the names of `envoyproxy/ratelimit`.
+    pub(crate) fn envoy_limits(&self) -> &EnvoyLimits {
+        self.limiter().observer().metrics().envoy_limits()
+    }
+
     /// All metrics, in Prometheus' text format.
     pub(crate) fn metrics(&self) -> String {
         let (limiter, reload) = (self.limiter(), self.reload().status());
@@ -290,6 +296,8 @@ impl Engine {
             left_out: limiter.observer().decision_log().map_or(0, DecisionLog::left_out_total),
             lost_lines: telemetry::lost_lines(),
             unauthorized: limiter.observer().identity_events().counts().collect(),
+            resident_bytes: crate::metrics::resident_bytes(),
+            control_plane: reload.control_plane.as_ref().map(ControlPlane::gauges),
         };
         limiter.observer().metrics().text(&gauges)
     }

@@ -10,7 +10,8 @@
 //! `{"status":"unavailable","degraded":true}`, so that load balancers prefer other servers.
 //!
 //! `"staleConfiguration":true` is present while the configuration file is invalid. The previous configuration stays in force,
-//! so readiness does not change. `GET /admin/v1/reload` lists the errors.
+//! so readiness does not change. `GET /admin/v1/reload` lists the errors. `"awaitingConfiguration":true` is present until the
+//! control plane, if there is one, has sent its first configuration.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -27,6 +28,7 @@ use sluicegate::store::{self, Store as _};
 
 use crate::admin_api::HealthReport;
 use crate::engine::Engine;
+use crate::envoy_xds::status::XdsStatus;
 
 /// The server's readiness for traffic. It only advances, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +74,9 @@ impl Health {
     pub(crate) fn report(&self, engine: &Engine) -> (StatusCode, HealthReport) {
         let limiter = engine.limiter();
         let (status, report) = report(self.readiness(), limiter.store().health(), &limiter.rules());
-        (status, HealthReport { stale_configuration: !engine.reload().status().successful, ..report })
+        let reload = engine.reload().status();
+        let awaiting_configuration = reload.awaits_configuration();
+        (status, HealthReport { stale_configuration: !reload.successful, awaiting_configuration, ..report })
     }
 
     /// The current readiness.
@@ -91,13 +95,16 @@ pub(crate) fn router(health: Health, engine: Engine) -> Router {
 }
 
 /// `/healthcheck` of `envoyproxy/ratelimit`: 200 while the server serves, otherwise 500. The store's state does not matter:
-/// orchestrators restart a server that fails here, and a restart does not repair the store.
-pub(crate) fn healthcheck(health: Health) -> Router {
-    Router::new().route("/healthcheck", get(checked)).with_state(health)
+/// orchestrators restart a server that fails here, and a restart does not repair the store. The first configuration of a
+/// control plane matters only if `HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED` says so.
+pub(crate) fn healthcheck(health: Health, engine: Engine) -> Router {
+    Router::new().route("/healthcheck", get(checked)).with_state((health, engine))
 }
 
-async fn checked(State(health): State<Health>) -> Response {
+async fn checked(State((health, engine)): State<(Health, Engine)>) -> Response {
+    let is_missing = engine.reload().control_plane().is_some_and(XdsStatus::is_missing_configuration);
     let (status, text) = match health.readiness() {
+        Readiness::Ready if is_missing => (StatusCode::INTERNAL_SERVER_ERROR, "no configuration yet"),
         Readiness::Ready => (StatusCode::OK, "OK"),
         Readiness::Starting | Readiness::Stopping => (StatusCode::INTERNAL_SERVER_ERROR, "not ready"),
     };
@@ -133,7 +140,7 @@ fn report(readiness: Readiness, store: store::Health, rules: &RuleSet) -> (Statu
         Readiness::Ready => (StatusCode::OK, readiness.status()),
         Readiness::Starting | Readiness::Stopping => (StatusCode::SERVICE_UNAVAILABLE, readiness.status()),
     };
-    (code, HealthReport { status: status.into(), degraded, stale_configuration: false })
+    (code, HealthReport { status: status.into(), degraded, ..HealthReport::default() })
 }
 
 /// Responses are not cacheable, because a cached response would report the state of the past.
@@ -189,15 +196,14 @@ mod tests {
         };
         use OnStoreFailure::{Closed, Local, Open};
         let degraded = true;
-        let ready =
-            (StatusCode::OK, HealthReport { status: "ready".into(), degraded, stale_configuration: false });
+        let ready = (StatusCode::OK, HealthReport { status: "ready".into(), degraded, ..HealthReport::default() });
         let unavailable = (
             StatusCode::SERVICE_UNAVAILABLE,
-            HealthReport { status: "unavailable".into(), degraded, stale_configuration: false },
+            HealthReport { status: "unavailable".into(), degraded, ..HealthReport::default() },
         );
         let stopping = (
             StatusCode::SERVICE_UNAVAILABLE,
-            HealthReport { status: "stopping".into(), degraded, stale_configuration: false },
+            HealthReport { status: "stopping".into(), degraded, ..HealthReport::default() },
         );
         let partial = store::Health::Partial { class: ErrorClass::Connection };
         for rules in [&[][..], &[Open], &[Local], &[Closed, Open], &[Closed, Local]] {
@@ -209,7 +215,7 @@ mod tests {
             assert_eq!(report(Readiness::Ready, partial, &with(rules)), ready, "{rules:?}");
             let up = (
                 StatusCode::OK,
-                HealthReport { status: "ready".into(), degraded: false, stale_configuration: false },
+                HealthReport { status: "ready".into(), degraded: false, ..HealthReport::default() },
             );
             assert_eq!(report(Readiness::Ready, store::Health::Up, &with(rules)), up);
             assert_eq!(report(Readiness::Stopping, down, &with(rules)), stopping);

@@ -17,6 +17,7 @@ mod panics;
 
 use axum::Router;
 
+use crate::config::listeners::PrometheusListener;
 use crate::engine::Engine;
 use crate::health::{self, Health};
 use crate::traces::FrontDoor;
@@ -34,6 +35,8 @@ pub(crate) struct HttpEndpoints {
     pub(crate) api: HttpEndpoint,
     /// Health, metrics, the top identities, the admin API and the dashboard.
     pub(crate) admin: HttpEndpoint,
+    /// Metrics alone; without any unless the listener is on.
+    pub(crate) metrics: HttpEndpoint,
 }
 
 impl HttpEndpoints {
@@ -51,6 +54,7 @@ impl HttpEndpoints {
                 .with_access(Access::new(engine))
                 .traced(engine, FrontDoor::Api),
             admin: endpoint(admin),
+            metrics: endpoint(Router::new()),
         }
     }
 
@@ -68,10 +72,19 @@ impl HttpEndpoints {
         self
     }
 
+    /// Serves the metrics on a listener of their own, if there is one.
+    pub(crate) fn with_metrics(mut self, listener: Option<&PrometheusListener>, engine: &Engine) -> Self {
+        if let Some(PrometheusListener { path, .. }) = listener {
+            let router = metrics::open_router(engine.clone(), path);
+            self.metrics = HttpEndpoint::from(problem::with_fallbacks(router, grpc::unknown));
+        }
+        self
+    }
+
     /// Replaces the demo application by the decision API and its health, as on the HTTP port of `envoyproxy/ratelimit`. A
     /// gateway has precedence.
     pub(crate) fn with_healthcheck(mut self, engine: &Engine, health: &Health) -> Self {
-        let router = api_router(engine, health).merge(health::healthcheck(health.clone()));
+        let router = api_router(engine, health).merge(health::healthcheck(health.clone(), engine.clone()));
         self.gateway.router = problem::with_fallbacks(router, grpc::unknown);
         self.gateway.hot = Some(engine.clone());
         self.gateway.access = Some(Access::new(engine));

@@ -12,7 +12,7 @@
 //! - store: `store`
 //! - telemetry: `metrics`, `telemetry`, `traces`
 //! - answers: `problem`, `forwarding_headers`, `wire`, `admin_api`, `api_response`, `body`
-//! - engine: `limiter`, `admin_tokens`, `admit`, `rule_source`, `reload`, `explain`, `engine`, `health`, `fleet`, `sweeper`
+//! - engine: `limiter`, `admin_tokens`, `admit`, `rule_source`, `envoy_xds`, `reload`, `explain`, `engine`, `health`, `fleet`, `sweeper`
 //! - listeners: `net`
 //! - front doors: `grpc`, `http`, `resp`
 //! - command line: `shutdown`, `cli`
@@ -28,6 +28,7 @@ mod config;
 mod database;
 mod engine;
 mod envoy_ratelimit;
+mod envoy_xds;
 mod explain;
 mod fleet;
 mod forwarding_headers;
@@ -61,14 +62,12 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
-use cli::Cli;
+use cli::CommandLine;
 use settings::Env;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let line = match CommandLine::parse(std::env::args_os().collect()) {
+        Ok(line) => line,
         Err(error) => {
             // Help and version come this way too and have their own code; a closed stream is no
             // error.
@@ -76,7 +75,7 @@ fn main() -> ExitCode {
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
-    cli::run(cli, read_env).unwrap_or_else(|error| {
+    cli::run(line, read_env).unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "error: {error}");
         ExitCode::FAILURE
     })

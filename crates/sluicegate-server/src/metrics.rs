@@ -10,6 +10,7 @@
 //! rules disappear.
 
 mod counters;
+mod envoy_limits;
 mod histogram;
 mod snapshot;
 mod text;
@@ -26,9 +27,10 @@ use sluicegate::rules::{Rule, RuleSet};
 use sluicegate::store::StoreError;
 
 use counters::DecisionCounters;
+pub(crate) use envoy_limits::{CallError, EnvoyLimits};
 pub(crate) use histogram::{DURATION_MICROS, RATIO_MILLIONTHS};
 pub(crate) use snapshot::{RuleCounts, RuleOutcomes, Snapshot};
-pub(crate) use text::{CONTENT_TYPE, Gauges};
+pub(crate) use text::{CONTENT_TYPE, ControlPlaneGauges, Gauges};
 use thread_counters::RuleTotals;
 
 /// All metrics of the process.
@@ -39,6 +41,7 @@ pub(crate) struct Metrics {
     /// The labels for inline limits: limits that requests carry themselves.
     inline: Option<RuleLabels>,
     counters: DecisionCounters,
+    envoy_limits: EnvoyLimits,
 }
 
 /// The labels of a rule's counts.
@@ -55,15 +58,19 @@ struct RuleLabels {
 impl Metrics {
     /// Metrics for these rules, and for inline limits under the name `inline`, if there are any.
     pub(crate) fn new(rules: &RuleSet, inline: Option<&str>) -> Self {
+        let envoy_limits = EnvoyLimits::default();
+        envoy_limits.rules_replaced(rules);
         Self {
             rules: RwLock::new(labels(rules).collect()),
             inline: inline.map(RuleLabels::inline),
             counters: DecisionCounters::default(),
+            envoy_limits,
         }
     }
 
     /// Prepares for other rules. Call it before they take effect.
     pub(crate) fn rules_replaced(&self, rules: &RuleSet) {
+        self.envoy_limits.rules_replaced(rules);
         let mut known = self.rules.write();
         let former = std::mem::take(&mut *known).into_iter();
         let mut baselines: HashMap<(Box<str>, u32), _> =
@@ -83,6 +90,12 @@ impl Metrics {
     #[inline]
     pub(crate) fn decided(&self, decided: &DecisionEvent<'_>) {
         self.counters.decided(decided);
+        self.envoy_limits.decided(decided);
+    }
+
+    /// The metrics with the names of `envoyproxy/ratelimit`.
+    pub(crate) fn envoy_limits(&self) -> &EnvoyLimits {
+        &self.envoy_limits
     }
 
     /// Counts a request that was denied because the store could not decide (fail closed).
@@ -143,6 +156,14 @@ impl RuleLabels {
         let algorithms = (0..Quota::ALGORITHMS.len()).filter(|index| used.contains(index)).collect();
         Self { name: rule.space.name().into(), slot, baseline: None, algorithms }
     }
+}
+
+/// The resident memory of this process in bytes; `None` if the system has no such file.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1_024)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod watch;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::config::Config;
+use crate::envoy_xds::status::XdsStatus;
 use crate::limiter::ServerGate;
 use crate::rule_documents::CompiledRules;
 use crate::rule_source::RuleSource;
@@ -61,6 +62,8 @@ struct Shared {
     status: Mutex<Status>,
     /// The error of the database, if it holds the rules.
     trouble: Mutex<Option<String>>,
+    /// The control plane, if it has a part of the rules.
+    control_plane: OnceLock<XdsStatus>,
 }
 
 /// A message to the thread.
@@ -95,7 +98,7 @@ impl Default for Reload {
 impl Reload {
     fn with(asks: Option<SyncSender<Message>>) -> Self {
         let status = Mutex::new(Status::started(Timestamp::now(0)));
-        Self(Arc::new(Shared { asks, status, trouble: Mutex::default() }))
+        Self(Arc::new(Shared { asks, status, trouble: Mutex::default(), control_plane: OnceLock::new() }))
     }
 
     /// Records that the server starts with its initial configuration.
@@ -107,7 +110,18 @@ impl Reload {
     pub(crate) fn status(&self) -> Status {
         let status = self.status_now().clone();
         let trouble = self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        status.with_trouble(trouble)
+        status.with_trouble(trouble).with_control_plane(self.control_plane().map(XdsStatus::current))
+    }
+
+    /// Adds a control plane to the status.
+    pub(crate) fn follow_control_plane(&self, status: XdsStatus) {
+        // There is one at most.
+        let _ = self.0.control_plane.set(status);
+    }
+
+    /// The control plane, if it has a part of the rules.
+    pub(crate) fn control_plane(&self) -> Option<&XdsStatus> {
+        self.0.control_plane.get()
     }
 
     /// Records the result of polling the database.
@@ -247,7 +261,10 @@ impl Work {
     fn look(&mut self, is_asked_for: bool) -> Option<Outcome> {
         let outcome = match self.file.look(&self.last, is_asked_for) {
             Look::Same => return None,
-            Look::Good(loaded) => Outcome::Applied(self.apply(*loaded)),
+            Look::Good(loaded) => match self.apply(*loaded) {
+                Ok(changes) => Outcome::Applied(changes),
+                Err(refused) => Outcome::Refused(refused),
+            },
             Look::Bad(seen, bad) => {
                 self.last = seen;
                 Outcome::Refused(Refused::new(bad.lines()))
@@ -260,16 +277,20 @@ impl Work {
         Some(outcome)
     }
 
-    fn apply(&mut self, loaded: Loaded) -> Changes {
+    fn apply(&mut self, loaded: Loaded) -> Result<Changes, Refused> {
         let changes = Changes {
             needs_restart: loaded.changes(&self.at_start).needs_restart,
             ..loaded.changes(&self.in_force)
         };
         let Loaded { config, seen, outline } = loaded;
         let compiled = CompiledRules { rules: config.rules, keys: config.keys };
-        self.source.file_changed(&self.gate, config.content, compiled);
-        (self.last, self.in_force) = (seen, outline);
-        changes
+        self.last = seen;
+        let applied = self.source.file_changed(&self.gate, config.content, compiled);
+        applied.map_err(|error| {
+            Refused::new(vec![format!("the rules do not go together with those of the control plane: {error}")])
+        })?;
+        self.in_force = outline;
+        Ok(changes)
     }
 }
 

@@ -5,15 +5,20 @@
 //! has invalid rules changes nothing: the rules in force stay, and log and metrics report it.
 //!
 //! Changes through this server are in force on it when the response is sent.
+//!
+//! The limits of a control plane ([`crate::envoy_xds`]) are added to the rules of the file, and either part can change
+//! without the other.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex as BlockingMutex;
 use sluicegate::clock::{Clock as _, SystemClock};
 use sluicegate::core::Timestamp;
 use sluicegate::identify::api_key::LiveKeys;
-use sluicegate::rules::RuleSet;
+use sluicegate::rules::envoy::EnvoyConfig;
+use sluicegate::rules::{RuleSet, RuleSetError};
 use sqlx::postgres::PgListener;
 use tokio::sync::Mutex;
 
@@ -39,6 +44,21 @@ struct SourceState {
     keys: Arc<LiveKeys>,
     /// Held from reading a revision until it is in force, so that no older one follows it.
     turn: Mutex<()>,
+    /// The parts of the rules, if a control plane has one of them. Held until a change is in force.
+    parts: BlockingMutex<Option<RuleParts>>,
+}
+
+/// The rules of the file, and the limits of the control plane.
+#[derive(Debug)]
+struct RuleParts {
+    own: RuleSet,
+    envoy: EnvoyConfig,
+}
+
+impl RuleParts {
+    fn joined(own: &RuleSet, envoy: &EnvoyConfig) -> Result<RuleSet, RuleSetError> {
+        own.clone().with_envoy(envoy.clone())
+    }
 }
 
 /// Why a server cannot start with its database.
@@ -116,11 +136,47 @@ impl RuleSource {
         self.0.database.as_ref()
     }
 
-    /// Handles a changed file. Its rules are put into force unless a database holds them.
-    pub(crate) fn file_changed(&self, gate: &ServerGate, content: RuleDocuments, compiled: CompiledRules) {
-        if self.0.database.is_none() {
-            self.put(gate, content, compiled);
+    /// Prepares for the limits of a control plane beside `own`, the rules of the file. Returns the initial rules, in which
+    /// every domain is unknown.
+    pub(crate) fn expect_envoy(&self, own: RuleSet) -> Result<RuleSet, RuleSetError> {
+        let envoy = EnvoyConfig::default();
+        let rules = RuleParts::joined(&own, &envoy)?;
+        *self.0.parts.lock() = Some(RuleParts { own, envoy });
+        Ok(rules)
+    }
+
+    /// Puts the limits of the control plane into force.
+    pub(crate) fn put_envoy(&self, gate: &ServerGate, envoy: EnvoyConfig) -> Result<(), RuleSetError> {
+        let mut parts = self.0.parts.lock();
+        if let Some(parts) = &mut *parts {
+            gate.replace_rules(RuleParts::joined(&parts.own, &envoy)?);
+            parts.envoy = envoy;
         }
+        Ok(())
+    }
+
+    /// Handles a changed file. Its rules are put into force unless a database holds them, or they do not go together with
+    /// the limits of the control plane.
+    pub(crate) fn file_changed(
+        &self,
+        gate: &ServerGate,
+        content: RuleDocuments,
+        compiled: CompiledRules,
+    ) -> Result<(), RuleSetError> {
+        if self.0.database.is_some() {
+            return Ok(());
+        }
+        let mut parts = self.0.parts.lock();
+        let compiled = match &mut *parts {
+            None => compiled,
+            Some(parts) => {
+                let rules = RuleParts::joined(&compiled.rules, &parts.envoy)?;
+                parts.own = compiled.rules;
+                CompiledRules { rules, ..compiled }
+            }
+        };
+        self.put(gate, content, compiled);
+        Ok(())
     }
 
     fn put(&self, gate: &ServerGate, content: RuleDocuments, compiled: CompiledRules) {

@@ -122,7 +122,7 @@ impl Traces {
         let provider = SdkTracerProvider::builder()
             .with_span_processor(queue)
             .with_sampler(sampler)
-            .with_resource(resource(&effective))
+            .with_resource(resource(&effective, &settings.attributes))
             .build();
         let scope = InstrumentationScope::builder("sluicegate").with_version(env!("CARGO_PKG_VERSION")).build();
         let tracer = provider.tracer_with_scope(scope);
@@ -172,8 +172,11 @@ fn tls(ca_file: Option<&Path>) -> Result<ClientTlsConfig, TracesError> {
 }
 
 /// The resource of the spans: OpenTelemetry's own variables, overridden by the configuration.
-fn resource(effective: &EffectiveSettings) -> Resource {
-    let resource = Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+fn resource(effective: &EffectiveSettings, attributes: &[(&'static str, String)]) -> Resource {
+    let further = attributes.iter().map(|(key, value)| KeyValue::new(*key, value.clone()));
+    let resource = Resource::builder()
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .with_attributes(further);
     match &effective.service_name {
         Some(name) => resource.with_service_name(name.clone()).build(),
         None => resource.build(),

@@ -9,12 +9,15 @@
 //! `redis_cluster` and `redis_sentinel` start several, and `postgres_server` starts a database. `fault_proxy` breaks
 //! connections, `front_proxy` runs common reverse proxies, `browser` drives web pages, and `terminal` runs programs in
 //! a pseudo-terminal. The feature `envoy` adds `envoy_client`, a client of Envoy's rate limit service. The feature
-//! `otlp` adds `otlp_collector`, which receives spans.
+//! `otlp` adds `otlp_collector`, which receives spans, and the feature `xds` adds `control_plane`, which sends rate limit
+//! configurations.
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test kit reports by panicking")]
 
 #[cfg(feature = "servers")]
 pub mod browser;
 pub mod conformance;
+#[cfg(feature = "xds")]
+pub mod control_plane;
 #[cfg(feature = "envoy")]
 pub mod envoy_client;
 pub mod explore;

@@ -16,15 +16,38 @@ use tonic_prost_build::Builder;
 
 /// The folder of the .proto files.
 const SOURCES: &str = "proto";
-/// The file that imports all others.
-const SERVICE: &str = "ratelimit.proto";
-/// The output file of the message code, which depends on no other code.
-const MESSAGES: &str = "crates/sluicegate-server/src/grpc/messages.rs";
-/// The output file of the descriptor.
-const DESCRIPTION: &str = "crates/sluicegate-server/src/grpc/descriptors.bin";
-/// The header of the generated code.
-const MESSAGES_HEAD: &str =
-    "//! The messages of Envoy's rate limit protocol, as `cargo xtask proto` writes them.\n\n";
+/// The protocols, each with code that depends on no other.
+const PROTOCOLS: [Protocol; 2] = [
+    Protocol {
+        service: "ratelimit.proto",
+        messages: "crates/sluicegate-server/src/grpc/messages.rs",
+        head: "//! The messages of Envoy's rate limit protocol, as `cargo xtask proto` writes them.\n\n",
+        description: Some("crates/sluicegate-server/src/grpc/descriptors.bin"),
+        bytes: &[],
+    },
+    Protocol {
+        service: "discovery.proto",
+        messages: "crates/sluicegate-server/src/envoy_xds/messages.rs",
+        head: "//! The messages of the xDS protocol, as `cargo xtask proto` writes them.\n\n",
+        // The server is only a client of this protocol.
+        description: None,
+        bytes: &[".ratelimit.config.ratelimit.v3"],
+    },
+];
+
+/// A protocol: its sources and the files that are generated from it.
+struct Protocol {
+    /// The file that imports all others.
+    service: &'static str,
+    /// The output file of the message code.
+    messages: &'static str,
+    /// The header of the generated code.
+    head: &'static str,
+    /// The output file of the descriptor, if the server offers reflection of this protocol.
+    description: Option<&'static str>,
+    /// The messages whose `bytes` share the memory of the message that they came in.
+    bytes: &'static [&'static str],
+}
 
 /// An output file: a path below the root, and its content.
 type Written = (&'static str, Vec<u8>);
@@ -50,11 +73,17 @@ fn write(root: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn generate(root: &Path) -> Result<[Written; 2], Box<dyn Error>> {
-    let described = protox::compile([SERVICE], [root.join(SOURCES)])?;
-    let builder = tonic_prost_build::configure().build_client(false).build_server(false);
-    let messages = code(builder, &described)?;
-    Ok([(MESSAGES, format!("{MESSAGES_HEAD}{messages}").into_bytes()), (DESCRIPTION, described.encode_to_vec())])
+fn generate(root: &Path) -> Result<Vec<Written>, Box<dyn Error>> {
+    let mut written = Vec::new();
+    for Protocol { service, messages, head, description, bytes } in PROTOCOLS {
+        let described = protox::compile([service], [root.join(SOURCES)])?;
+        let builder = tonic_prost_build::configure().build_client(false).build_server(false);
+        let builder = bytes.iter().fold(builder, |builder, path| builder.bytes(path));
+        let code = code(builder, &described)?;
+        written.push((messages, format!("{head}{code}").into_bytes()));
+        written.extend(description.map(|path| (path, described.encode_to_vec())));
+    }
+    Ok(written)
 }
 
 /// The code that `builder` generates, as one file.

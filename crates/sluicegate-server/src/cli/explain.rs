@@ -106,7 +106,9 @@ fn config(flags: &Flags, env: &Env) -> Result<Config, Error> {
         None => Config::demo().map_err(LoadError::Mistakes)?,
     };
     if let Some(envoy) = envoy {
-        config.rules = envoy.directory.load(config.rules)?;
+        if let Some(directory) = envoy.directory() {
+            config.rules = directory.load(config.rules)?;
+        }
         envoy.complete(&mut config);
     }
     Ok(config)

@@ -50,9 +50,10 @@ fn validate_file(path: &Path, environment: &Environment) -> Result<Option<RuleSe
 
 /// Validates the directory even if the file is invalid, so that all problems appear at once.
 fn validate_directory(path: &Path, rules: Option<RuleSet>, environment: &Environment) -> Result<bool, Error> {
-    let Some(envoy) = EnvoyRatelimit::at(Some(path), environment)? else { return Ok(rules.is_some()) };
+    let envoy = EnvoyRatelimit::at(Some(path), environment)?;
+    let Some(directory) = envoy.as_ref().and_then(EnvoyRatelimit::directory) else { return Ok(rules.is_some()) };
     let is_valid = rules.is_some();
-    match envoy.directory.load(rules.unwrap_or_default()) {
+    match directory.load(rules.unwrap_or_default()) {
         Ok(rules) => {
             let domains = rules.envoy().map_or(0, |envoy| envoy.domains().len());
             let limits = rules.rules().iter().filter(|rule| rule.selector.only_by_place).count();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
-use crate::settings::declared::{SETTINGS, Setting, SettingForm};
+use crate::settings::declared::{ENVOY_RATELIMIT, ENVOY_XDS, SETTINGS, Setting, SettingForm};
 use crate::settings::{Flags, SettingValues};
 
 /// Selects the settings that are flags of a command.
@@ -80,6 +80,10 @@ fn flag(setting: &'static Setting, placeholder: &'static str) -> Arg {
     let flag = match setting.form {
         SettingForm::Path => flag.value_parser(value_parser!(PathBuf)),
         SettingForm::Text | SettingForm::Secret => flag.value_parser(value_parser!(String)),
+    };
+    let flag = match setting.name == ENVOY_XDS.name {
+        true => flag.conflicts_with(ENVOY_RATELIMIT.name),
+        false => flag,
     };
     match setting.long_help() {
         Some(text) => flag.long_help(text),

@@ -25,12 +25,16 @@ use sluicegate::identify::address::TrustedProxies;
 use crate::admin_tokens;
 use crate::admit::Exemptions;
 use crate::config::Config;
+use crate::config::gateway::GatewaySettings;
 use crate::config::identity::IdentitySettings;
 use crate::config::listeners::{ListenerSettings, Listeners};
 use crate::config::load::LoadError;
 use crate::config::redis::RedisSettings;
 use crate::engine::{Engine, EngineOptions};
-use crate::envoy_ratelimit::EnvoyRatelimit;
+use crate::envoy_ratelimit::xds::XdsSettings;
+use crate::envoy_ratelimit::{self, EnvoyRatelimit};
+use crate::envoy_xds::XdsClient;
+use crate::envoy_xds::status::XdsStatus;
 use crate::fleet::Fleet;
 use crate::health::{Health, Readiness};
 use crate::http::HttpEndpoints;
@@ -67,12 +71,20 @@ struct ListenerLost;
 
 /// Two sources of rules are configured.
 #[derive(Debug, thiserror::Error)]
-#[error("rules cannot come from a database and from --envoy-ratelimit at the same time; remove one of the two")]
+#[error(
+    "rules cannot come from a database and from --envoy-ratelimit or --envoy-xds at the same time; remove one of the two"
+)]
 struct TwoSources;
 
 /// Serves until a stop signal.
-pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
-    telemetry::init(env.text(&LOG), env.text(&LOG_FORMAT))?;
+pub(super) fn run(flags: &Flags, env: &Env, ignored: &[String]) -> Result<ExitCode, Error> {
+    let theirs = envoy_ratelimit::log_variables(flags, env);
+    let (level, format) = (theirs.level.as_deref(), theirs.format);
+    telemetry::init(env.text(&LOG).or(level), env.text(&LOG_FORMAT).or(format))?;
+    if !ignored.is_empty() {
+        let arguments = ignored.join(", ");
+        tracing::warn!(arguments, "these arguments are unknown, and are ignored as by envoyproxy/ratelimit");
+    }
     let outcome = run_logged(flags, env);
     telemetry::flush();
     outcome
@@ -81,6 +93,7 @@ pub(super) fn run(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
 fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     let envoy = EnvoyRatelimit::chosen(flags, env)?;
     let is_envoy = envoy.is_some();
+    let xds = envoy.as_ref().and_then(EnvoyRatelimit::xds).cloned();
     let (config, reload, followed) = load(flags, env, envoy)?;
     let settings = settings::merge(flags, env, &config.settings)?;
     if is_envoy && settings.database.is_some() {
@@ -95,6 +108,7 @@ fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
     } = config;
     let opened = RuleSource::at_start(settings.database.as_ref(), content, CompiledRules { rules, keys });
     let (source, rules) = runtime.block_on(opened)?;
+    let rules = if xds.is_some() { source.expect_envoy(rules)? } else { rules };
     let (exempt, has_api_token) = (proxies.clone(), api.token.is_some());
     let identity = identity.unwrap_or_else(|| IdentitySettings::usual(demo));
     let identify = identify_with(identity, proxies, env.variables(), source.keys())?;
@@ -117,9 +131,8 @@ fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
         let options = EngineOptions { headers, envoy_headers, slashes, ..sourced };
         (Signals::install()?, open(options, &settings.store, &redis)?)
     };
-    let gateway = Gateway::open(&gateway, engine.clone())?;
-    let routers = HttpEndpoints::new(&engine, &health).with_gateway(gateway).with_demo(demo);
-    let routers = if is_envoy { routers.with_healthcheck(&engine, &health) } else { routers };
+    let routers = endpoints(&gateway, demo, is_envoy, &engine, &health)?;
+    let routers = routers.with_metrics(listeners.prometheus.as_ref(), &engine);
     let doors = FrontDoors { routers, resp: Service::new(engine.clone(), resp), listeners, exempt, has_api_token };
 
     let sweeper = Sweeper::start(Arc::clone(engine.limiter()))?;
@@ -128,9 +141,17 @@ fn run_logged(flags: &Flags, env: &Env) -> Result<ExitCode, Error> {
             Reloader::start(followed, engine.reload().clone(), Arc::clone(engine.gate()), engine.source().clone())
         })
         .transpose()?;
+    let control_plane = xds.map(|xds| control_plane(xds, &engine));
     let outcome = runtime.block_on(async {
         tokio::spawn(signals.forward(shutdown.clone(), health.clone(), engine.reload().clone()));
         spawn_background_tasks(&engine);
+        if let Some((client, first)) = control_plane {
+            tokio::spawn(client.follow());
+            tokio::select! {
+                () = first => {}
+                () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),
+            }
+        }
         let fleet = tokio::select! {
             fleet = Fleet::join(&engine, &settings.store) => fleet,
             () = shutdown.drain().cancelled() => return Ok(ExitCode::SUCCESS),
@@ -160,6 +181,34 @@ fn load(
     let file = ConfigFile { path, envoy, flags: flags.clone(), env: env.clone() };
     let (config, reload, followed) = reload::open(file)?;
     Ok((config, reload, Some(followed)))
+}
+
+/// The endpoints of the HTTP listeners.
+fn endpoints(
+    gateway: &GatewaySettings,
+    demo: bool,
+    is_envoy: bool,
+    engine: &Engine,
+    health: &Health,
+) -> Result<HttpEndpoints, Error> {
+    let gateway = Gateway::open(gateway, engine.clone())?;
+    let endpoints = HttpEndpoints::new(engine, health).with_gateway(gateway).with_demo(demo);
+    Ok(if is_envoy { endpoints.with_healthcheck(engine, health) } else { endpoints })
+}
+
+/// The client of the control plane, and the wait for the configuration without which the server does not serve.
+fn control_plane(settings: XdsSettings, engine: &Engine) -> (XdsClient, impl Future<Output = ()> + use<>) {
+    let status = XdsStatus::new(&settings);
+    engine.reload().follow_control_plane(status.clone());
+    let waits = !settings.serves_without_configuration;
+    let first = status.clone();
+    let first = async move {
+        if waits {
+            tracing::info!("waiting for the first configuration: FORCE_START_WITHOUT_INITIAL_CONFIG is false");
+            first.wait_until_configured().await;
+        }
+    };
+    (XdsClient::new(settings, status, engine.source().clone(), Arc::clone(engine.gate())), first)
 }
 
 /// Starts the tasks that refresh keys, follow the rule source and record the history.
@@ -211,7 +260,7 @@ async fn serve(
     shutdown: &Shutdown,
 ) -> Result<ExitCode, Error> {
     let FrontDoors {
-        routers: HttpEndpoints { gateway, api, admin },
+        routers: HttpEndpoints { gateway, api, admin, metrics },
         resp: service,
         listeners,
         exempt,
@@ -223,6 +272,8 @@ async fn serve(
     let api = factory.bind("api", settings.api, listeners.api, api).await?;
     let admin = factory.bind("admin", settings.admin, listeners.admin, admin).await?;
     let resp = factory.bind("resp", settings.resp, listeners.resp, service).await?;
+    let metrics_at = listeners.prometheus.map_or(Listen::Off, |metrics| metrics.address);
+    let metrics = factory.bind("metrics", metrics_at, ListenerSettings::default(), metrics).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         store = %settings.store,
@@ -232,7 +283,8 @@ async fn serve(
     );
     warn_of_open_listeners(listener_of(&api), has_api_token, &resp);
     let listeners = [listener_of(&gateway), listener_of(&api), listener_of(&admin), listener_of(&resp)];
-    let announcement = StartupAnnouncement::of(listeners.into_iter().flatten(), is_demo);
+    let listeners = listeners.into_iter().chain([listener_of(&metrics)]);
+    let announcement = StartupAnnouncement::of(listeners.flatten(), is_demo);
 
     let options = |drain| ListenerOptions { drain, connections_max, ..ListenerOptions::default() };
     let traffic_drain = STOP_WITHIN.saturating_sub(ADMIN_DRAIN);
@@ -247,7 +299,7 @@ async fn serve(
     }
     let traffic_is_drained = CancellationToken::new();
     let mut administration = JoinSet::new();
-    if let Some((listener, router)) = admin {
+    for (listener, router) in [admin, metrics].into_iter().flatten() {
         let drain = traffic_is_drained.clone();
         administration.spawn(net::serve(listener, router, options(ADMIN_DRAIN), drain));
     }
@@ -266,6 +318,16 @@ async fn serve(
         Some(_) = administration.join_next() => return Err(ListenerLost.into()),
     }
     supervisor::stopping();
+    drain(traffic, administration, &traffic_is_drained, shutdown).await
+}
+
+/// Waits until all connections are drained, the administration last, or for a second signal.
+async fn drain(
+    traffic: JoinSet<Drained>,
+    administration: JoinSet<Drained>,
+    traffic_is_drained: &CancellationToken,
+    shutdown: &Shutdown,
+) -> Result<ExitCode, Error> {
     let drained = async {
         let traffic = connections_cut(traffic).await;
         traffic_is_drained.cancel();

@@ -15,7 +15,7 @@ use sluicegate::rules::file::{Reader, Section, ValueError};
 
 use super::networks::NETWORKS;
 use super::{PATH, absent};
-use crate::settings::{SettingValues, declared};
+use crate::settings::{Listen, SettingValues, declared};
 
 /// The section.
 pub(super) static LISTEN: Mapping = Mapping {
@@ -137,6 +137,16 @@ pub(crate) struct Listeners {
     pub(crate) api: ListenerSettings,
     pub(crate) admin: ListenerSettings,
     pub(crate) resp: ListenerSettings,
+    /// The listener for metrics alone, which only variables of `envoyproxy/ratelimit` enable.
+    pub(crate) prometheus: Option<PrometheusListener>,
+}
+
+/// A listener for metrics alone, without a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PrometheusListener {
+    pub(crate) address: Listen,
+    /// The path of the metrics.
+    pub(crate) path: String,
 }
 
 /// TLS, PROXY protocol and connection cap of one listener.
@@ -157,6 +167,17 @@ pub(crate) struct TlsFiles {
     pub(crate) certificate: PathBuf,
     /// Its private key in PEM.
     pub(crate) key: PathBuf,
+    /// The authorities of client certificates; `None` asks clients for none.
+    pub(crate) clients: Option<ClientAuthorities>,
+}
+
+/// The certificate authorities that sign the certificates of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClientAuthorities {
+    /// Their certificates in PEM.
+    pub(crate) file: PathBuf,
+    /// Whether a client without a certificate is refused. One that is presented is always verified.
+    pub(crate) is_required: bool,
 }
 
 /// Reads the section.
@@ -170,7 +191,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<ListenSettings> {
             .with(&declared::API, api.0)
             .with(&declared::ADMIN, admin.0)
             .with(&declared::RESP, resp.0),
-        listeners: Listeners { gateway: gateway.1, api: api.1, admin: admin.1, resp: resp.1 },
+        listeners: Listeners { gateway: gateway.1, api: api.1, admin: admin.1, resp: resp.1, prometheus: None },
     })
 }
 
@@ -190,7 +211,7 @@ fn read_listener(reader: &Reader<'_>) -> Option<(Option<String>, ListenerSetting
 
 fn read_tls(section: &Section<'_>) -> Option<TlsFiles> {
     let (certificate, key) = (section.read(&CERTIFICATE_FILE), section.read(&KEY_FILE));
-    Some(TlsFiles { certificate: certificate?, key: key? })
+    Some(TlsFiles { certificate: certificate?, key: key?, clients: None })
 }
 
 /// Checks the form of `HOST:PORT` or `off`. Name resolution and binding happen at the start of the server.

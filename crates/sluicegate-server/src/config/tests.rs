@@ -99,7 +99,7 @@ rules: []",
     assert_eq!(config.settings.values.text(&declared::GATEWAY), Some("0.0.0.0:8443"));
     assert_eq!(config.settings.values.text(&declared::API), None);
     let ListenerSettings { tls, proxy_protocol, connections_per_address } = config.listeners.gateway;
-    assert_eq!(tls, Some(TlsFiles { certificate: "a.pem".into(), key: "b.pem".into() }));
+    assert_eq!(tls, Some(TlsFiles { certificate: "a.pem".into(), key: "b.pem".into(), clients: None }));
     assert!(proxy_protocol.contains("10.1.2.3".parse().expect("an address")));
     assert_eq!(connections_per_address.map(NonZeroU32::get), Some(100));
     assert_eq!(config.listeners.api, ListenerSettings::default());

@@ -117,6 +117,8 @@ pub(crate) struct TraceSettings {
     pub(crate) service_name: Option<String>,
     /// The certificate authorities; `None` means those of the system.
     pub(crate) ca_file: Option<PathBuf>,
+    /// Further attributes of this service in traces, which only variables of `envoyproxy/ratelimit` set.
+    pub(crate) attributes: Vec<(&'static str, String)>,
 }
 
 /// Reads `traces`.
@@ -134,6 +136,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<TraceSettings> {
         parents: parents?,
         service_name: service_name?,
         ca_file: ca_file?,
+        attributes: Vec::new(),
     })
 }
 

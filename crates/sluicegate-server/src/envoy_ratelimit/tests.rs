@@ -8,6 +8,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::envoy_headers::EnvoyHeaders;
+use crate::config::listeners::ClientAuthorities;
+use crate::config::share::Share;
 use crate::settings::{self, FileSettings, SettingValues};
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
@@ -52,11 +54,8 @@ fn refused(directory: &Directory) -> String {
 #[test]
 fn the_flag_wins_over_our_variable_over_theirs_and_without_any_nothing_is_theirs() {
     let path = |flag: Option<&str>, variables: &[(&str, &str)]| {
-        let flags = Flags::default().with(&ENVOY_RATELIMIT, flag);
-        let environment = environment(variables);
-        let env = Env::read(|name| environment.get(name).map(|value| value.to_string().into())).expect("text");
-        let chosen = EnvoyRatelimit::chosen(&flags, &env.with_variables(environment.clone())).expect("usable");
-        chosen.map(|envoy| envoy.directory.path.display().to_string())
+        let chosen = EnvoyRatelimit::at(flag.map(Path::new), &environment(variables)).expect("usable");
+        chosen.map(|envoy| envoy.directory().expect("a directory").path.display().to_string())
     };
     let ours = (ENVOY_RATELIMIT.variable, "ours");
     let root = ("RUNTIME_ROOT", "/data");
@@ -68,11 +67,121 @@ fn the_flag_wins_over_our_variable_over_theirs_and_without_any_nothing_is_theirs
         Some("/data/ratelimit/config")
     );
     assert_eq!(path(None, &[root, ("RUNTIME_APPDIRECTORY", "rules")]).as_deref(), Some("/data/rules"));
-    // Without a directory, errors in the variables are ignored.
-    assert_eq!(
-        path(None, &[("PORT", "x"), ("CONFIG_TYPE", "GRPC_XDS_SOTW"), (ENVOY_RATELIMIT.variable, "")]),
-        None
-    );
+    // Without a source, errors in the variables are ignored.
+    assert_eq!(path(None, &[("PORT", "x"), ("CONFIG_TYPE", "FILE"), (ENVOY_RATELIMIT.variable, "")]), None);
+}
+
+/// The control plane that the arguments and variables name.
+fn control_plane(flag: Option<&str>, variables: &[(&str, &str)]) -> Result<Option<String>, String> {
+    let chosen = EnvoyRatelimit::named(None, flag, &environment(variables)).map_err(|error| error.to_string())?;
+    Ok(chosen.and_then(|envoy| Some(envoy.xds()?.server.clone())))
+}
+
+#[test]
+fn a_control_plane_is_named_by_flag_or_variables_and_wins_over_the_directory_of_theirs() {
+    let theirs =
+        [("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("CONFIG_GRPC_XDS_SERVER_URL", "theirs:1"), ("RUNTIME_ROOT", "/data")];
+    let ours = (ENVOY_XDS.variable, "ours:2");
+    let server = |server: &str| Ok(Some(server.to_owned()));
+    assert_eq!(control_plane(None, &theirs), server("theirs:1"));
+    assert_eq!(control_plane(None, &[&theirs[..], &[ours]].concat()), server("ours:2"));
+    assert_eq!(control_plane(Some("flag:3"), &[&theirs[..], &[ours]].concat()), server("flag:3"));
+    assert_eq!(control_plane(Some("flag:3"), &[(ENVOY_RATELIMIT.variable, "directory")]), server("flag:3"));
+    assert_eq!(control_plane(None, &[("CONFIG_GRPC_XDS_SERVER_URL", "theirs:1")]), Ok(None));
+    let both = control_plane(None, &[ours, (ENVOY_RATELIMIT.variable, "directory")]).expect_err("ambiguous");
+    assert!(both.contains("a control plane and a directory are both set"), "{both}");
+    let both = chosen(&theirs).expect_err("ambiguous");
+    assert!(both.starts_with("CONFIG_TYPE of envoyproxy/ratelimit: a control plane and a directory"), "{both}");
+}
+
+/// The variables that Envoy Gateway always sets, and those of its defaults.
+const ENVOY_GATEWAY: [(&str, &str); 24] = [
+    ("RUNTIME_ROOT", "/data"),
+    ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+    ("RUNTIME_IGNOREDOTFILES", "true"),
+    ("RUNTIME_WATCH_ROOT", "false"),
+    ("LOG_LEVEL", "info"),
+    ("USE_STATSD", "false"),
+    ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+    ("CONFIG_GRPC_XDS_SERVER_URL", "envoy-gateway:18001"),
+    ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+    ("GRPC_SERVER_USE_TLS", "true"),
+    ("GRPC_SERVER_TLS_CERT", "/certs/tls.crt"),
+    ("GRPC_SERVER_TLS_KEY", "/certs/tls.key"),
+    ("GRPC_SERVER_TLS_CA_CERT", "/certs/ca.crt"),
+    ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/certs/tls.crt"),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/certs/tls.key"),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/certs/ca.crt"),
+    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+    ("REDIS_SOCKET_TYPE", "tcp"),
+    ("REDIS_URL", "redis.default.svc:6379"),
+    ("USE_PROMETHEUS", "true"),
+    ("PROMETHEUS_ADDR", ":19001"),
+    ("PROMETHEUS_MAPPER_YAML", "/etc/statsd-exporter/conf.yaml"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
+];
+
+#[test]
+fn the_environment_of_envoy_gateway_sets_everything_and_all_but_the_mapping_has_a_meaning() {
+    let envoy = EnvoyRatelimit::named(None, None, &environment(&ENVOY_GATEWAY)).expect("usable").expect("chosen");
+    let mut config = Config::without_file().expect("part of the program");
+    envoy.complete(&mut config);
+    let settings = &config.settings.values;
+    let listeners = [&API, &GATEWAY, &ADMIN].map(|setting| settings.text(setting));
+    assert_eq!(listeners, [Some("0.0.0.0:8081"), Some("0.0.0.0:8080"), Some("127.0.0.1:6070")]);
+    assert_eq!(settings.text(&STORE), Some("redis://redis.default.svc:6379"));
+    let tls = config.listeners.api.tls.expect("TLS");
+    assert_eq!((tls.certificate, tls.key), ("/certs/tls.crt".into(), "/certs/tls.key".into()));
+    let clients = tls.clients.expect("authorities");
+    assert_eq!((clients.file, clients.is_required), ("/certs/ca.crt".into(), false));
+    let prometheus = config.listeners.prometheus.expect("metrics");
+    assert_eq!(prometheus.address, settings::Listen::At(([0, 0, 0, 0], 19_001).into()));
+    assert_eq!(prometheus.path, "/metrics");
+    assert!(envoy.xds().is_some_and(|xds| xds.tls.is_some() && xds.node_id == "envoy-ratelimit"));
+    assert_eq!(envoy.variables.unused, ["PROMETHEUS_MAPPER_YAML"]);
+    // Sluicegate's own names of the source leave the addresses alone.
+    let own = EnvoyRatelimit::named(None, Some("plane:1"), &environment(&[])).expect("usable").expect("chosen");
+    let mut config = Config::without_file().expect("part of the program");
+    own.complete(&mut config);
+    assert_eq!(config.settings, FileSettings::default());
+}
+
+#[test]
+fn client_certificates_are_required_by_their_variable_and_verified_by_that_of_envoy_gateway() {
+    let tls = |variables: &[(&str, &str)]| {
+        let files = [("GRPC_SERVER_USE_TLS", "true"), ("GRPC_SERVER_TLS_CERT", "c"), ("GRPC_SERVER_TLS_KEY", "k")];
+        completed(&[&files, variables].concat()).map(|config| config.listeners.api.tls.expect("TLS").clients)
+    };
+    let authorities = |file: &str, is_required| Some(ClientAuthorities { file: file.into(), is_required });
+    let (theirs, gateways) = (("GRPC_CLIENT_TLS_CACERT", "a"), ("GRPC_SERVER_TLS_CA_CERT", "b"));
+    assert_eq!(tls(&[]), Ok(None));
+    assert_eq!(tls(&[gateways]), Ok(authorities("b", false)));
+    assert_eq!(tls(&[theirs, gateways]), Ok(authorities("a", true)));
+    assert_eq!(completed(&[theirs]).map(|config| config.listeners.api.tls), Ok(None));
+}
+
+#[test]
+fn traces_are_those_of_the_variables_if_they_are_sent_over_grpc() {
+    let enabled = ("TRACING_ENABLED", "true");
+    let grpc = ("TRACING_EXPORTER_PROTOCOL", "grpc");
+    let traces = |variables: &[(&str, &str)]| completed(variables).expect("usable").traces;
+    assert!(traces(&[grpc]).is_none() && traces(&[enabled]).is_none());
+    assert_eq!(chosen(&[enabled]).expect("usable").variables.unused, ["TRACING_ENABLED"]);
+    let usual = traces(&[enabled, grpc]).expect("on");
+    assert_eq!((usual.service_name.as_deref(), usual.sample), (Some("RateLimit"), Some(Share::ALL)));
+    let all = [
+        enabled,
+        grpc,
+        ("TRACING_SERVICE_NAME", "envoy-ratelimit"),
+        ("TRACING_SERVICE_NAMESPACE", "gateways"),
+        ("TRACING_SERVICE_INSTANCE_ID", "pod-1"),
+        ("TRACING_SAMPLING_RATE", "0.5"),
+    ];
+    let set = traces(&all).expect("on");
+    assert_eq!((set.service_name.as_deref(), set.sample), (Some("envoy-ratelimit"), Share::of_ratio(0.5)));
+    let attributes = [("service.namespace", "gateways"), ("service.instance.id", "pod-1")];
+    assert_eq!(set.attributes, attributes.map(|(key, value)| (key, value.to_owned())));
 }
 
 #[test]
@@ -139,17 +248,14 @@ fn redis_is_where_the_variables_say() {
 
 #[test]
 fn unsupported_variables_are_errors_with_a_remedy_and_without_the_value() {
-    let cases: [(&[(&str, &str)], &str); 12] = [
+    let cases: [(&[(&str, &str)], &str); 14] = [
         (&[("PORT", "http")], "PORT of envoyproxy/ratelimit: use a port from 0 to 65535, for example 8080"),
         (
             &[("GRPC_PORT", "70000")],
             "GRPC_PORT of envoyproxy/ratelimit: use a port from 0 to 65535, for example 8081",
         ),
         (&[("MERGE_DOMAIN_CONFIG", "yes")], "MERGE_DOMAIN_CONFIG of envoyproxy/ratelimit: use true or false"),
-        (
-            &[("CONFIG_TYPE", "GRPC_XDS_SOTW")],
-            "CONFIG_TYPE of envoyproxy/ratelimit: configuration over xDS is not supported; use files, or unset it",
-        ),
+        (&[("CONFIG_TYPE", "CONSUL")], "CONFIG_TYPE of envoyproxy/ratelimit: use FILE or GRPC_XDS_SOTW"),
         (
             &[("BACKEND_TYPE", "memcache")],
             "BACKEND_TYPE of envoyproxy/ratelimit: only redis is supported; set it so, or unset it",
@@ -160,8 +266,16 @@ fn unsupported_variables_are_errors_with_a_remedy_and_without_the_value() {
         ),
         (
             &[("GRPC_SERVER_USE_TLS", "true")],
-            "GRPC_SERVER_USE_TLS of envoyproxy/ratelimit: put certificate and key in `listen.api.tls` of a configuration \
-             file instead",
+            "GRPC_SERVER_TLS_CERT of envoyproxy/ratelimit: set it, and GRPC_SERVER_TLS_KEY: GRPC_SERVER_USE_TLS needs both",
+        ),
+        (
+            &[("GRPC_CLIENT_TLS_SAN", "canary")],
+            "GRPC_CLIENT_TLS_SAN of envoyproxy/ratelimit: the names in client certificates are not checked; unset it, and \
+             give the clients an authority of their own",
+        ),
+        (
+            &[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", ":metrics")],
+            "PROMETHEUS_ADDR of envoyproxy/ratelimit: `:metrics` has no port from 0 to 65535; give for example :9090",
         ),
         (
             &[("REDIS_URL", "/run/canary.sock")],
@@ -208,7 +322,7 @@ fn modes_are_taken_over_and_the_rest_is_named() {
     ];
     let envoy = chosen(&variables).expect("usable");
     let all = EnvoyOptions { merge_domains: true, is_shadow: true, is_quota: true };
-    assert_eq!(envoy.directory.options, all);
+    assert_eq!(envoy.directory().expect("a directory").options, all);
     assert_eq!(envoy.variables.unused, ["LOCAL_CACHE_SIZE_IN_BYTES", "REDIS_PERSECOND_URL"]);
     assert!(!format!("{:?}", chosen(&[("REDIS_URL", "r:1"), ("REDIS_AUTH", "canary")])).contains("canary"));
 }

@@ -16,6 +16,7 @@ mod explain;
 mod history;
 mod overview;
 mod reload;
+mod rlconfig;
 #[cfg(test)]
 mod tests;
 mod top;
@@ -40,6 +41,7 @@ pub(super) fn router(engine: Engine, health: Health) -> Router {
         .route("/admin/v1/history", get(history::history))
         .route("/admin/v1/reload", get(reload::status).post(reload::reload))
         .route("/admin/v1/top", get(top::top))
+        .route("/rlconfig", get(rlconfig::rlconfig))
         .with_state(engine)
         .merge(events)
         .merge(dashboard::router())

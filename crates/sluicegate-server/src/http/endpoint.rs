@@ -33,6 +33,7 @@ use super::panics::catch_panic;
 use crate::body::{self, LimitedBody, RequestBody, RequestLimits};
 use crate::engine::Engine;
 use crate::grpc;
+use crate::metrics::CallError;
 use crate::net::{Activity, FastPathEnd, HttpHandler, IsTls};
 use crate::problem::{self, Problem};
 use crate::traces::FrontDoor;
@@ -153,9 +154,28 @@ impl HotEndpoint {
     ) -> Result<Response, Infallible> {
         Ok(match self {
             Self::Check => check::decide(engine, &head.headers, body).await.into_response(),
-            Self::RateLimit => Box::pin(grpc::should_rate_limit(engine, &head.headers, body, peer.ip())).await,
+            Self::RateLimit => Box::pin(rate_limit(engine, head, body, peer)).await,
         })
     }
+}
+
+/// Responds to a call of Envoy, and counts it.
+async fn rate_limit<B: RequestBody>(
+    engine: &Engine,
+    head: &Parts,
+    body: &mut LimitedBody<B>,
+    peer: SocketAddr,
+) -> Response {
+    let clock = engine.limiter().clock();
+    let began = clock.now();
+    let response = grpc::should_rate_limit(engine, &head.headers, body, peer.ip()).await;
+    // A response with a message has its status in the trailers.
+    let error = response.headers().get("grpc-status").map(|status| match status.as_bytes() {
+        b"14" => CallError::Store,
+        _ => CallError::Request,
+    });
+    engine.envoy_limits().called(clock.now().since(began), error);
+    response
 }
 
 /// Responds to one request within its own span.

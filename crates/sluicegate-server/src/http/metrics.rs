@@ -1,4 +1,4 @@
-//! `GET /metrics`: all counters in the Prometheus text format.
+//! `GET /metrics`: all counters in the Prometheus text format, on the admin listener and on a listener for metrics alone.
 
 use axum::Router;
 use axum::extract::State;
@@ -17,11 +17,20 @@ pub(super) fn router(engine: Engine) -> Router {
     Router::new().route("/metrics", get(metrics)).with_state(engine)
 }
 
+/// The router of a listener for metrics alone, at `path`. It needs no token: the network decides which clients reach it.
+pub(super) fn open_router(engine: Engine, path: &str) -> Router {
+    Router::new().route(path, get(async |State(engine): State<Engine>| text(&engine))).with_state(engine)
+}
+
 async fn metrics(State(engine): State<Engine>, head: Parts) -> Result<Response, Problem> {
     admin_tokens::require_to_read(engine.admin_tokens(), &head).await?;
+    Ok(text(&engine))
+}
+
+fn text(engine: &Engine) -> Response {
     let content_type = (header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
     let no_store = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(([content_type, no_store], engine.metrics()).into_response())
+    ([content_type, no_store], engine.metrics()).into_response()
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ const GAUGES: Gauges = Gauges {
     lost_lines: 4,
     is_config_current: true,
     config_loaded_at_ms: 7_999,
+    control_plane: None,
+    resident_bytes: None,
     unauthorized: Vec::new(),
 };
 

@@ -10,6 +10,7 @@ use sluicegate::observe::Operation;
 use sluicegate::rules::LeaseBounds;
 use sluicegate::store::Savings;
 
+use super::envoy_limits::{CallCounts, HitKind, Hits, PathLabels};
 use super::histogram::{DURATION_MICROS, HistogramSnapshot, RATIO_MILLIONTHS};
 use super::thread_counters::RuleTotals;
 use super::{Metrics, RuleLabels};
@@ -40,6 +41,23 @@ pub(crate) struct Gauges {
     pub(crate) lost_lines: u64,
     /// Requests without a valid identity, by reason.
     pub(crate) unauthorized: Vec<(&'static str, u64)>,
+    /// The resident memory of the process, if the system tells it.
+    pub(crate) resident_bytes: Option<u64>,
+    /// The control plane, if there is one.
+    pub(crate) control_plane: Option<ControlPlaneGauges>,
+}
+
+/// The state of the control plane that sends limits over xDS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ControlPlaneGauges {
+    /// Whether there is a connection.
+    pub(crate) is_connected: bool,
+    /// Whether a configuration has arrived since the start.
+    pub(crate) is_configured: bool,
+    /// Configurations that took effect as a whole.
+    pub(crate) accepted: u64,
+    /// Configurations that were rejected as a whole or in part.
+    pub(crate) rejected: u64,
 }
 
 type MetricLabels<'a> = &'a [(&'static str, &'a str)];
@@ -104,6 +122,10 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
             vec![gauge(&[("version", env!("CARGO_PKG_VERSION"))], 1)],
         ),
     ]);
+    families.extend(gauges.control_plane.iter().flat_map(control_plane));
+    if metrics.envoy_limits.is_on() {
+        families.extend(envoy_limits(metrics, gauges));
+    }
     families.extend(savings(&gauges.savings));
     families.extend(leases(&gauges.leases, &gauges.savings.leased_tokens));
     // The encoder rejects families without metrics. An empty rule set leads to such families.
@@ -166,6 +188,86 @@ fn decisions(rules: &[(&RuleLabels, RuleTotals)]) -> Vec<Metric> {
         }
     }
     decisions
+}
+
+fn control_plane(state: &ControlPlaneGauges) -> Vec<MetricFamily> {
+    let ControlPlaneGauges { is_connected, is_configured, accepted, rejected } = *state;
+    let outcomes = [("accepted", accepted), ("rejected", rejected)];
+    vec![
+        one_gauge(
+            "sluicegate_envoy_xds_connected",
+            "Whether the control plane that sends limits over xDS is connected.",
+            u64::from(is_connected),
+        ),
+        one_gauge(
+            "sluicegate_envoy_xds_configured",
+            "Whether the control plane has sent a configuration since the start.",
+            u64::from(is_configured),
+        ),
+        family(
+            "sluicegate_envoy_xds_configurations_total",
+            "Configurations of the control plane by outcome: accepted, or rejected as a whole or in part.",
+            MetricType::COUNTER,
+            outcomes.iter().map(|(outcome, count)| counter(&[("outcome", outcome)], *count)).collect(),
+        ),
+    ]
+}
+
+/// Families with the names of `envoyproxy/ratelimit`.
+fn envoy_limits(metrics: &Metrics, gauges: &Gauges) -> Vec<MetricFamily> {
+    let CallCounts { durations: calls, errors } = metrics.envoy_limits.calls();
+    let configurations = gauges.control_plane.map(|state| (state.accepted, state.rejected));
+    let (accepted, rejected) = configurations.unzip();
+    let one = |name, help, count: Option<u64>| {
+        let metrics = count.map(|count| counter(&[], count)).into_iter().collect();
+        family(name, help, MetricType::COUNTER, metrics)
+    };
+    let method = [("grpc_method", "ShouldRateLimit")];
+    let errors = errors.iter().map(|(error, count)| counter(&[("err_type", error.name())], *count)).collect();
+    let mut families = hits(metrics);
+    families.extend([
+        family(
+            "ratelimit_service_should_rate_limit_error",
+            "Calls without a decision, by type of error.",
+            MetricType::COUNTER,
+            errors,
+        ),
+        family(
+            "ratelimit_service_total_requests",
+            "Calls of Envoy over gRPC.",
+            MetricType::COUNTER,
+            vec![counter(&method, calls.counts.iter().sum())],
+        ),
+        family(
+            "ratelimit_service_response_time_seconds",
+            "Duration of calls of Envoy over gRPC.",
+            MetricType::HISTOGRAM,
+            vec![durations(&method, &calls)],
+        ),
+        one("ratelimit_service_config_load_success", "Configurations that took effect as a whole.", accepted),
+        one("ratelimit_service_config_load_error", "Configurations rejected as a whole or in part.", rejected),
+    ]);
+    families.extend(
+        gauges
+            .resident_bytes
+            .map(|bytes| one_gauge("process_resident_memory_bytes", "Resident memory size in bytes.", bytes)),
+    );
+    families
+}
+
+/// The hits of all paths.
+fn hits(metrics: &Metrics) -> Vec<MetricFamily> {
+    let paths = metrics.envoy_limits.hits();
+    let metric = |labels: &PathLabels, hits: &Hits, kind| {
+        let mut pairs = vec![("domain", &*labels.domain), ("key1", &*labels.key1)];
+        pairs.extend(labels.key2.as_deref().map(|key2| ("key2", key2)));
+        counter(&pairs, hits.get(kind))
+    };
+    let of_kind = |kind: HitKind| {
+        let each = paths.iter().map(|(labels, hits)| metric(labels, hits, kind)).collect();
+        family(kind.name(), kind.help(), MetricType::COUNTER, each)
+    };
+    HitKind::ALL.map(of_kind).into()
 }
 
 /// Families of saved calls. A store that does not count them has no such series.

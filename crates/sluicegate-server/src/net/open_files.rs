@@ -23,7 +23,7 @@ const CONNECTIONS_MIN: u32 = 16;
 /// Files of the runtime, the log, the configuration and the store.
 const FILES_RESERVED: u64 = 128;
 
-/// The listeners, and the gateway's connections to its upstreams.
+/// The listeners (the one for metrics alone has few connections), and the gateway's connections to its upstreams.
 const SHARES: u64 = LISTENERS.len() as u64 + 1;
 
 /// Raises the soft limit on open files to the hard limit. Returns the limit in force afterwards.

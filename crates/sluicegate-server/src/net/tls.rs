@@ -4,6 +4,9 @@
 //! new connections get the new certificate, and open connections keep the old one. Invalid contents change nothing and are
 //! logged once; this happens while only one of two files has been replaced.
 //!
+//! A listener with certificate authorities for clients verifies the certificates that clients present. Whether a client may
+//! have none is a setting: an optional certificate refuses no client, and lets a fleet change over without a gap.
+//!
 //! No message contains any part of a key.
 
 use std::path::{Path, PathBuf};
@@ -12,13 +15,15 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, crypto::aws_lc_rs};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig, crypto::aws_lc_rs};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::config::listeners::TlsFiles;
+use crate::config::listeners::{ClientAuthorities, TlsFiles};
 
 /// The interval between two looks at the files. Certificates live for weeks, and a look is two small reads.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -50,7 +55,9 @@ pub(crate) enum TlsError {
     NoKey { path: PathBuf },
     #[error("certificate_file {} and key_file {}: {source}; write a certificate and its own key",
         files.certificate.display(), files.key.display())]
-    Unusable { files: TlsFiles, source: rustls::Error },
+    Unusable { files: Box<TlsFiles>, source: rustls::Error },
+    #[error("the authorities of clients in {} cannot be used ({problem}); write their certificates in PEM", path.display())]
+    Authorities { path: PathBuf, problem: String },
 }
 
 /// The certificate in use.
@@ -125,10 +132,12 @@ impl Loaded {
     }
 }
 
-/// The contents of both files and their digest. The digest is kept for comparison instead of the key.
+/// The contents of all files and their digest. The digest is kept for comparison instead of the key.
 struct Contents {
     certificate: Vec<u8>,
     key: Vec<u8>,
+    /// The authorities of clients.
+    clients: Option<Vec<u8>>,
     digest: [u8; 32],
 }
 
@@ -136,13 +145,40 @@ impl Contents {
     fn read(files: &TlsFiles) -> Result<Self, TlsError> {
         let certificate = read("certificate_file", &files.certificate)?;
         let key = read("key_file", &files.key)?;
-        let digest = Sha256::new().chain_update(Sha256::digest(&certificate)).chain_update(Sha256::digest(&key));
-        Ok(Self { certificate, key, digest: digest.finalize().into() })
+        let clients = files.clients.as_ref().map(|clients| read("the authorities of clients", &clients.file));
+        let clients = clients.transpose()?;
+        let texts = [Some(&certificate), Some(&key), clients.as_ref()];
+        let digest =
+            texts.into_iter().flatten().fold(Sha256::new(), |all, text| all.chain_update(Sha256::digest(text)));
+        Ok(Self { certificate, key, clients, digest: digest.finalize().into() })
     }
 
     fn usable(&self, files: &TlsFiles, alpn: Alpn) -> Result<Loaded, TlsError> {
-        let config = configuration(files, &self.certificate, &self.key, alpn)?;
+        let config = self.configuration(files, alpn)?;
         Ok(Loaded { digest: self.digest, config: Arc::new(config) })
+    }
+
+    fn configuration(&self, files: &TlsFiles, alpn: Alpn) -> Result<ServerConfig, TlsError> {
+        let unusable = |source| TlsError::Unusable { files: Box::new(files.clone()), source };
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(&self.certificate).collect::<Result<_, _>>().unwrap_or_default();
+        if chain.is_empty() {
+            return Err(TlsError::NoCertificate { path: files.certificate.clone() });
+        }
+        let key = PrivateKeyDer::from_pem_slice(&self.key);
+        let key = key.map_err(|_| TlsError::NoKey { path: files.key.clone() })?;
+        let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(unusable)?;
+        let builder = match files.clients.as_ref().zip(self.clients.as_ref()) {
+            Some((clients, pem)) => builder.with_client_cert_verifier(verifier(clients, pem)?),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+        if alpn == Alpn::Http {
+            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        }
+        Ok(config)
     }
 }
 
@@ -154,23 +190,18 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(unreadable)
 }
 
-fn configuration(files: &TlsFiles, chain: &[u8], key: &[u8], alpn: Alpn) -> Result<ServerConfig, TlsError> {
-    let unusable = |source| TlsError::Unusable { files: files.clone(), source };
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().unwrap_or_default();
-    if chain.is_empty() {
-        return Err(TlsError::NoCertificate { path: files.certificate.clone() });
+/// Verifies the certificates of clients by these authorities.
+fn verifier(clients: &ClientAuthorities, pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let unusable = |problem: String| TlsError::Authorities { path: clients.file.clone(), problem };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
+        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
     }
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NoKey { path: files.key.clone() })?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(unusable)?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(unusable)?;
-    if alpn == Alpn::Http {
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    }
-    Ok(config)
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = if clients.is_required { builder } else { builder.allow_unauthenticated() };
+    builder.build().map_err(|error| unusable(error.to_string()))
 }
 
 #[cfg(test)]

@@ -9,15 +9,15 @@ use super::outline::{Changes, Outline};
 use crate::config::load::{self, LoadError};
 use crate::config::{Config, NO_FILE};
 use crate::envoy_ratelimit::directory::FileText;
-use crate::envoy_ratelimit::{DirectoryError, EnvoyRatelimit};
+use crate::envoy_ratelimit::{Directory, DirectoryError, EnvoyRatelimit};
 use crate::settings::{self, Env, Flags, SettingsError};
 
 /// The file, and all other inputs of the configuration.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
-    /// The file; optional if there is a directory.
+    /// The file; optional if there is a directory or a control plane.
     pub(crate) path: Option<PathBuf>,
-    /// The directory of `envoyproxy/ratelimit`.
+    /// The directory or the control plane of `envoyproxy/ratelimit`.
     pub(crate) envoy: Option<EnvoyRatelimit>,
     pub(crate) flags: Flags,
     pub(crate) env: Env,
@@ -104,13 +104,17 @@ impl ConfigFile {
     /// All paths whose directories are to be watched.
     pub(super) fn watched(&self) -> impl Iterator<Item = PathBuf> {
         // One path inside the directory stands for all of it.
-        let inside = self.envoy.as_ref().map(|envoy| envoy.directory.path.join("any"));
+        let inside = self.directory().map(|directory| directory.path.join("any"));
         self.path.clone().into_iter().chain(inside)
+    }
+
+    fn directory(&self) -> Option<&Directory> {
+        self.envoy.as_ref()?.directory()
     }
 
     fn texts(&self) -> Result<Texts, BadFile> {
         let file = self.path.as_deref().map_or_else(|| Ok(NO_FILE.into()), load::text)?;
-        let directory = self.envoy.as_ref().map_or_else(|| Ok(Vec::new()), |envoy| envoy.directory.texts())?;
+        let directory = self.directory().map_or_else(|| Ok(Vec::new()), Directory::texts)?;
         Ok(Texts { file, directory })
     }
 
@@ -118,12 +122,12 @@ impl ConfigFile {
         let name = self.path.as_deref().map(load::shown).unwrap_or_default();
         let mut config = Config::parse(&texts.file, &name, self.env.variables()).map_err(LoadError::Mistakes)?;
         let mut outline = Outline::of(&texts.file);
-        if let Some(envoy) = &self.envoy {
-            let limits = envoy.directory.compile(&texts.directory).map_err(DirectoryError::from)?;
+        if let Some(directory) = self.directory() {
+            let limits = directory.compile(&texts.directory).map_err(DirectoryError::from)?;
             outline.add_rules(limits.described());
             config.rules = config.rules.with_envoy(limits).map_err(DirectoryError::from)?;
-            envoy.complete(&mut config);
         }
+        self.envoy.iter().for_each(|envoy| envoy.complete(&mut config));
         // A reload must not accept keys with which the next start would fail.
         settings::merge(&self.flags, &self.env, &config.settings)?;
         Ok(Loaded { config, seen, outline })

@@ -4,6 +4,7 @@ use serde::Serialize;
 use sluicegate::core::Timestamp;
 
 use super::outline::Changes;
+use crate::envoy_xds::status::ControlPlane;
 
 /// The most errors in a report; further ones are only counted.
 const LINES_MAX: usize = 100;
@@ -53,13 +54,36 @@ pub(crate) struct Status {
     pub(crate) problems: Vec<String>,
     /// Keys that differ from those in force until the next start.
     pub(crate) needs_restart: Vec<String>,
+    /// The control plane, if it has a part of the rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) control_plane: Option<ControlPlane>,
 }
 
 impl Status {
     /// The initial configuration is in force since `now`.
     pub(super) fn started(now: Timestamp) -> Self {
         let succeeded_at = now.as_micros() / 1_000;
-        Self { successful: true, succeeded_at, problems: Vec::new(), needs_restart: Vec::new() }
+        Self {
+            successful: true,
+            succeeded_at,
+            problems: Vec::new(),
+            needs_restart: Vec::new(),
+            control_plane: None,
+        }
+    }
+
+    /// The same, with the control plane. A configuration of it that was rejected counts like a file that is invalid.
+    pub(super) fn with_control_plane(mut self, control_plane: Option<ControlPlane>) -> Self {
+        if let Some(control_plane) = &control_plane {
+            self.successful &= control_plane.problems.is_empty();
+            self.problems.extend(control_plane.problems.iter().cloned());
+        }
+        Self { control_plane, ..self }
+    }
+
+    /// Whether the control plane has not sent a configuration yet.
+    pub(crate) fn awaits_configuration(&self) -> bool {
+        self.control_plane.as_ref().is_some_and(|control_plane| !control_plane.configured)
     }
 
     /// The same, with an error of the database.

@@ -49,6 +49,7 @@ pub(crate) static SETTINGS: &[&Setting] = &[
     &ADMIN,
     &RESP,
     &ENVOY_RATELIMIT,
+    &ENVOY_XDS,
     &ADMIN_TOKEN,
     &LOG,
     &LOG_FORMAT,
@@ -143,6 +144,17 @@ pub(crate) static ENVOY_RATELIMIT: Setting = Setting {
     default: None,
     example: "/data/ratelimit/config",
     form: SettingForm::Path,
+};
+
+pub(crate) static ENVOY_XDS: Setting = Setting {
+    name: "envoy-xds",
+    variable: "SLUICEGATE_ENVOY_XDS",
+    flag: Some("HOST:PORT"),
+    doc: "Control plane of [envoyproxy/ratelimit's](envoy-gateway.md) configuration, which is fetched over xDS.",
+    details: "",
+    default: None,
+    example: "127.0.0.1:18000",
+    form: SettingForm::Text,
 };
 
 pub(crate) static ADMIN_TOKEN: Setting = Setting {

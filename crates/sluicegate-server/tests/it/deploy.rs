@@ -137,10 +137,10 @@ fn the_service_manager_is_notified_of_ready_and_stop() {
     assert!(server.wait().status.success());
 }
 
-/// The list of words after an instruction of the Dockerfile.
+/// The list of words after an instruction of the Dockerfile, in its last stage.
 fn words_after(instruction: &str) -> Vec<String> {
     let dockerfile = text("Dockerfile");
-    let line = dockerfile.lines().find_map(|line| line.trim().strip_prefix(instruction));
+    let line = dockerfile.lines().rev().find_map(|line| line.trim().strip_prefix(instruction));
     serde_json::from_str(line.expect("the instruction").trim()).expect("a list of words")
 }
 
@@ -158,6 +158,17 @@ fn the_health_check_of_the_container_fails_exactly_without_a_response() {
     assert!(run(&api).success());
     drop(server);
     assert_eq!(run(&api).code(), Some(2));
+}
+
+/// Deployments of envoyproxy/ratelimit start this path, as this user.
+#[test]
+fn the_image_has_a_stage_that_replaces_the_one_of_envoyproxy_ratelimit() {
+    let dockerfile = text("Dockerfile");
+    let stage = dockerfile.split("\nFROM ").find(|stage| stage.contains(" AS ratelimit\n")).expect("the stage");
+    for line in ["USER 65534:65534", "ENTRYPOINT [\"/bin/ratelimit\"]"] {
+        assert!(stage.lines().any(|each| each == line), "{line} is not in\n{stage}");
+    }
+    assert!(stage.contains("/sluicegate /bin/ratelimit\n"), "{stage}");
 }
 
 #[test]

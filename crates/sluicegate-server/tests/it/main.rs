@@ -22,6 +22,7 @@ mod decision_log;
 mod deploy;
 mod envoy;
 mod envoy_ratelimit;
+mod envoy_xds;
 mod explain_cli;
 mod fleet;
 mod forward_auth;

@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const FREE_PORTS: [&str; 6] = ["--gateway", "127.0.0.1:0", "--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
 
 /// The beginnings of the variables that the server reads. A server of a test sees only those that the test sets.
-const VARIABLES: [&str; 3] = ["SLUICEGATE_", "OTEL_", "RUNTIME_ROOT"];
+const VARIABLES: [&str; 4] = ["SLUICEGATE_", "OTEL_", "RUNTIME_ROOT", "CONFIG_TYPE"];
 
 /// A command for the binary under test, in a clean environment.
 pub(crate) fn sluicegate(arguments: &[&str]) -> Command {

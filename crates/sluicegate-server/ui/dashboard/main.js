@@ -116,6 +116,15 @@ function warn(look) {
       element("p", {}, "The store is up but overloaded: requests that it does not decide in time are decided by this server's share of the limits."),
       element("p", { class: "quiet" }, "sluicegate_decisions_total counts them as overload_allowed and overload_denied. Check the busiest clients first.")));
   }
+  if (look.health.awaitingConfiguration) {
+    made.push(element("div", { class: "notice bad", role: "alert" },
+      element("p", {}, "The control plane has not sent a configuration yet: none of its limits applies."),
+      element("p", { class: "quiet" }, "GET /admin/v1/reload shows the state of the connection, and the log the reason.")));
+  } else if (look.health.staleConfiguration) {
+    made.push(element("div", { class: "notice watch", role: "alert" },
+      element("p", {}, "The last configuration has mistakes. What was in force stays in force."),
+      element("p", { class: "quiet" }, "GET /admin/v1/reload lists them.")));
+  }
   if (look.health.status === "stopping") {
     made.push(element("div", { class: "notice watch", role: "alert" }, element("p", {}, "The server is stopping.")));
   }

@@ -1,8 +1,8 @@
 //! Rules from the configuration of Envoy's rate limit service: domains, each with a tree of descriptors and limits at some of
 //! its nodes, in the format of `envoyproxy/ratelimit`.
 //!
-//! [`EnvoyConfig::read`] builds the tree and one [`Rule`] for every limit, [`RuleSet::with_envoy`] adds
-//! both to a set, and [`EnvoyRules::find`] returns the rule that limits a descriptor. From there on they are ordinary
+//! [`EnvoyConfig::read`] (files) and [`EnvoyConfig::read_trees`] (resources of a control plane) build the tree and one
+//! [`Rule`] for every limit, [`RuleSet::with_envoy`] adds both to a set, and [`EnvoyRules::find`] returns the rule that limits a descriptor. From there on they are ordinary
 //! rules: counted, stored, shadowed and measured alike. They differ in one point: only requests that name them
 //! by their index match them.
 //!
@@ -15,12 +15,14 @@
 //! |---|---|
 //! | `tree` | the nodes and the matching of entries |
 //! | `explain` | the matched path, or where it ended |
+//! | `listing` | all limits with their paths |
 //! | `read`, `limit`, `text` | the keys of a file, of its limits, and their values |
 //! | `metadata` | the metadata that a limit returns to Envoy |
 //! | `name` | the names of rules |
 
 pub mod explain;
 pub mod limit;
+pub mod listing;
 pub mod metadata;
 mod name;
 pub mod read;
@@ -31,6 +33,7 @@ mod tree;
 
 pub use explain::{Explanation, How, Step};
 pub use limit::Unit;
+pub use listing::ListedLimit;
 pub use metadata::{Metadata, Value};
 pub use read::{EnvoyConfig, EnvoyOptions, Mistakes};
 

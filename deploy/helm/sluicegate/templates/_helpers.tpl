@@ -7,6 +7,10 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "sluicegate.serviceName" -}}
+{{- .Values.service.name | default (include "sluicegate.name" .) -}}
+{{- end -}}
+
 {{/* What pods are found by. It never changes. */}}
 {{- define "sluicegate.selector" -}}
 app.kubernetes.io/name: sluicegate

@@ -6,7 +6,7 @@ use std::fs;
 use super::*;
 
 fn files(certificates: &Certificates) -> TlsFiles {
-    TlsFiles { certificate: certificates.server(), key: certificates.server_key() }
+    TlsFiles { certificate: certificates.server(), key: certificates.server_key(), clients: None }
 }
 
 fn refused(files: &TlsFiles) -> String {
@@ -35,7 +35,7 @@ fn errors_name_the_file_and_contain_no_key() {
     let said = refused(&missing);
     assert!(said.starts_with("certificate_file no/such.pem: No such file"), "{said}");
 
-    let swapped = TlsFiles { certificate: good.key.clone(), key: good.certificate.clone() };
+    let swapped = TlsFiles { certificate: good.key.clone(), key: good.certificate.clone(), clients: None };
     let said = refused(&swapped);
     assert!(said.starts_with(&format!("certificate_file {}: no certificate in it;", path(&good.key))), "{said}");
 

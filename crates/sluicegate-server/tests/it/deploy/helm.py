@@ -1,4 +1,4 @@
-"""Renders the chart with Helm's own engine: `helm.py CHART VALUES`, values as JSON.
+"""Renders the chart with Helm's own engine: `helm.py CHART VALUES`, values as YAML or JSON.
 
 Prints, as JSON, what its linter says, every object, and the notes. Objects are held against the schemas of Kubernetes, strictly;
 those of others, which it has none of, are not.
@@ -15,7 +15,7 @@ import yaml
 VERSIONS = ["1.30", kubernetes_validate.latest_version()]
 OTHERS = {"ServiceMonitor"}
 
-chart_path, values = sys.argv[1], json.loads(sys.argv[2])
+chart_path, values = sys.argv[1], yaml.safe_load(sys.argv[2])
 lint = helm_python.lint(chart_path, values, strict=True)
 chart = helm_python.Chart.load(chart_path)
 chart.validate_schema(values)

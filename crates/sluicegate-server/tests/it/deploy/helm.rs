@@ -12,11 +12,16 @@ fn python() -> PathBuf {
 
 /// Renders the chart: the objects, or the errors of Helm or Kubernetes.
 fn render(values: &Value) -> Result<Value, String> {
+    render_text(&values.to_string())
+}
+
+/// The same with values as YAML or JSON.
+fn render_text(values: &str) -> Result<Value, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/deploy/helm.py");
     let output = Command::new(python())
         .arg(script)
         .arg(deploy("helm/sluicegate"))
-        .arg(values.to_string())
+        .arg(values)
         .output()
         .expect("Helm is installed; `cargo xtask test --only helm` does that");
     if !output.status.success() {
@@ -192,6 +197,29 @@ fn prometheus_may_show_a_token_that_only_reads() {
     };
     assert_eq!(status("GET", endpoint["path"].as_str().expect("a path")), 200);
     assert_eq!(status("POST", "/admin/v1/reload"), 403);
+}
+
+/// The preset of a control plane: its names and ports, and a server that waits for it.
+#[test]
+fn the_preset_of_envoy_ai_gateway_fills_its_empty_slot() {
+    let rendered = render_text(&text("helm/presets/envoy-ai-gateway.yaml")).expect("no objection");
+    assert_eq!(rendered["lint"]["errors"], json!([]));
+    let service = object(&rendered, "Service");
+    assert_eq!(service["metadata"]["name"], "envoy-ai-gateway-ratelimit");
+    let ports = service["spec"]["ports"].as_array().expect("ports");
+    assert!(ports.iter().any(|port| port["name"] == "api" && port["port"] == 8081), "{ports:?}");
+    let container = container(&rendered);
+    let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).expect("words");
+    let at = arguments.iter().position(|word| word == "--envoy-xds").expect("the control plane");
+    assert_eq!(arguments[at + 1], "ai-gateway-controller.envoy-ai-gateway-system:18002");
+    let node = json!({"name": "CONFIG_GRPC_XDS_NODE_ID", "value": "envoy-ai-gateway-ratelimit"});
+    assert!(container["env"].as_array().expect("variables").contains(&node));
+    let rendered = render(&json!({"service": {"apiAppProtocol": "kubernetes.io/h2c"}})).expect("no objection");
+    let ports = object(&rendered, "Service")["spec"]["ports"].as_array().expect("ports").clone();
+    let named: Vec<_> = ports.iter().filter(|port| port.get("appProtocol").is_some()).collect();
+    assert!(named.len() == 1 && named[0]["name"] == "api" && named[0]["appProtocol"] == "kubernetes.io/h2c");
+    let refused = render(&json!({"envoyXds": {"server": "http://plane:1"}})).expect_err("a mistake");
+    assert!(refused.contains("server"), "{refused}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::tree::{Added, NodeId, Origin, Tree, Written};
 use super::{Limit, name, rule_by_place, text};
 use crate::identity::{ENTRY_BYTES_MAX, NAME_BYTES_MAX};
 use crate::rules::file::section::Section;
+use crate::rules::file::tree::Node;
 use crate::rules::file::{Document, Environment, Problems, Reader, ValueError};
 use crate::rules::{Mode, RULES_MAX, Rule};
 use std::fmt;
@@ -82,13 +83,35 @@ impl EnvoyConfig {
         files: impl IntoIterator<Item = (N, T)>,
         options: &EnvoyOptions,
     ) -> Result<Self, Mistakes> {
-        let mut reading = Reading { config: Self::default(), options: *options, file: 0, is_full: false };
-        let mut mistakes = Vec::new();
         // These files have no variables.
         let environment = Environment::new();
-        for (name, text) in files {
-            let document = Document::parse(text, name.as_ref(), &environment);
-            reading.file = reading.config.tree.add_file(name.as_ref());
+        let parse = |(name, text): (N, T)| Document::parse(text, name.as_ref(), &environment);
+        Self::read_documents(files.into_iter().map(parse), options)
+    }
+
+    /// Reads files that are trees already, such as the resources of a control plane, each with a name for error messages.
+    /// The keys are those of a text. The caller bounds the depth and the size of the trees, and gives each descriptor a
+    /// [`Place::numbered`](crate::rules::file::Place::numbered).
+    ///
+    /// # Errors
+    /// If any of them is invalid; contains all errors.
+    pub fn read_trees<N: AsRef<str>>(
+        trees: impl IntoIterator<Item = (N, Node)>,
+        options: &EnvoyOptions,
+    ) -> Result<Self, Mistakes> {
+        let environment = Environment::new();
+        let open = |(name, root): (N, Node)| Document::of_tree(root, name.as_ref(), &environment);
+        Self::read_documents(trees.into_iter().map(open), options)
+    }
+
+    fn read_documents<'e>(
+        documents: impl Iterator<Item = Document<'e>>,
+        options: &EnvoyOptions,
+    ) -> Result<Self, Mistakes> {
+        let mut reading = Reading { config: Self::default(), options: *options, file: 0, is_full: false };
+        let mut mistakes = Vec::new();
+        for document in documents {
+            reading.file = reading.config.tree.add_file(document.file());
             let read = document.root().and_then(|root| reading.file(&root));
             mistakes.extend(document.finish(read).err());
         }

@@ -193,6 +193,17 @@ impl Node {
         self.origin
     }
 
+    /// Its children with their keys and values, in the order in which they were added.
+    pub(super) fn children_in_order<'t>(&'t self, tree: &'t Tree) -> Vec<((&'t str, Option<&'t str>), &'t Self)> {
+        let mut found: Vec<(NodeId, (&str, Option<&str>))> = Vec::new();
+        for (key, siblings) in &self.children {
+            found.extend(siblings.values.iter().map(|(value, id)| (*id, (&**key, Some(&**value)))));
+            found.extend(siblings.any.map(|id| (id, (&**key, None))));
+        }
+        found.sort_unstable_by_key(|(id, _)| *id);
+        found.into_iter().filter_map(|(id, level)| Some((level, tree.node(id)?))).collect()
+    }
+
     /// True if it has children.
     pub(super) fn has_children(&self) -> bool {
         !self.children.is_empty()

@@ -13,7 +13,7 @@ pub const PROBLEMS_MAX: usize = 10_000;
 /// The most characters of a value that are shown.
 pub const VALUE_CHARS_MAX: usize = 64;
 
-/// A place in a text; line and column count from one.
+/// A place in a text; line and column count from one. A tree that comes from no text has [`Place::numbered`] places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The line.
@@ -25,6 +25,18 @@ pub struct Place {
 impl Place {
     /// The place of the first character.
     pub(super) const START: Self = Self { line: 1, column: 1 };
+
+    /// The place of the item with this number in a tree that comes from no text, such as the configuration of a control
+    /// plane. Items count from one; 0 is the tree as a whole.
+    #[must_use]
+    pub const fn numbered(number: usize) -> Self {
+        Self { line: number, column: 0 }
+    }
+
+    /// True for a tree as a whole that comes from no text.
+    fn is_nowhere(self) -> bool {
+        self == Self::numbered(0)
+    }
 
     /// The place right after `text`.
     pub(super) fn after(text: &str) -> Self {
@@ -43,7 +55,10 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}", self.line, self.column)
+        match self.column {
+            0 => write!(formatter, "#{}", self.line),
+            column => write!(formatter, "{}:{column}", self.line),
+        }
     }
 }
 
@@ -65,7 +80,9 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: ", self.place)?;
+        if !self.place.is_nowhere() {
+            write!(formatter, "{}: ", self.place)?;
+        }
         if !self.path.is_empty() {
             write!(formatter, "{}: ", self.path)?;
         }
@@ -104,7 +121,8 @@ impl fmt::Display for Problems {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.list.iter().enumerate() {
             let end_of_last = if index == 0 { "" } else { "\n" };
-            write!(formatter, "{end_of_last}{}:{problem}", self.file)?;
+            let gap = if problem.place.is_nowhere() { " " } else { "" };
+            write!(formatter, "{end_of_last}{}:{gap}{problem}", self.file)?;
         }
         match self.left_out {
             0 => Ok(()),
@@ -217,6 +235,14 @@ mod tests {
         for (text, line, column) in cases {
             assert_eq!(Place::after(text), Place { line, column }, "{text:?}");
         }
+    }
+
+    #[test]
+    fn places_without_a_text_are_numbers() {
+        let report = Report::default();
+        report.add_at(Place::numbered(2), ValueError::new("bad", "mend it"), None);
+        report.add_at(Place::numbered(0), ValueError::new("worse", "mend it"), None);
+        assert_eq!(report.into_problems("f".to_owned()).to_string(), "f: worse: mend it\nf:#2: bad: mend it");
     }
 
     #[test]

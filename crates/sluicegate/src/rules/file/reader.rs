@@ -50,6 +50,16 @@ impl<'e> Document<'e> {
         Self { file: file.to_owned(), environment, root, report }
     }
 
+    /// A document whose tree does not come from a text. The caller has bounded its depth and size.
+    pub(in crate::rules) fn of_tree(root: Node, file: &str, environment: &'e Environment) -> Self {
+        Self { file: file.to_owned(), environment, root: Some(root), report: Report::default() }
+    }
+
+    /// The name of the file in problems.
+    pub(in crate::rules) fn file(&self) -> &str {
+        &self.file
+    }
+
     /// A document of one value in the syntax of a file. A plain scalar skips the parser.
     pub(super) fn of_value(text: &str, environment: &'e Environment) -> Self {
         if text.starts_with(['[', '{', '"', '\'']) {
