@@ -12,8 +12,9 @@
 
 use std::sync::Arc;
 
+use sluicegate::clock::Clock as _;
 use sluicegate::limiter::Decisions;
-use sluicegate::rules::RuleSet;
+use sluicegate::rules::{LIMITS_PER_RULE_MAX, RuleSet};
 use sluicegate::{CheckError, Decision, Request};
 
 use super::call_options::CallOptions;
@@ -23,6 +24,9 @@ use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use super::parsed_request::{self, Hits, InvalidRequest};
 use super::status;
 use crate::engine::Engine;
+
+/// The most limits that the descriptors of a request have together, as in a batch of checks.
+const CALL_LIMITS_MAX: usize = 20_000;
 
 /// Why a request has no decision.
 #[derive(Debug)]
@@ -63,8 +67,36 @@ pub(crate) async fn respond<F: Future<Output = bool>>(
     }
     let rules = engine.limiter().rules();
     let lines = descriptor::resolve(&rules, &message.domain, &asked).await;
+    bound_limits(engine, &rules, &lines).await?;
     let deciding = Deciding { engine, rules: &rules, lines: &lines };
     Ok(status::response(&deciding.decide().await?, &lines, options, engine))
+}
+
+/// Rejects a request whose descriptors have too many limits together, before anything is charged. A configuration of Envoy has one
+/// limit for each.
+async fn bound_limits(
+    engine: &Engine,
+    rules: &RuleSet,
+    lines: &[ResolvedDescriptor<'_>],
+) -> Result<(), InvalidRequest> {
+    let limits_max = rules.rules().len().saturating_mul(LIMITS_PER_RULE_MAX);
+    if rules.envoy().is_some() || limits_max.saturating_mul(lines.len()) <= CALL_LIMITS_MAX {
+        return Ok(());
+    }
+    let (now, mut limits) = (engine.limiter().clock().time_of_day(), 0_usize);
+    for line in lines {
+        line.take_turn(rules).await;
+        let matched = line.request(None).and_then(|request| rules.charges(&request, now).ok());
+        let of_line = matched.map_or(0, |matched| matched.charges.iter().map(|charge| charge.quotas.len()).sum());
+        limits = limits.saturating_add(of_line);
+    }
+    if limits <= CALL_LIMITS_MAX {
+        return Ok(());
+    }
+    Err(InvalidRequest(format!(
+        "`descriptors` have {limits} limits together: send fewer at once, with at most {CALL_LIMITS_MAX} limits, or use fewer \
+         rules that match the same descriptors"
+    )))
 }
 
 /// The decisions of a request.

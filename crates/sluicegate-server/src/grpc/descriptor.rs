@@ -74,16 +74,26 @@ pub(super) async fn resolve<'a>(
     };
     let mut lines = Vec::with_capacity(asked.len());
     for asked in asked {
-        for _ in 0..=(rules.rules().len() / RULES_PER_UNIT + asked.bytes() / BYTES_PER_UNIT) {
-            tokio::task::coop::consume_budget().await;
-        }
+        take_turn(rules, asked).await;
         lines.push(line(asked));
     }
     drop_replaced(&mut lines);
     lines
 }
 
+/// Consumes the budget for matching a descriptor once, and yields if the budget is used up.
+async fn take_turn(rules: &RuleSet, asked: &ParsedDescriptor<'_>) {
+    for _ in 0..=(rules.rules().len() / RULES_PER_UNIT + asked.bytes() / BYTES_PER_UNIT) {
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
 impl<'a> ResolvedDescriptor<'a> {
+    /// See [`take_turn`].
+    pub(super) async fn take_turn(&self, rules: &RuleSet) {
+        take_turn(rules, self.asked).await;
+    }
+
     /// The operation on its hits.
     pub(super) fn hits(&self) -> Hits {
         self.asked.hits

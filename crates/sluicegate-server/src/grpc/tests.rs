@@ -347,6 +347,29 @@ async fn a_limit_in_a_descriptor_counts_beside_native_rules() {
 }
 
 #[tokio::test]
+async fn descriptors_with_too_many_limits_together_are_refused_and_charge_nothing() {
+    // Each descriptor has 80 limits, so 250 of them have the most that a request may have.
+    let limit = "{ algorithm: fixed_window, limit: 1000, window: 365d }";
+    let rule = |name: usize| format!("{{ name: r{name}, limits: [{}] }}", [limit; 16].join(", "));
+    let rules: Vec<String> = (0..5).map(rule).collect();
+    let engine = native(&format!("rules: [{}]", rules.join(", ")));
+    let many: Vec<RateLimitDescriptor> = (0..251).map(|_| descriptor("user", "ann")).collect();
+    let ask = async |descriptors: &[RateLimitDescriptor]| {
+        let (domain, descriptors) = ("edge".to_owned(), descriptors.to_vec());
+        let message = RateLimitRequest { domain, descriptors, hits_addend: 0 };
+        decide::respond(&engine, &message, CallOptions::default(), || std::future::ready(false)).await
+    };
+    let refused = ask(&many).await.expect_err("too many");
+    let message = "`descriptors` have 20080 limits together: send fewer at once, with at most 20000 limits, or use fewer rules \
+                   that match the same descriptors";
+    assert!(
+        matches!(&refused, decide::RateLimitError::Invalid(invalid) if invalid.to_string() == message),
+        "{refused:?}"
+    );
+    assert_eq!(remaining(&ask(&many[..250]).await.expect("an answer")), [750; 250]);
+}
+
+#[tokio::test]
 async fn unmatched_requests_are_denied_if_configured() {
     let engine = engine(RuleSet::new(Vec::new(), Vec::new(), Unmatched::Deny).expect("rules"));
     assert_eq!(codes(&ask(&engine, &[descriptor("user", "ann")]).await), (OVER, vec![OVER]));
