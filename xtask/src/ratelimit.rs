@@ -28,7 +28,7 @@ pub(crate) fn run(words: &[String], workspace: &Workspace) -> Result<(), Failure
 }
 
 fn compare(workspace: &Workspace, seed: Option<&str>) -> Result<String, Failure> {
-    if Invocation::new("go").word("version").ask().is_err() {
+    if Invocation::new("go").argument("version").output().is_err() {
         return Ok(did_not_run("envoyproxy/ratelimit is compiled by Go, and there is no `go` on this machine"));
     }
     let program = match installed(workspace) {
@@ -36,8 +36,8 @@ fn compare(workspace: &Workspace, seed: Option<&str>) -> Result<String, Failure>
         Err(failure) => return Ok(did_not_run(&format!("Go could not compile envoyproxy/ratelimit: {failure}"))),
     };
     let test = Invocation::cargo()
-        .words("test --quiet --locked --package sluicegate-server --all-features --test it -- --nocapture")
-        .word("envoy::differential")
+        .arguments("test --quiet --locked --package sluicegate-server --all-features --test it -- --nocapture")
+        .argument("envoy::differential")
         .variable("SLUICEGATE_TEST_RATELIMIT", program);
     let test = match seed {
         Some(seed) => test.variable("SLUICEGATE_TEST_RATELIMIT_SEED", seed),
@@ -59,7 +59,7 @@ fn installed(workspace: &Workspace) -> Result<String, Failure> {
     let program = printable(&home.join("service_cmd"))?;
     if !Path::new(&program).exists() {
         println!("envoyproxy/ratelimit is not there yet: compiling it with Go");
-        Invocation::new("go").words("install").word(PACKAGE).variable("GOBIN", printable(&home)?).run()?;
+        Invocation::new("go").arguments("install").argument(PACKAGE).variable("GOBIN", printable(&home)?).run()?;
     }
     Ok(program)
 }

@@ -99,12 +99,16 @@ impl Hits {
         self.0[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// Counts the hits of one request, of which a denied one has charged none.
+    /// Counts the hits of one request. A denied one has charged none, unless it reports usage.
     fn count(&self, hits: u64, verdict: &Verdict, is_shadow: bool) {
         self.add(HitKind::Total, hits);
         let limit = verdict.limit;
         let near = limit / 10 * NEAR_TENTHS + limit % 10 * NEAR_TENTHS / 10;
-        let used = limit.saturating_sub(verdict.remaining);
+        // Only reported usage is charged beyond the limit, so a debt contains the hits of this request.
+        let used = match verdict.debt {
+            0 => limit.saturating_sub(verdict.remaining),
+            debt => limit.saturating_add(debt).saturating_sub(hits),
+        };
         if verdict.outcome == Outcome::Allowed {
             self.add(HitKind::Within, hits);
             self.add(HitKind::Near, used.saturating_sub(near).min(hits));
@@ -252,7 +256,14 @@ mod tests {
             (5, verdict(denied, 0), true, [5, 5, 0, 0, 5]),
             (20, verdict(Outcome::NeverAdmissible, 10), false, [20, 10, 2, 0, 0]),
         ];
-        for (count, verdict, is_shadow, expected) in cases {
+        let in_debt = |debt| Verdict { debt, ..verdict(denied, 0) };
+        let usage = [
+            // Of 15 hits, 4 were within the limit, and two of these near it.
+            (15, in_debt(11), false, [15, 11, 2, 0, 0]),
+            (15, in_debt(15), false, [15, 15, 0, 0, 0]),
+            (5, in_debt(40), false, [5, 5, 0, 0, 0]),
+        ];
+        for (count, verdict, is_shadow, expected) in cases.into_iter().chain(usage) {
             let hits = Hits::default();
             hits.count(count, &verdict, is_shadow);
             assert_eq!(HitKind::ALL.map(|kind| hits.get(kind)), expected, "{count} {verdict:?}");
