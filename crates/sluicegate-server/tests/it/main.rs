@@ -48,3 +48,4 @@ mod tls;
 mod tokens;
 mod top;
 mod traces;
+mod usage;

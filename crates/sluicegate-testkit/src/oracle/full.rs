@@ -98,7 +98,7 @@ impl Full {
             if answer.allowed != peeked.allowed {
                 return Err(self.wrong("a check is answered otherwise than the peek before it", requests));
             }
-        } else if let ([request], Action::Refund | Action::Reset) = (requests, action) {
+        } else if let ([request], Action::Refund | Action::Report | Action::Reset) = (requests, action) {
             let after = library.peek(request).await[0].clone();
             if after != answer {
                 return Err(self.wrong(&format!("{answer:?}, and then a peek says {after:?}"), requests));

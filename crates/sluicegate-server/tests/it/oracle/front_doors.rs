@@ -41,9 +41,11 @@ impl FrontDoor {
     /// The requests in the form that this front door can express, or `None` if it does not support the operation.
     pub(super) fn fit(self, action: Action, requests: &[TestRequest]) -> Option<Vec<TestRequest>> {
         let first = requests[0];
-        let away = |request: TestRequest| TestRequest { address: None, ..request };
+        let away = |request: TestRequest| TestRequest { address: None, is_report: false, ..request };
         match (self, action) {
-            (Self::Http, _) | (Self::Resp, Action::Check | Action::Peek) => Some(vec![away(first)]),
+            (Self::Http, _) | (Self::Resp, Action::Check | Action::Peek | Action::Report) => {
+                Some(vec![away(first)])
+            }
             (Self::Rls, Action::Check | Action::Peek | Action::Refund) => {
                 let cost = match action {
                     Action::Check => first.cost.filter(|cost| *cost > 0),
@@ -58,9 +60,12 @@ impl FrontDoor {
                         .collect(),
                 )
             }
-            (Self::Gateway | Self::Auth, Action::Check) => {
-                Some(vec![TestRequest { cost: None, address: Some(first.address.unwrap_or(3)), ..first }])
-            }
+            (Self::Gateway | Self::Auth, Action::Check) => Some(vec![TestRequest {
+                cost: None,
+                address: Some(first.address.unwrap_or(3)),
+                is_report: false,
+                ..first
+            }]),
             _ => None,
         }
     }
@@ -120,12 +125,13 @@ fn http(scene: &mut Scene, action: Action, request: &TestRequest, prefix: &str) 
         Action::Check => ("/v1/check", ""),
         Action::Peek => ("/v1/peek", ""),
         Action::Refund => ("/v1/refund", AUTHORIZATION),
+        Action::Report => ("/v1/report", ""),
         Action::Reset => ("/v1/reset", AUTHORIZATION),
     };
     let answer = scene.api.try_post(path, token, &body(request).to_string()).expect("an answer");
     let json = answer.json();
     assert!(matches!(answer.status, 200 | 429), "{action:?} {request}: {answer:?}");
-    let is_ok = json["allowed"] == true || matches!(action, Action::Refund | Action::Reset);
+    let is_ok = json["allowed"] == true || matches!(action, Action::Refund | Action::Report | Action::Reset);
     assert_eq!(answer.status == 200, is_ok, "{action:?} {request}: {answer:?}");
     header_fields_have_the_numbers_of_the_json(&answer, &json);
     read::json(&json, prefix)
@@ -159,7 +165,7 @@ fn rls(scene: &mut Scene, action: Action, requests: &[TestRequest], prefix: &str
         match action {
             Action::Peek => descriptor["hitsAddend"] = json!(0),
             Action::Refund => descriptor["isNegativeHits"] = json!(true),
-            Action::Check | Action::Reset => {}
+            Action::Check | Action::Report | Action::Reset => {}
         }
         descriptor
     };
@@ -179,7 +185,11 @@ fn resp(scene: &mut Scene, action: Action, request: &TestRequest, prefix: &str) 
     let TestRequest { tenant, resource, identifier, tier, cost, .. } = request;
     let tier = tier.map(|tier| format!(" TIER {tier}")).unwrap_or_default();
     let cost = cost.map(|cost| format!(" COST {cost}")).unwrap_or_default();
-    let peek = if action == Action::Peek { " PEEK" } else { "" };
-    scene.resp.send(format!("SG.CHECK {resource} {identifier} TENANT {tenant}{tier}{cost}{peek}\r\n"));
+    let (name, peek) = match action {
+        Action::Report => ("SG.REPORT", ""),
+        Action::Peek => ("SG.CHECK", " PEEK"),
+        _ => ("SG.CHECK", ""),
+    };
+    scene.resp.send(format!("{name} {resource} {identifier} TENANT {tenant}{tier}{cost}{peek}\r\n"));
     read::six(&scene.resp.read_values(), prefix)
 }

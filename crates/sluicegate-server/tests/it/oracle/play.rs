@@ -160,8 +160,10 @@ impl<'s> Play<'s> {
 
     fn send(&mut self, action: Action, requests: &[TestRequest]) -> (String, Vec<Answered>) {
         if action == Action::Check && requests.len() > 1 && self.random.percent(50) {
-            let requests: Vec<TestRequest> =
-                requests.iter().map(|request| TestRequest { address: None, ..*request }).collect();
+            let requests: Vec<TestRequest> = requests
+                .iter()
+                .map(|request| TestRequest { address: None, is_report: false, ..*request })
+                .collect();
             let shown = front_doors::batch(self.scene, &requests, &self.prefix);
             let answered = requests.iter().zip(shown).map(|(request, shown)| Answered {
                 action,

@@ -22,8 +22,16 @@ pub(super) fn draw(random: &mut Random, scale: &Scale, in_force: &mut Rules) -> 
             Operation::Reload(Box::new(in_force.clone()))
         }
         82..84 => Operation::Act(Action::Reset, vec![send(random)]),
-        84..92 => Operation::Act(Action::Refund, requests(random, scale)),
-        92..120 => Operation::Act(Action::Peek, requests(random, scale)),
+        84..91 => Operation::Act(Action::Refund, requests(random, scale)),
+        91..94 => Operation::Act(Action::Report, vec![send(random)]),
+        94..120 => Operation::Act(Action::Peek, requests(random, scale)),
+        120..126 => {
+            let is_report = |random: &mut Random| random.percent(60);
+            let requests = requests(random, scale).into_iter();
+            let requests =
+                requests.map(|request| TestRequest { is_report: is_report(random), ..request }).collect();
+            Operation::Act(Action::Check, requests)
+        }
         _ => Operation::Act(Action::Check, requests(random, scale)),
     }
 }
@@ -42,6 +50,7 @@ pub(super) fn send(random: &mut Random) -> TestRequest {
         address: random.one_of(&[None, Some(1), Some(1), Some(2)]),
         tier: random.one_of(&[None, None, Some(TIERS[0]), Some(TIERS[1]), Some(TIERS[2])]),
         cost: cost(random),
+        is_report: false,
     }
 }
 
