@@ -1,7 +1,7 @@
 //! The responses of the decision API: the rows of the library's [response table](sluicegate::response) with a decision as
 //! their body.
 //!
-//! | outcome | check, peek | batch | refund, reset | gateway |
+//! | outcome | check, peek | batch | refund, report, reset | gateway |
 //! |---|---|---|---|---|
 //! | allowed | 200 and the decision | 200 and the decision | 200 and the decision | the upstream's response |
 //! | denied | 429 and the decision | 200 and the decision | 200 and the decision | 429, a problem |
@@ -46,7 +46,7 @@ pub(crate) fn decided(outcome: Result<Decision, CheckError>, options: HeaderOpti
     }
 }
 
-/// The response to a refund or a reset: the state afterwards. It is always 200, because the change has been made.
+/// The response to a refund, a report or a reset: the state afterwards. It is always 200, because the change has been made.
 pub(crate) fn changed(decision: &Decision, options: HeaderOptions) -> Response {
     decision_response(StatusCode::OK, decision, options)
 }

@@ -283,6 +283,7 @@ impl Engine {
             is_store_up: limiter.store().health() == Health::Up,
             tracked_keys: self.tracked_keys(),
             savings: limiter.store().savings(),
+            uncharged_usage: limiter.store().uncharged_usage(),
             leases: lease_bounds(limiter),
             is_config_current: reload.successful,
             config_loaded_at_ms: reload.succeeded_at,

@@ -1,4 +1,4 @@
-//! The decision API: check, batch, peek, refund and reset.
+//! The decision API: check, batch, peek, refund, report and reset.
 //!
 //! Every handler has the same steps: authorisation, parsing, the call to the limiter, the response. A client without the
 //! right to make changes gets its response before a byte of the body is read.
@@ -23,11 +23,12 @@ use work::BatchYield;
 pub(super) const PATH: &str = "/v1/check";
 
 /// The other routes of the decision API, all of them POST.
-pub(super) fn routes() -> [(&'static str, MethodRouter<Engine>); 4] {
+pub(super) fn routes() -> [(&'static str, MethodRouter<Engine>); 5] {
     [
         ("/v1/check/batch", post(batch)),
         ("/v1/peek", post(peek)),
         ("/v1/refund", post(refund)),
+        ("/v1/report", post(report)),
         ("/v1/reset", post(reset)),
     ]
 }
@@ -74,6 +75,14 @@ async fn refund(State(engine): State<Engine>, request: Request) -> Result<Respon
     let body = json_body::read(request).await?;
     let check = wire::request::check(&body)?;
     let decision = engine.limiter().refund(&check.request()).await?;
+    Ok(api_response::changed(&decision, engine.headers()))
+}
+
+/// Usage is reported by the same callers that check, so it needs no other right.
+async fn report(State(engine): State<Engine>, request: Request) -> Result<Response, Problem> {
+    let body = json_body::read(request).await?;
+    let check = wire::request::check(&body)?;
+    let decision = engine.limiter().report(&check.request()).await?;
     Ok(api_response::changed(&decision, engine.headers()))
 }
 

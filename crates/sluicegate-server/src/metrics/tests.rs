@@ -6,7 +6,7 @@ use sluicegate::clock::ManualClock;
 use sluicegate::core::{Cost, FixedWindow, Timestamp};
 use sluicegate::pattern::Pattern;
 use sluicegate::rules::{LeaseBounds, Limits, Mode, OnStoreFailure, Unmatched};
-use sluicegate::store::{ErrorClass, Savings};
+use sluicegate::store::{ErrorClass, Savings, UnchargedUsage};
 use sluicegate::{Limiter, MemoryStore, Request};
 use sluicegate_testkit::faulty_store::{FaultyStore, Trouble};
 
@@ -20,6 +20,7 @@ const GAUGES: Gauges = Gauges {
     is_store_up: true,
     tracked_keys: 0,
     savings: Savings { coalesced_requests: None, denied_from_cache: None, leased_tokens: Vec::new() },
+    uncharged_usage: UnchargedUsage { debt: 5, store: 6, unknown: 7 },
     leases: Vec::new(),
     spans: None,
     left_out: 3,
@@ -190,6 +191,9 @@ fn saved_calls_have_series_only_if_the_store_counts_them() {
     let text = metrics.text(&Gauges { is_store_up: false, tracked_keys: 3, savings, leases, ..GAUGES });
     for (series, expected) in [
         ("sluicegate_coalesced_requests_total", "5"),
+        ("sluicegate_uncharged_usage_units_total{reason=\"debt\"}", "5"),
+        ("sluicegate_uncharged_usage_units_total{reason=\"store\"}", "6"),
+        ("sluicegate_uncharged_usage_units_total{reason=\"unknown\"}", "7"),
         ("sluicegate_denied_from_cache_total", "0"),
         ("sluicegate_leased_tokens{rule=\"a\"}", "7"),
         ("sluicegate_leased_tokens{rule=\"b\"}", "0"),

@@ -8,7 +8,7 @@ use sluicegate::core::Quota;
 use sluicegate::decision::LimitOutcome;
 use sluicegate::observe::Operation;
 use sluicegate::rules::LeaseBounds;
-use sluicegate::store::Savings;
+use sluicegate::store::{Savings, UnchargedUsage};
 
 use super::histogram::{DURATION_MICROS, HistogramSnapshot, RATIO_MILLIONTHS};
 use super::thread_counters::RuleTotals;
@@ -26,6 +26,7 @@ pub(crate) struct Gauges {
     pub(crate) tracked_keys: u64,
     /// Calls that the store saved, for stores that count them.
     pub(crate) savings: Savings,
+    pub(crate) uncharged_usage: UnchargedUsage,
     /// The bounds of leases, by rule.
     pub(crate) leases: Vec<(Box<str>, LeaseBounds)>,
     /// Whether the active configuration is the last one that was read.
@@ -105,6 +106,7 @@ pub(super) fn write(metrics: &Metrics, gauges: &Gauges) -> String {
         ),
     ]);
     families.extend(savings(&gauges.savings));
+    families.push(uncharged_usage(gauges.uncharged_usage));
     families.extend(leases(&gauges.leases, &gauges.savings.leased_tokens));
     // The encoder rejects families without metrics. An empty rule set leads to such families.
     families.retain(|family| !family.get_metric().is_empty());
@@ -186,6 +188,19 @@ fn savings(savings: &Savings) -> Vec<MetricFamily> {
             savings.denied_from_cache,
         ),
     ]
+}
+
+/// The family of usage that was reported and not charged.
+fn uncharged_usage(units: UnchargedUsage) -> MetricFamily {
+    let UnchargedUsage { debt, store, unknown } = units;
+    family(
+        "sluicegate_uncharged_usage_units_total",
+        "Units of reported usage that were not charged, because of the bound on debt or of the store, or perhaps not.",
+        MetricType::COUNTER,
+        [("debt", debt), ("store", store), ("unknown", unknown)]
+            .map(|(reason, units)| counter(&[("reason", reason)], units))
+            .into(),
+    )
 }
 
 /// Families of leases. Every rule with a lease has its series from the start, even without held permits.

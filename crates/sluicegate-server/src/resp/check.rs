@@ -1,7 +1,8 @@
-//! `SG.CHECK resource identifier [COST n] [TENANT t] [TIER x] [PEEK]`: the configured rules over RESP.
+//! The configured rules over RESP: `SG.CHECK resource identifier [COST n] [TENANT t] [TIER x] [PEEK]`, and `SG.REPORT
+//! resource identifier [COST n] [TENANT t] [TIER x]` for usage that has already happened.
 //!
 //! The reply is `[allowed, limit, remaining, retry_after_ms, reset_after_ms, rule]`, for the tightest limit as in
-//! the HTTP API. Values that do not apply are null.
+//! the HTTP API. Values that do not apply are null. A report gets the reply of a peek after it.
 
 use sluicegate::core::Cost;
 use sluicegate::{Decision, Request, Retry};
@@ -9,6 +10,31 @@ use sluicegate::{Decision, Request, Retry};
 use super::parse::Words;
 use super::reply::Replies;
 use super::throttle::Shown;
+
+/// The two commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    /// `SG.CHECK`.
+    Check,
+    /// `SG.REPORT`.
+    Report,
+}
+
+impl Name {
+    const fn lower(self) -> &'static str {
+        match self {
+            Self::Check => "sg.check",
+            Self::Report => "sg.report",
+        }
+    }
+
+    const fn usage(self) -> &'static str {
+        match self {
+            Self::Check => "use SG.CHECK resource identifier [COST n] [TENANT t] [TIER x] [PEEK]",
+            Self::Report => "use SG.REPORT resource identifier [COST n] [TENANT t] [TIER x]",
+        }
+    }
+}
 
 /// A syntactically valid command. The library validates the names.
 #[derive(Debug)]
@@ -21,8 +47,8 @@ pub(super) struct Check<'w> {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Invalid {
     /// Too few words.
-    #[error("wrong number of arguments for 'sg.check' command; {USAGE}")]
-    Words,
+    #[error("wrong number of arguments for '{}' command; {}", .0.lower(), .0.usage())]
+    Words(Name),
     /// A word that is not text.
     #[error("{field} is not valid UTF-8")]
     NotText {
@@ -30,8 +56,10 @@ pub(super) enum Invalid {
         field: &'static str,
     },
     /// An unknown option, or one without its value.
-    #[error("syntax error at '{word}'; {USAGE}")]
+    #[error("syntax error at '{word}'; {}", .name.usage())]
     Option {
+        /// The command.
+        name: Name,
         /// As sent, shortened.
         word: String,
     },
@@ -49,13 +77,11 @@ pub(super) enum Invalid {
     },
 }
 
-const USAGE: &str = "use SG.CHECK resource identifier [COST n] [TENANT t] [TIER x] [PEEK]";
-
 impl<'w> Check<'w> {
     /// Reads the words after the command's name.
-    pub(super) fn read(words: &'w Words<'_>) -> Result<Self, Invalid> {
+    pub(super) fn read(name: Name, words: &'w Words<'_>) -> Result<Self, Invalid> {
         let [resource, identifier, options @ ..] = &words[1..] else {
-            return Err(Invalid::Words);
+            return Err(Invalid::Words(name));
         };
         let request = Request::new(text("resource", resource)?, text("identifier", identifier)?);
         let mut check = Self { request, is_peek: false };
@@ -63,13 +89,13 @@ impl<'w> Check<'w> {
         let mut rest = options;
         while let [word, after @ ..] = rest {
             let is = |option: &str| word.eq_ignore_ascii_case(option.as_bytes());
-            rest = if is("PEEK") {
+            rest = if is("PEEK") && name == Name::Check {
                 if std::mem::replace(&mut check.is_peek, true) {
                     return Err(Invalid::Twice { option: "PEEK" });
                 }
                 after
             } else {
-                let bad = || Invalid::Option { word: Shown(word).to_string() };
+                let bad = || Invalid::Option { name, word: Shown(word).to_string() };
                 let [value, after @ ..] = after else { return Err(bad()) };
                 match () {
                     () if is("COST") => once("COST", &mut cost, cost_of(value)?)?,
@@ -165,10 +191,12 @@ mod tests {
     async fn ask(limiter: &TestLimiter, line: &[u8], version: Version) -> String {
         let line = [line, b"\r\n"].concat();
         let (words, _) = Parser::default().next(&line).expect("a line").expect("all of it");
-        let check = Check::read(&words).expect("a command");
-        let decision = match check.is_peek() {
-            true => limiter.peek(check.request()).await,
-            false => limiter.check(check.request()).await,
+        let name = if line.to_ascii_lowercase().starts_with(b"sg.report") { Name::Report } else { Name::Check };
+        let check = Check::read(name, &words).expect("a command");
+        let decision = match (name, check.is_peek()) {
+            (Name::Report, _) => limiter.report(check.request()).await,
+            (Name::Check, true) => limiter.peek(check.request()).await,
+            (Name::Check, false) => limiter.check(check.request()).await,
         };
         let mut replies = Replies::default();
         replies.set_version(version);
@@ -195,6 +223,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_report_is_charged_in_full_and_answered_as_a_peek() {
+        let limiter = limiter(Unmatched::Allow);
+        for (line, expected) in [
+            ("SG.REPORT api.read a", "*6 :1 :4 :3 :0 :334 $3 api "),
+            ("sg.report api.read a cost 9 tenant default", "*6 :0 :4 :0 :-1 :3334 $3 api "),
+            ("SG.CHECK api.read a PEEK", "*6 :0 :4 :0 :2334 :3334 $3 api "),
+            ("SG.REPORT api.read a COST 0", "*6 :1 :4 :0 :0 :3334 $3 api "),
+            ("SG.REPORT else a COST 7", "*6 :1 $-1 $-1 :0 $-1 $-1 "),
+        ] {
+            assert_eq!(ask(&limiter, line.as_bytes(), Version::Resp2).await, expected, "{line}");
+        }
+        let words = |line: &'static [u8]| Parser::default().next(line).expect("a line").expect("all of it").0;
+        let peek = words(b"SG.REPORT r i PEEK\r\n");
+        let invalid = Check::read(Name::Report, &peek).expect_err("no report peeks").to_string();
+        assert_eq!(
+            invalid,
+            "syntax error at 'PEEK'; use SG.REPORT resource identifier [COST n] [TENANT t] [TIER x]"
+        );
+    }
+
+    #[tokio::test]
     async fn unmatched_requests_can_be_denied_without_a_wait() {
         let limiter = limiter(Unmatched::Deny);
         assert_eq!(ask(&limiter, b"SG.CHECK else a", Version::Resp3).await, "*6 :0 _ _ _ _ _ ");
@@ -203,13 +252,13 @@ mod tests {
     #[test]
     fn an_invalid_command_gets_a_reason() {
         for (line, expected) in [
-            (&b"SG.CHECK"[..], Invalid::Words),
-            (b"SG.CHECK r", Invalid::Words),
+            (&b"SG.CHECK"[..], Invalid::Words(Name::Check)),
+            (b"SG.CHECK r", Invalid::Words(Name::Check)),
             (b"SG.CHECK r \xff", Invalid::NotText { field: "identifier" }),
             (b"SG.CHECK \xff i", Invalid::NotText { field: "resource" }),
             (b"SG.CHECK r i TIER \xff", Invalid::NotText { field: "TIER" }),
-            (b"SG.CHECK r i COST", Invalid::Option { word: "COST".to_owned() }),
-            (b"SG.CHECK r i COSTS 1", Invalid::Option { word: "COSTS".to_owned() }),
+            (b"SG.CHECK r i COST", Invalid::Option { name: Name::Check, word: "COST".to_owned() }),
+            (b"SG.CHECK r i COSTS 1", Invalid::Option { name: Name::Check, word: "COSTS".to_owned() }),
             (b"SG.CHECK r i PEEK peek", Invalid::Twice { option: "PEEK" }),
             (b"SG.CHECK r i COST 1 COST 1", Invalid::Twice { option: "COST" }),
             (b"SG.CHECK r i COST -1", Invalid::Cost { value: "-1".to_owned() }),
@@ -218,7 +267,7 @@ mod tests {
         ] {
             let line = [line, b"\r\n"].concat();
             let (words, _) = Parser::default().next(&line).expect("a line").expect("all of it");
-            assert_eq!(Check::read(&words).map(|_| ()), Err(expected), "{}", line.escape_ascii());
+            assert_eq!(Check::read(Name::Check, &words).map(|_| ()), Err(expected), "{}", line.escape_ascii());
         }
     }
 }

@@ -17,6 +17,7 @@ pub(super) enum Verb {
     Reset,
     Select,
     Check,
+    Report,
     Throttle,
 }
 
@@ -70,6 +71,15 @@ pub(super) const COMMANDS: &[Command] = &[
         NO_KEYS,
         "sluicegate",
         "Asks the configured rules: resource identifier [COST n] [TENANT t] [TIER x] [PEEK].",
+    ),
+    command(
+        Verb::Report,
+        "sg.report",
+        -3,
+        WRITE,
+        NO_KEYS,
+        "sluicegate",
+        "Charges usage in full under the configured rules: resource identifier [COST n] [TENANT t] [TIER x].",
     ),
 ];
 

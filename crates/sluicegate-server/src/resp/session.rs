@@ -206,7 +206,8 @@ impl Session {
     async fn answer(&mut self, verb: Verb, words: &Words<'_>, now: Timestamp) -> Flow {
         match verb {
             Verb::Throttle => self.throttle(words, now).await,
-            Verb::Check => self.check(words).await,
+            Verb::Check => self.check(words, check::Name::Check).await,
+            Verb::Report => self.check(words, check::Name::Report).await,
             Verb::Delete => self.delete(words, now).await,
             Verb::Ping => self.ping(words),
             Verb::Echo => self.replies.bulk(&words[1]),
@@ -270,16 +271,16 @@ impl Session {
         }
     }
 
-    async fn check(&mut self, words: &Words<'_>) {
-        let check = match Check::read(words) {
+    async fn check(&mut self, words: &Words<'_>, name: check::Name) {
+        let check = match Check::read(name, words) {
             Ok(check) => check,
             Err(invalid) => return self.replies.error(format_args!("ERR {invalid}")),
         };
         let limiter = self.service.engine.limiter();
-        let decided = if check.is_peek() {
-            limiter.peek(check.request()).await
-        } else {
-            limiter.check(check.request()).await
+        let decided = match name {
+            check::Name::Report => limiter.report(check.request()).await,
+            check::Name::Check if check.is_peek() => limiter.peek(check.request()).await,
+            check::Name::Check => limiter.check(check.request()).await,
         };
         match decided {
             Ok(decision) => check::write(&decision, &mut self.replies),

@@ -27,13 +27,14 @@ static METHODS: [Method; 9] = [
 const OTHER_METHOD: &str = "_OTHER";
 
 /// The paths of fixed routes. The gateway has configured routes in addition.
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
     "/",
     "/api/ping",
     "/v1/check",
     "/v1/check/batch",
     "/v1/peek",
     "/v1/refund",
+    "/v1/report",
     "/v1/reset",
     "/v1/auth",
     "/json",

@@ -2,7 +2,7 @@
 //!
 //! The top level describes the tightest limit; `limits` lists all of them. A value that does not apply is null: the numbers
 //! if no limit applies, and the waits if waiting does not help. Waits are rounded up, so a client that waits as long is not
-//! too early. An undecided check has the same shape without numbers.
+//! too early. A limit in debt also has its `debt`. An undecided check has the same shape without numbers.
 
 use sluicegate::core::{Outcome, Timestamp};
 use sluicegate::headers::retry_after_secs;
@@ -128,6 +128,9 @@ fn write_limit(json: &mut Json<'_>, report: &LimitReport<'_>, now: Timestamp) {
     json.raw(r#"","allowed":"#).boolean(report.verdict.outcome.is_allowed());
     json.raw(r#","limit":"#).number(Some(report.verdict.limit));
     json.raw(r#","remaining":"#).number(Some(report.verdict.remaining));
+    if report.verdict.debt > 0 {
+        json.raw(r#","debt":"#).number(Some(report.verdict.debt));
+    }
     json.raw(r#","resetAt":"#).number(Some(report.reset_at_millis(now)));
     json.raw(r#","retryAfterMs":"#).number(retry_after_ms);
     json.raw(r#","shadow":"#).boolean(report.mode == Mode::Shadow).raw("}");

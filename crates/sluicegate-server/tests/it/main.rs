@@ -47,3 +47,4 @@ mod tls;
 mod tokens;
 mod top;
 mod traces;
+mod usage;

@@ -32,6 +32,8 @@ pub struct LimitAnswer {
     pub wait: Option<Wait>,
     /// Remaining units, after the charge if there was one.
     pub remaining: u64,
+    /// Units charged beyond the limit, rounded up.
+    pub debt: u64,
     /// When the limit is fully restored, in microseconds since the epoch.
     pub restored_at: u64,
 }
@@ -68,6 +70,7 @@ fn remembered(expected: &Answer, actual: &Answer) -> Answer {
     let lower = |expected: &mut LimitAnswer, actual: &LimitAnswer| {
         if is_window(expected) {
             expected.remaining = expected.remaining.min(actual.remaining);
+            expected.debt = expected.debt.max(actual.debt);
         }
     };
     let mut allowed = expected.clone();

@@ -1,4 +1,5 @@
-//! The contract, implemented literally: check every limit, then charge all of them or none.
+//! The contract, implemented literally: check every limit, then charge all of them or none but the usage that has
+//! already happened.
 
 use super::answer::{Answer, LimitAnswer, Reply, Wait};
 use super::limit::{Limit, Usage};
@@ -14,8 +15,6 @@ const KEPT_BEYOND: u64 = 1_000_000;
 pub(super) struct Contract {
     rules: Rules,
     now: u64,
-    /// The latest instant that the clock has reached.
-    latest: u64,
     usage: HashMap<Place, Kept>,
     /// The entries that the last operation replaced, with their previous usage.
     replaced: Vec<(Place, Option<Kept>)>,
@@ -36,6 +35,14 @@ struct Kept {
     usage: Usage,
     /// The last instant at which the usage matters under the parameters with which it was written.
     until: u64,
+    /// The latest instant that the clock has reached since it was written.
+    latest: u64,
+}
+
+impl Kept {
+    fn is_forgettable(&self) -> bool {
+        self.until + KEPT_BEYOND < self.latest
+    }
 }
 
 /// One limit during one operation.
@@ -43,6 +50,8 @@ struct Asked {
     place: Place,
     limit: Limit,
     cost: u64,
+    /// The part of the cost that is charged in any case.
+    reported: u64,
     /// The rule, if it is in shadow mode.
     shadow: Option<usize>,
     usage: Option<Usage>,
@@ -56,6 +65,7 @@ struct Charge {
     set: Set,
     subject: Subject,
     cost: u64,
+    reported: u64,
     limits: Vec<Limit>,
 }
 
@@ -96,12 +106,12 @@ impl Asked {
 
 impl Contract {
     pub(super) fn new(rules: Rules, now: u64) -> Self {
-        Self { rules, now, latest: now, usage: HashMap::new(), replaced: Vec::new() }
+        Self { rules, now, usage: HashMap::new(), replaced: Vec::new() }
     }
 
     pub(super) fn set_clock(&mut self, now: u64) {
         self.now = now;
-        self.latest = self.latest.max(now);
+        self.usage.values_mut().for_each(|kept| kept.latest = kept.latest.max(now));
     }
 
     /// Usage survives changed parameters, and also the removal and return of a limit set.
@@ -122,13 +132,20 @@ impl Contract {
         }
         let (charges, parts) = self.charges(asks);
         let mut asked = self.asked(&charges);
-        if action == Action::Refund {
-            self.refund(&mut asked);
-        }
-        self.decide(&mut asked);
         let covered: Vec<bool> = asks.iter().map(|ask| self.is_covered(ask)).collect();
         let all_covered = covered.iter().all(|covered| *covered);
-        if action == Action::Check && all_covered {
+        let has_report = asked.iter().any(|each| each.reported > 0);
+        if action == Action::Check && !all_covered && has_report {
+            // The requests are denied already. What is left to decide are the reports.
+            asked.iter_mut().for_each(|each| each.cost = each.reported);
+        }
+        match action {
+            Action::Refund => self.refund(&mut asked),
+            Action::Report => self.report(&mut asked),
+            Action::Check | Action::Peek | Action::Reset => {}
+        }
+        self.decide(&mut asked);
+        if action == Action::Check && (all_covered || has_report) {
             self.charge(&mut asked, told);
         }
         let answer = |charges: &[Charge], is_covered: bool| {
@@ -160,9 +177,7 @@ impl Contract {
     pub(super) fn forgettable(&self, asks: &[Ask]) -> Vec<(usize, Place)> {
         let (charges, _) = self.charges(asks);
         let places = self.asked(&charges).into_iter().map(|asked| asked.place).enumerate();
-        let is_forgettable = |(_, place): &(usize, Place)| {
-            self.usage.get(place).is_some_and(|kept| kept.until + KEPT_BEYOND < self.latest)
-        };
+        let is_forgettable = |(_, place): &(usize, Place)| self.usage.get(place).is_some_and(Kept::is_forgettable);
         places.filter(is_forgettable).collect()
     }
 
@@ -182,7 +197,10 @@ impl Contract {
         let parts: Vec<Vec<Charge>> = asks.iter().map(|ask| self.charges_of(ask)).collect();
         for charge in parts.iter().flatten() {
             match all.iter_mut().find(|before| before.is_same(charge)) {
-                Some(before) => before.cost += charge.cost,
+                Some(before) => {
+                    before.cost += charge.cost;
+                    before.reported += charge.reported;
+                }
                 None => all.push(charge.clone()),
             }
         }
@@ -194,7 +212,8 @@ impl Contract {
             let rule = &self.rules.rules[place];
             let (set, limits) = rule.set_of(ask, self.now);
             let (subject, cost) = (rule.subject_of(ask), ask.cost.unwrap_or(rule.cost).into());
-            limits.clone().map(|limits| Charge { rule: place, set, subject, cost, limits })
+            let reported = if ask.is_report { cost } else { 0 };
+            limits.clone().map(|limits| Charge { rule: place, set, subject, cost, reported, limits })
         };
         self.rules.matching(ask).filter_map(charge).collect()
     }
@@ -206,13 +225,13 @@ impl Contract {
             let rule = &self.rules.rules[charge.rule];
             for (index, limit) in charge.limits.iter().enumerate() {
                 let algorithm = limit.algorithm();
-                let Charge { set, subject, cost, .. } = *charge;
+                let Charge { set, subject, cost, reported, .. } = *charge;
                 let place = Place { rule: rule.name, set, subject, index, algorithm };
                 let usage = self.usage.get(&place).map(|kept| &kept.usage);
                 let repaired = usage.and_then(|usage| limit.repaired(usage, self.now));
                 let usage = repaired.or_else(|| usage.cloned());
                 let shadow = (rule.mode == Mode::Shadow).then_some(charge.rule);
-                all.push(Asked { place, limit: limit.clone(), cost, shadow, usage, wait: None });
+                all.push(Asked { place, limit: limit.clone(), cost, reported, shadow, usage, wait: None });
             }
         }
         all
@@ -241,7 +260,8 @@ impl Contract {
         }
     }
 
-    /// If all enforced limits have room, charges them, and also each shadow rule with room under all of its limits.
+    /// If all enforced limits have room, charges them, and also each shadow rule with room under all of its limits. Reports
+    /// are charged in any case.
     fn charge(&mut self, asked: &mut [Asked], told: &Told) {
         for each in asked.iter_mut() {
             if told.of(&self.rules, each.shadow) == Some(true) {
@@ -254,8 +274,19 @@ impl Contract {
         };
         let is_charged = |each: &Asked| each.cost > 0 && has_room(None) && has_room(each.shadow);
         let charged: Vec<bool> = asked.iter().map(is_charged).collect();
-        for (each, _) in asked.iter_mut().zip(charged).filter(|(_, charged)| *charged) {
-            each.usage = Some(each.limit.charged(each.usage.as_ref(), each.cost, self.now));
+        for (each, charged) in asked.iter_mut().zip(charged) {
+            if charged {
+                each.usage = Some(each.limit.charged(each.usage.as_ref(), each.cost, self.now));
+            } else {
+                each.usage = each.limit.reported(each.usage.as_ref(), each.reported, self.now);
+            }
+        }
+        self.write(asked);
+    }
+
+    fn report(&mut self, asked: &mut [Asked]) {
+        for each in asked.iter_mut() {
+            each.usage = each.limit.reported(each.usage.as_ref(), each.cost, self.now);
         }
         self.write(asked);
     }
@@ -278,7 +309,9 @@ impl Contract {
             match &each.usage {
                 Some(usage) => {
                     let until = each.limit.matters_until(usage);
-                    self.usage.insert(each.place, Kept { usage: usage.clone(), until });
+                    // The usage before it, which a store may have forgotten, is a part of it.
+                    let latest = before.filter(|kept| kept.is_forgettable()).map_or(self.now, |kept| kept.latest);
+                    self.usage.insert(each.place, Kept { usage: usage.clone(), until, latest });
                 }
                 None => _ = self.usage.remove(&each.place),
             }
@@ -312,6 +345,7 @@ impl Contract {
             limit: asked.limit.limit(),
             wait: asked.wait,
             remaining: asked.limit.remaining(usage, self.now),
+            debt: asked.limit.debt(usage, self.now),
             restored_at: asked.limit.restored_at(usage, self.now),
         }
     }

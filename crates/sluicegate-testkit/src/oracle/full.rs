@@ -98,7 +98,7 @@ impl Full {
             if answer.allowed != peeked.allowed {
                 return Err(self.wrong("a check is answered otherwise than the peek before it", asks));
             }
-        } else if let ([ask], Action::Refund | Action::Reset) = (asks, action) {
+        } else if let ([ask], Action::Refund | Action::Report | Action::Reset) = (asks, action) {
             let after = library.peek(ask).await[0].clone();
             if after != answer {
                 return Err(self.wrong(&format!("{answer:?}, and then a peek says {after:?}"), asks));

@@ -22,6 +22,9 @@ pub use sliding_window::SlidingWindow;
 /// further ahead means that the clock stepped back or that the limit was changed.
 const SECOND: u64 = 1_000_000;
 
+/// The largest debt, in limits.
+const DEBT: u64 = 10;
+
 /// The parameters of one limit. Times and lengths are microseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Limit {
@@ -58,6 +61,9 @@ trait Algorithm {
     /// How many single units would pass at `now`.
     fn remaining(&self, usage: Option<&Self::Usage>, now: u64) -> u64;
 
+    /// The units beyond the limit, rounded up.
+    fn debt(&self, usage: Option<&Self::Usage>, now: u64) -> u64;
+
     /// True if `cost`, which is not zero, passes at `now`.
     fn fits(&self, usage: Option<&Self::Usage>, cost: u64, now: u64) -> bool;
 
@@ -68,6 +74,9 @@ trait Algorithm {
     fn restored_at(&self, usage: Option<&Self::Usage>, now: u64) -> u64;
 
     fn charged(&self, usage: Option<&Self::Usage>, cost: u64, now: u64) -> Self::Usage;
+
+    /// The usage after a charge of a `cost` that has already happened: the debt is at most [`DEBT`] limits.
+    fn reported(&self, usage: Option<&Self::Usage>, cost: u64, now: u64) -> Self::Usage;
 
     fn refunded(&self, usage: &Self::Usage, cost: u64, now: u64) -> Self::Usage;
 
@@ -109,6 +118,10 @@ impl Limit {
         by_algorithm!(self, numbers => numbers.remaining(own(numbers, usage), now))
     }
 
+    pub(super) fn debt(&self, usage: Option<&Usage>, now: u64) -> u64 {
+        by_algorithm!(self, numbers => numbers.debt(own(numbers, usage), now))
+    }
+
     /// A cost of zero always passes.
     pub(super) fn fits(&self, usage: Option<&Usage>, cost: u64, now: u64) -> bool {
         cost == 0 || by_algorithm!(self, numbers => numbers.fits(own(numbers, usage), cost, now))
@@ -127,6 +140,14 @@ impl Limit {
 
     pub(super) fn charged(&self, usage: Option<&Usage>, cost: u64, now: u64) -> Usage {
         by_algorithm!(self, numbers => wrap(numbers, numbers.charged(own(numbers, usage), cost, now)))
+    }
+
+    /// A cost of zero, and a limit of zero, change nothing.
+    pub(super) fn reported(&self, usage: Option<&Usage>, cost: u64, now: u64) -> Option<Usage> {
+        if cost == 0 || self.limit() == 0 {
+            return usage.cloned();
+        }
+        Some(by_algorithm!(self, numbers => wrap(numbers, numbers.reported(own(numbers, usage), cost, now))))
     }
 
     pub(super) fn refunded(&self, usage: &Usage, cost: u64, now: u64) -> Option<Usage> {

@@ -18,6 +18,8 @@ pub struct Ask {
     pub tier: Option<&'static str>,
     /// The cost, if the request names one.
     pub cost: Option<u32>,
+    /// Whether a check of it charges the cost even if it is denied.
+    pub is_report: bool,
 }
 
 /// One operation of a case.
@@ -44,18 +46,20 @@ pub enum Action {
     Peek,
     /// Refunds the cost.
     Refund,
+    /// Charges the cost in full, whether or not it fits; only for a single request.
+    Report,
     /// Forgets the client; only for a single request.
     Reset,
 }
 
 impl fmt::Display for Ask {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tenant, resource, identifier, address, tier, cost } = self;
+        let Self { tenant, resource, identifier, address, tier, cost, is_report } = self;
         write!(formatter, "{{tenant: {tenant}, resource: {resource}, identifier: {identifier}")?;
         address.map_or(Ok(()), |address| write!(formatter, ", ip: 192.0.2.{address}"))?;
         tier.map_or(Ok(()), |tier| write!(formatter, ", tier: {tier}"))?;
         cost.map_or(Ok(()), |cost| write!(formatter, ", cost: {cost}"))?;
-        formatter.write_str("}")
+        formatter.write_str(if *is_report { ", charged always}" } else { "}" })
     }
 }
 

@@ -41,6 +41,7 @@ impl Shown {
             shadow: limit.shadow,
             limit: limit.limit,
             remaining: limit.remaining,
+            debt: Some(limit.debt),
             wait: Some(match limit.wait {
                 None => ShownWait::None,
                 Some(Wait::Micros(micros)) => ShownWait::Units(micros),
@@ -66,6 +67,8 @@ pub struct ShownLimit {
     pub limit: u64,
     /// Remaining units.
     pub remaining: u64,
+    /// Units charged beyond the limit.
+    pub debt: Option<u64>,
     /// Whether the limit has room, and otherwise for how long it has none.
     pub wait: Option<ShownWait>,
     /// When it is fully restored.
@@ -239,6 +242,10 @@ impl Comparison<'_> {
         if !without_remaining {
             let remaining = Range::of(self.each(place).map(|(_, limit)| limit.remaining));
             push(&mut found, "remaining", remaining.has(shown.remaining), &remaining, &shown.remaining);
+        }
+        if let Some(debt) = shown.debt {
+            let possible = Range::of(self.each(place).map(|(_, limit)| limit.debt));
+            push(&mut found, "debt", possible.has(debt), &possible, &debt);
         }
         if let Some(wait) = shown.wait {
             self.compare_wait(wait, place, &mut found);

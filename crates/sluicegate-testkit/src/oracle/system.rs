@@ -9,7 +9,7 @@ use sluicegate::decision::{Decision, LimitReport, Retry};
 use sluicegate::rules::file::Environment;
 use sluicegate::rules::{Mode, RuleSet};
 use sluicegate::store::Store;
-use sluicegate::{Limiter, Request};
+use sluicegate::{Charging, Limiter, Request};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// A system that should fulfil the contract.
@@ -75,6 +75,7 @@ pub fn request(ask: &Ask) -> Request<'static> {
         tenant: ask.tenant,
         tier: ask.tier,
         cost: ask.cost.map(Cost::new),
+        charging: if ask.is_report { Charging::Always } else { Charging::IfAllowed },
         address: ask.address.map(|last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))),
         ..Request::new(ask.resource, ask.identifier)
     }
@@ -94,6 +95,7 @@ impl<S: Store> System for Library<S> {
                 Action::Check => self.limiter.check(request).await,
                 Action::Peek => self.limiter.peek(request).await,
                 Action::Refund => self.limiter.refund(request).await,
+                Action::Report => self.limiter.report(request).await,
                 Action::Reset => self.limiter.reset(request).await,
             };
             return vec![answer(&decision.unwrap_or_else(|error| panic!("{action:?} {asks:?}: {error}")))];
@@ -102,7 +104,7 @@ impl<S: Store> System for Library<S> {
         let decisions = match action {
             Action::Check => self.limiter.check_all(&rules, &requests).await,
             Action::Refund => self.limiter.refund_all(&rules, &requests).await,
-            Action::Peek | Action::Reset => self.limiter.peek_all(&rules, &requests).await,
+            Action::Peek | Action::Report | Action::Reset => self.limiter.peek_all(&rules, &requests).await,
         };
         let decisions = decisions.unwrap_or_else(|error| panic!("{action:?} {asks:?}: {error}"));
         [decisions.joint()].into_iter().chain(decisions.each()).map(answer).collect()
@@ -138,6 +140,7 @@ fn limit_answer(report: &LimitReport<'_>, now: Timestamp) -> LimitAnswer {
             Outcome::NeverAdmissible => Some(Wait::Never),
         },
         remaining: verdict.remaining,
+        debt: verdict.debt,
         restored_at: now.as_micros() + verdict.reset_after.as_micros(),
     }
 }

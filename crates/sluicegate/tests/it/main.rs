@@ -54,3 +54,4 @@ mod support;
 #[cfg(feature = "jwt")]
 mod tokens;
 mod top_k;
+mod usage;

@@ -40,6 +40,7 @@ impl Damaged {
                     subject.refund(units.resolve(&subject))?;
                     subject.check(0)?
                 }
+                Act::Report(units) => subject.report(units.resolve(&subject))?,
                 Act::Drop | Act::Change(_) => subject.check(1)?,
             };
             tally.count(verdict);

@@ -86,6 +86,24 @@ async fn refund_gives_back_never_above_full_and_reset_forgets() {
 }
 
 #[tokio::test]
+async fn report_charges_in_full_and_answers_as_a_peek() {
+    let router = ten();
+    post(&router, "/v1/check", alice(9)).await;
+    for (cost, allowed, debt) in [(4, false, json!(3)), (0, true, json!(3)), (100, false, json!(100))] {
+        let reported = post(&router, "/v1/report", alice(cost)).await;
+        let json = reported.json();
+        assert_eq!((reported.status, &json["allowed"], &json["remaining"]), (200, &json!(allowed), &json!(0)));
+        assert_eq!(json["limits"][0]["debt"], debt, "{cost}");
+        assert_eq!(reported.headers.get("retry-after"), None);
+    }
+    let denied = post(&router, "/v1/check", alice(1)).await;
+    assert_eq!((denied.status, &denied.json()["limits"][0]["debt"]), (429, &json!(100)));
+    let refunded = post(&router, "/v1/refund", alice(95)).await;
+    assert_eq!(refunded.json()["limits"][0]["debt"], 5, "a refund pays the debt first");
+    assert_eq!(post(&router, "/v1/reset", alice(1)).await.json()["limits"][0]["debt"], Value::Null);
+}
+
+#[tokio::test]
 async fn changes_need_the_token_before_the_body_is_read() {
     let router = ten();
     let closed = api(&embedded(EngineOptions::default()));
@@ -166,7 +184,7 @@ async fn bad_input_is_a_400_problem_that_names_the_field() {
         (json!({ "resource": "r", "identifier": "a", "cost": 1.5 }), json!("cost")),
         (json!([]), Value::Null),
     ] {
-        for path in ["/v1/check", "/v1/peek", "/v1/refund", "/v1/reset"] {
+        for path in ["/v1/check", "/v1/peek", "/v1/refund", "/v1/report", "/v1/reset"] {
             let refused = post(&router, path, body.to_string()).await;
             assert_eq!(refused.status, 400, "{path} {}", refused.body);
             assert_eq!(refused.header("content-type"), "application/problem+json");
@@ -198,7 +216,7 @@ async fn only_json_by_its_content_type_is_read() {
 #[tokio::test]
 async fn other_methods_are_405() {
     let router = ten();
-    for path in ["/v1/check", "/v1/check/batch", "/v1/peek", "/v1/refund", "/v1/reset"] {
+    for path in ["/v1/check", "/v1/check/batch", "/v1/peek", "/v1/refund", "/v1/report", "/v1/reset"] {
         for method in ["GET", "PUT", "OPTIONS"] {
             let refused = testing::ask(&router, method, path, &[], "").await;
             assert_eq!((refused.status, refused.header("allow")), (405, "POST"), "{method} {path}");
@@ -210,7 +228,7 @@ async fn other_methods_are_405() {
 async fn only_checks_are_tallied() {
     let engine = engine(vec![hourly("api", 1)]);
     let router = api(&engine);
-    for path in ["/v1/check", "/v1/check", "/v1/peek", "/v1/refund", "/v1/reset"] {
+    for path in ["/v1/check", "/v1/check", "/v1/peek", "/v1/refund", "/v1/report", "/v1/reset"] {
         post(&router, path, alice(1)).await;
     }
     let totals = engine.totals();

@@ -208,7 +208,7 @@ async fn the_server_and_its_commands_are_described() {
     }
     client
         .check(&[
-            ("COMMAND COUNT", ":13|"),
+            ("COMMAND COUNT", ":14|"),
             (
                 "COMMAND INFO cl.throttle nope",
                 "*2|*10|$11|cl.throttle|:-5|*2|+write|+fast|:1|:1|:1|*0|*0|*0|*0|$-1|",
@@ -220,9 +220,9 @@ async fn the_server_and_its_commands_are_described() {
             ),
         ])
         .await;
-    assert!(client.answer("COMMAND").await.starts_with("*13|*10|$4|auth|"));
-    assert!(client.answer("COMMAND LIST").await.starts_with("*13|$4|auth|$11|cl.throttle|"));
-    assert!(client.answer("COMMAND DOCS").await.starts_with("*26|$4|auth|*6|"));
+    assert!(client.answer("COMMAND").await.starts_with("*14|*10|$4|auth|"));
+    assert!(client.answer("COMMAND LIST").await.starts_with("*14|$4|auth|$11|cl.throttle|"));
+    assert!(client.answer("COMMAND DOCS").await.starts_with("*28|$4|auth|*6|"));
     assert!(client.answer("COMMAND GETKEYS x").await.starts_with("-ERR unknown subcommand 'getkeys'"));
 }
 

@@ -41,9 +41,11 @@ impl Door {
     /// The requests in the form that this front door can express, or `None` if it does not support the operation.
     pub(super) fn fit(self, action: Action, asks: &[Ask]) -> Option<Vec<Ask>> {
         let first = asks[0];
-        let away = |ask: Ask| Ask { address: None, ..ask };
+        let away = |ask: Ask| Ask { address: None, is_report: false, ..ask };
         match (self, action) {
-            (Self::Http, _) | (Self::Resp, Action::Check | Action::Peek) => Some(vec![away(first)]),
+            (Self::Http, _) | (Self::Resp, Action::Check | Action::Peek | Action::Report) => {
+                Some(vec![away(first)])
+            }
             (Self::Rls, Action::Check | Action::Peek | Action::Refund) => {
                 let cost = match action {
                     Action::Check => first.cost.filter(|cost| *cost > 0),
@@ -53,9 +55,12 @@ impl Door {
                 };
                 Some(asks.iter().map(|ask| Ask { tenant: first.tenant, tier: None, cost, ..away(*ask) }).collect())
             }
-            (Self::Gateway | Self::Auth, Action::Check) => {
-                Some(vec![Ask { cost: None, address: Some(first.address.unwrap_or(3)), ..first }])
-            }
+            (Self::Gateway | Self::Auth, Action::Check) => Some(vec![Ask {
+                cost: None,
+                address: Some(first.address.unwrap_or(3)),
+                is_report: false,
+                ..first
+            }]),
             _ => None,
         }
     }
@@ -109,12 +114,13 @@ fn http(scene: &mut Scene, action: Action, ask: &Ask, prefix: &str) -> Shown {
         Action::Check => ("/v1/check", ""),
         Action::Peek => ("/v1/peek", ""),
         Action::Refund => ("/v1/refund", AUTHORIZATION),
+        Action::Report => ("/v1/report", ""),
         Action::Reset => ("/v1/reset", AUTHORIZATION),
     };
     let answer = scene.api.try_post(path, token, &body(ask).to_string()).expect("an answer");
     let json = answer.json();
     assert!(matches!(answer.status, 200 | 429), "{action:?} {ask}: {answer:?}");
-    let is_ok = json["allowed"] == true || matches!(action, Action::Refund | Action::Reset);
+    let is_ok = json["allowed"] == true || matches!(action, Action::Refund | Action::Report | Action::Reset);
     assert_eq!(answer.status == 200, is_ok, "{action:?} {ask}: {answer:?}");
     says_in_fields_what_it_says_in_json(&answer, &json);
     read::json(&json, prefix)
@@ -148,7 +154,7 @@ fn rls(scene: &mut Scene, action: Action, asks: &[Ask], prefix: &str) -> Vec<Sho
         match action {
             Action::Peek => descriptor["hitsAddend"] = json!(0),
             Action::Refund => descriptor["isNegativeHits"] = json!(true),
-            Action::Check | Action::Reset => {}
+            Action::Check | Action::Report | Action::Reset => {}
         }
         descriptor
     };
@@ -168,7 +174,11 @@ fn resp(scene: &mut Scene, action: Action, ask: &Ask, prefix: &str) -> Shown {
     let Ask { tenant, resource, identifier, tier, cost, .. } = ask;
     let tier = tier.map(|tier| format!(" TIER {tier}")).unwrap_or_default();
     let cost = cost.map(|cost| format!(" COST {cost}")).unwrap_or_default();
-    let peek = if action == Action::Peek { " PEEK" } else { "" };
-    scene.resp.send(format!("SG.CHECK {resource} {identifier} TENANT {tenant}{tier}{cost}{peek}\r\n"));
+    let (name, peek) = match action {
+        Action::Report => ("SG.REPORT", ""),
+        Action::Peek => ("SG.CHECK", " PEEK"),
+        _ => ("SG.CHECK", ""),
+    };
+    scene.resp.send(format!("{name} {resource} {identifier} TENANT {tenant}{tier}{cost}{peek}\r\n"));
     read::six(&scene.resp.read_values(), prefix)
 }

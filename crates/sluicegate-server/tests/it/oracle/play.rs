@@ -160,7 +160,7 @@ impl<'s> Play<'s> {
 
     fn ask(&mut self, action: Action, asks: &[Ask]) -> (String, Vec<Answered>) {
         if action == Action::Check && asks.len() > 1 && self.random.percent(50) {
-            let asks: Vec<Ask> = asks.iter().map(|ask| Ask { address: None, ..*ask }).collect();
+            let asks: Vec<Ask> = asks.iter().map(|ask| Ask { address: None, is_report: false, ..*ask }).collect();
             let shown = doors::batch(self.scene, &asks, &self.prefix);
             let answered = asks.iter().zip(shown).map(|(ask, shown)| Answered {
                 action,

@@ -13,8 +13,11 @@ pub(super) fn json(body: &Value, prefix: &str) -> Shown {
     let allowed = body["allowed"].as_bool().expect("a truth value");
     assert_eq!(body["degraded"], false, "{body}");
     let limits = body["limits"].as_array().expect("a list");
-    let limits =
-        limits.iter().map(|limit| ShownLimit { shadow: limit["shadow"] == true, ..of_json(limit, prefix) });
+    let limits = limits.iter().map(|limit| ShownLimit {
+        shadow: limit["shadow"] == true,
+        debt: Some(limit["debt"].as_u64().unwrap_or(0)),
+        ..of_json(limit, prefix)
+    });
     let speaks = body["limit"].is_u64().then(|| of_json(body, prefix));
     let secs = body["retryAfterMs"].as_u64().map(|millis| millis.div_ceil(1_000));
     assert_eq!(body["retryAfter"].as_u64(), secs, "{body}");

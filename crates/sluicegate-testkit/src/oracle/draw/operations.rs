@@ -22,8 +22,15 @@ pub(super) fn draw(random: &mut Random, scale: &Scale, in_force: &mut Rules) -> 
             Operation::Reload(Box::new(in_force.clone()))
         }
         82..84 => Operation::Act(Action::Reset, vec![ask(random)]),
-        84..92 => Operation::Act(Action::Refund, asks(random, scale)),
-        92..120 => Operation::Act(Action::Peek, asks(random, scale)),
+        84..91 => Operation::Act(Action::Refund, asks(random, scale)),
+        91..94 => Operation::Act(Action::Report, vec![ask(random)]),
+        94..120 => Operation::Act(Action::Peek, asks(random, scale)),
+        120..126 => {
+            let is_report = |random: &mut Random| random.percent(60);
+            let asks = asks(random, scale).into_iter();
+            let asks = asks.map(|ask| Ask { is_report: is_report(random), ..ask }).collect();
+            Operation::Act(Action::Check, asks)
+        }
         _ => Operation::Act(Action::Check, asks(random, scale)),
     }
 }
@@ -42,6 +49,7 @@ pub(super) fn ask(random: &mut Random) -> Ask {
         address: random.one_of(&[None, Some(1), Some(1), Some(2)]),
         tier: random.one_of(&[None, None, Some(TIERS[0]), Some(TIERS[1]), Some(TIERS[2])]),
         cost: cost(random),
+        is_report: false,
     }
 }
 

@@ -5,7 +5,7 @@
 //! It is then lower by the refill of the time between, possibly below zero. A backward step therefore never adds
 //! tokens.
 
-use super::{Algorithm, SECOND, usage};
+use super::{Algorithm, DEBT, SECOND, usage};
 
 /// A token bucket.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +99,10 @@ impl Algorithm for Bucket {
         u64::try_from(self.free(level, now) / self.parts().1).unwrap_or(0)
     }
 
+    fn debt(&self, level: Option<&Level>, now: u64) -> u64 {
+        u64::try_from(ceiling(-self.free(level, now), self.parts().1)).unwrap_or(0)
+    }
+
     fn fits(&self, level: Option<&Level>, cost: u64, now: u64) -> bool {
         cost <= self.limit() && self.parts_of(cost) <= self.free(level, now)
     }
@@ -122,25 +126,29 @@ impl Algorithm for Bucket {
         self.written(self.parts_of(self.capacity) - self.free(level, now) + self.parts_of(cost), now)
     }
 
+    fn reported(&self, level: Option<&Level>, cost: u64, now: u64) -> Level {
+        let free = self.free(level, now);
+        let most = (free + self.parts_of(DEBT * self.limit())).max(0);
+        self.written(self.parts_of(self.capacity) - free + self.parts_of(cost).min(most), now)
+    }
+
     fn refunded(&self, level: &Level, cost: u64, now: u64) -> Level {
         let full = -self.parts_of(self.credits);
         if self.known(Some(level), now).is_none() || self.missing(level, now) <= full {
             return level.clone();
         }
-        // A refund above the capacity fills the bucket, even if it owes tokens after a backward step of the clock.
-        let is_more_than_all = cost > self.limit();
         let left = self.missing(level, now) - self.parts_of(cost);
-        let missing = if is_more_than_all { full } else { left.max(full) };
-        let refunded = self.written(missing, now);
+        let refunded = self.written(left.max(full), now);
         let known_until = if self.credits == 0 { refunded.known_until } else { level.known_until };
         Level { known_until, ..refunded }
     }
 
-    /// A level is too far ahead if it is further below an empty bucket than the refill during its full fill time, or
-    /// during a second if that is longer.
+    /// A level is too far ahead if it is further below an empty bucket than the largest debt and the refill during its
+    /// full fill time, or during a second if that is longer.
     fn repaired(&self, level: &Level, now: u64) -> Option<Level> {
         let (per_micro, _) = self.parts();
-        let tolerance = ceiling(self.parts_of(self.limit()), per_micro).max(i128::from(SECOND));
+        let full = ceiling(self.parts_of(self.limit()), per_micro);
+        let tolerance = i128::from(DEBT) * full + full.max(i128::from(SECOND));
         let empty = self.parts_of(self.capacity);
         let is_too_far = self.missing(level, now) > empty + tolerance * per_micro;
         is_too_far.then(|| self.written(empty, now))

@@ -1,6 +1,6 @@
 //! The fixed window: a number of units, and the instant at which their window ends.
 
-use super::{Algorithm, SECOND, usage};
+use super::{Algorithm, DEBT, SECOND, usage};
 
 const HOUR: u64 = 3_600_000_000;
 const DAY: u64 = 24 * HOUR;
@@ -129,6 +129,10 @@ impl Algorithm for FixedWindow {
         self.limit.saturating_sub(self.at(count, now).units)
     }
 
+    fn debt(&self, count: Option<&Count>, now: u64) -> u64 {
+        self.at(count, now).units.saturating_sub(self.limit)
+    }
+
     fn fits(&self, count: Option<&Count>, cost: u64, now: u64) -> bool {
         self.at(count, now).units + cost <= self.limit
     }
@@ -145,6 +149,12 @@ impl Algorithm for FixedWindow {
     fn charged(&self, count: Option<&Count>, cost: u64, now: u64) -> Count {
         let count = self.at(count, now);
         Count { units: count.units + cost, ..count }
+    }
+
+    fn reported(&self, count: Option<&Count>, cost: u64, now: u64) -> Count {
+        let count = self.at(count, now);
+        let units = (count.units + cost).min(self.limit + DEBT * self.limit).max(count.units);
+        Count { units, ..count }
     }
 
     fn refunded(&self, count: &Count, cost: u64, now: u64) -> Count {

@@ -2,7 +2,7 @@
 //! share of their window that the sliding window still covers, in whole milliseconds.
 
 use super::fixed_window::even_end_from;
-use super::{Algorithm, SECOND, usage};
+use super::{Algorithm, DEBT, SECOND, usage};
 
 /// A sliding counter.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +66,11 @@ impl Algorithm for SlidingCounter {
         u64::try_from(room / u128::from(self.window / 1_000)).unwrap_or(u64::MAX)
     }
 
+    fn debt(&self, counts: Option<&Counts>, now: u64) -> u64 {
+        let beyond = self.weight(counts, now).saturating_sub(self.room());
+        u64::try_from(beyond.div_ceil(u128::from(self.window / 1_000))).unwrap_or(u64::MAX)
+    }
+
     fn fits(&self, counts: Option<&Counts>, cost: u64, now: u64) -> bool {
         self.weight(counts, now) + times(cost, self.window / 1_000) <= self.room()
     }
@@ -95,6 +100,13 @@ impl Algorithm for SlidingCounter {
     fn charged(&self, counts: Option<&Counts>, cost: u64, now: u64) -> Counts {
         let counts = self.at(counts, now);
         Counts { current: counts.current + cost, ..counts }
+    }
+
+    /// The bound holds for each window.
+    fn reported(&self, counts: Option<&Counts>, cost: u64, now: u64) -> Counts {
+        let counts = self.at(counts, now);
+        let current = (counts.current + cost).min(self.limit + DEBT * self.limit).max(counts.current);
+        Counts { current, ..counts }
     }
 
     fn refunded(&self, counts: &Counts, cost: u64, now: u64) -> Counts {

@@ -1,7 +1,7 @@
 //! The sliding window: a list of charges, each with its instant. A charge made at `at` counts while the clock is before
 //! `at + window`.
 
-use super::{Algorithm, SECOND, usage};
+use super::{Algorithm, DEBT, SECOND, usage};
 
 /// A sliding window.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +41,10 @@ impl Algorithm for SlidingWindow {
         self.limit.saturating_sub(charges.map_or(0, |charges| self.used(charges, now)))
     }
 
+    fn debt(&self, charges: Option<&Charges>, now: u64) -> u64 {
+        charges.map_or(0, |charges| self.used(charges, now)).saturating_sub(self.limit)
+    }
+
     fn fits(&self, charges: Option<&Charges>, cost: u64, now: u64) -> bool {
         charges.map_or(0, |charges| self.used(charges, now)) + cost <= self.limit
     }
@@ -60,6 +64,14 @@ impl Algorithm for SlidingWindow {
         // After a backward step of the clock, a new charge is not dated before an existing one.
         charges.push((now.max(Self::newest(&charges)), cost));
         charges
+    }
+
+    fn reported(&self, charges: Option<&Charges>, cost: u64, now: u64) -> Charges {
+        let used = charges.map_or(0, |charges| self.used(charges, now));
+        match cost.min((self.limit + DEBT * self.limit).saturating_sub(used)) {
+            0 => charges.cloned().unwrap_or_default(),
+            cost => self.charged(charges, cost, now),
+        }
     }
 
     /// Refunds the newest units first.

@@ -17,14 +17,16 @@
 //!   [`insert`], and [`order`] for calls that overtake each other.
 //! - **Charges of other processes** are invisible. An observation is valid for at most [`ROOM_AGE_MAX`], unless a
 //!   limit of the key is exhausted: no process can charge such a key, because its limits are charged together or not
-//!   at all.
+//!   at all. The exception is usage that has already happened. It only makes waits longer, so denials stay correct, and
+//!   it is announced to the other processes as an invalidation.
 //! - **A log** returns only a part of its state: it can deny only the cost that it denied before. Units that have
 //!   left it since are not shown, for at most [`ROOM_AGE_MAX`].
 //!
 //! Four events invalidate observations:
 //! - A refund, reset or undo by this process: [`invalidation`] invalidates all observations of the subject before
 //!   the client is answered.
-//! - A refund, reset or undo by another process: [`broadcast`] reports it within [`EXCHANGE_AGE_MAX`].
+//! - A refund, reset, undo or usage that did not fit, by another process: [`broadcast`] reports it within
+//!   [`EXCHANGE_AGE_MAX`].
 //! - A loss of data: each new connection and each new owner of a key starts a new generation.
 //! - A change of rules: an observation is valid only for the quotas that it was made with.
 //!

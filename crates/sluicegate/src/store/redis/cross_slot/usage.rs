@@ -41,9 +41,17 @@ pub(crate) async fn charge_usage<T: Transport>(
     };
     let now = reported.now.max(decided.now);
     let of_rest = by_charge(&rest, decided.verdicts);
-    let verdict_of = |(index, (usage, rest)): (usize, (Verdicts, Verdicts))| {
-        let is_denied = has_usage(&index) && usage.iter().any(|verdict| !verdict.outcome.is_allowed());
-        if is_rest(&index) && !is_denied { rest } else { usage }
+    let verdict_of = |(index, (usage, mut rest)): (usize, (Verdicts, Verdicts))| {
+        if !is_rest(&index) {
+            return usage;
+        }
+        // On top of the usage, the rest has the wait of both. It may fit there alone, although both never do.
+        for (verdict, quota) in rest.iter_mut().zip(request.charges[index].quotas) {
+            if !verdict.outcome.is_allowed() && request.charges[index].cost.units() > quota.limit() {
+                verdict.outcome = Outcome::NeverAdmissible;
+            }
+        }
+        rest
     };
     let verdicts = of_usage.into_iter().zip(of_rest).enumerate().flat_map(verdict_of).collect();
     Ok(Reply { now, verdicts })

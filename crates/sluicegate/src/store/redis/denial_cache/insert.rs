@@ -47,6 +47,8 @@ struct KeySummary {
     start: usize,
     end: usize,
     is_charged: bool,
+    /// Whether usage was charged that did not fit.
+    is_in_debt: bool,
     /// Whether the result is to be inserted, because the key belongs to a denial.
     is_cached: bool,
     /// Whether a decision has the key twice, so that its limits are not contiguous.
@@ -117,6 +119,10 @@ impl DenialCache {
         let summary = last_results(input, &found.decisions);
         let mut after = StatesAfter { decisions: &found.decisions, last: None };
         for (index, (key, summary)) in input.digests().iter().zip(&summary).enumerate() {
+            if summary.is_in_debt {
+                // An exhausted key is not charged otherwise, so other instances believe what they have observed of it.
+                self.unsent.add(partition_of(&input.keys[index]));
+            }
             if !summary.is_cached && (!summary.is_charged || !self.table.holds(*key)) {
                 if summary.is_charged {
                     self.table.charged(*key, &execution, self.epoch(received_at), None);
@@ -207,6 +213,7 @@ fn last_results(input: &ScriptInput<'_>, decisions: &[DecisionResult<'_>]) -> Sm
             summary.is_charged |= !found_limit.limit.cost.is_zero()
                 && (is_charge(found_limit.limit.mode) || decided.has_usage(found_limit));
             summary.is_cached |= is_cached;
+            summary.is_in_debt |= decided.is_denial() && decided.has_usage(found_limit);
             last = key;
         }
     }
