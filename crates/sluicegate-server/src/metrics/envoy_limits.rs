@@ -189,11 +189,16 @@ impl EnvoyLimits {
         self.paths.store(Arc::new(paths));
     }
 
-    /// Counts the hits of a descriptor.
+    /// Counts the hits of a descriptor. Other requests pass this on the hot path.
+    #[inline]
     pub(super) fn decided(&self, decided: &DecisionEvent<'_>) {
-        if decided.request.descriptor.is_none() || !self.is_on() {
-            return;
+        if decided.request.descriptor.is_some() && self.is_on() {
+            self.count(decided);
         }
+    }
+
+    #[inline(never)]
+    fn count(&self, decided: &DecisionEvent<'_>) {
         let hits = decided.request.cost.map_or(1, Cost::units);
         let paths = self.paths.load();
         decided.decision.for_each_outcome(|event| {
@@ -215,6 +220,7 @@ impl EnvoyLimits {
     }
 
     /// Whether these metrics are shown.
+    #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
