@@ -168,11 +168,8 @@ impl Algorithm for SlidingCounter {
         let live = self.live(state, now);
         let window = u128::from(self.window_millis);
         let (full, weight) = (u128::from(self.limit) * window, self.weight(&live, now));
-        let (left, debt) = if weight <= full {
-            ((full - weight) / window, 0)
-        } else {
-            (0, (weight - full).div_ceil(window))
-        };
+        let (left, debt) =
+            if weight <= full { ((full - weight) / window, 0) } else { (0, (weight - full).div_ceil(window)) };
         let reset_after = match live {
             SlidingCounterState { current: 1.., end, .. } => end.plus(self.window()).since(now),
             SlidingCounterState { previous: 1.., end, .. } => end.since(now),

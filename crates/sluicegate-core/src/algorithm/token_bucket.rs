@@ -415,7 +415,7 @@ impl Algorithm for TokenBucket {
         self.written(tat, self.kept_from(tat, now))
     }
 
-    /// The bound on debt is below the accepted TAT by the tolerance of [`believed_ahead`]. Otherwise a request that is a
+    /// The bound on debt is below the accepted TAT by the tolerance of `believed_ahead`. Otherwise a request that is a
     /// little late would take the largest debt for damaged, and erase all of it.
     fn force(&self, state: Option<TokenBucketState>, cost: Cost, now: Timestamp) -> Option<TokenBucketState> {
         let (_, tat) = self.forced(state.as_ref(), cost, now);
