@@ -176,7 +176,7 @@ fn traps_in_files_and_bodies_are_refused_with_the_limit_named() {
         (format!("rules:\n{many}"), "use at most 1048576 bytes"),
         (format!("rules:\n{ten_thousand_and_one}"), "use at most 10000"),
         (bomb, "250000"),
-        (format!("rules: {}", "[".repeat(10_000)), "32"),
+        (format!("rules: {}", "[".repeat(10_000)), "280"),
     ];
     for (text, limit) in cases {
         std::fs::write(file, text).expect("a file");
