@@ -82,6 +82,16 @@ impl Decision {
         Self { degradation: Some(Arc::new(degradation)), ..self }
     }
 
+    /// The same standing of all limits, as an allowed decision. A refund cannot be denied, even if as many units again would
+    /// not fit.
+    #[must_use]
+    pub fn into_allowed(mut self) -> Self {
+        self.verdicts.iter_mut().for_each(|verdict| verdict.outcome = Outcome::Allowed);
+        self.tightest = tightest(modes(&self.rules, &self.applied).into_iter().zip(&self.verdicts));
+        self.allowed = true;
+        self
+    }
+
     /// The rules and limit sets that applied, one per charge.
     pub(crate) fn applied(&self) -> &[Applied] {
         &self.applied

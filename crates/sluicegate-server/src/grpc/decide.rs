@@ -191,7 +191,8 @@ impl Deciding<'_> {
             // Neither a limit in shadow mode nor a refund can deny.
             Operation::Watch | Operation::Refund => true,
         };
-        decided.take(&places, decisions);
+        let is_refund = *act == Operation::Refund;
+        decided.take(&places, if is_refund { decisions.into_allowed() } else { decisions });
         Ok(())
     }
 

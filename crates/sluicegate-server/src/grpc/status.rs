@@ -22,7 +22,6 @@ use super::messages::envoy::config::core::v3::HeaderValue;
 use super::messages::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use super::parsed_request::Hits;
 use super::signals::{self, Signals};
 use super::{configured_status, metadata};
 use crate::config::envoy_headers::{EnvoyHeaders, HeaderNames};
@@ -56,7 +55,7 @@ pub(super) fn response(
     let statuses: Vec<DescriptorStatus> = each
         .map(|(line, decision, watches)| match line.is_configured() {
             true => configured_status::status((line, decision, watches), decided.is_allowed, &mut shared),
-            false => status(line, decision),
+            false => status(decision),
         })
         .collect();
     RateLimitResponse {
@@ -74,11 +73,10 @@ pub(super) fn code(is_allowed: bool) -> Code {
 }
 
 /// The status of a descriptor that native rules decide.
-fn status(line: &ResolvedDescriptor<'_>, decision: Option<&Decision>) -> DescriptorStatus {
+fn status(decision: Option<&Decision>) -> DescriptorStatus {
     let passes = DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
     let Some(decision) = decision else { return passes };
-    // A refund cannot be denied, even if as much again would not fit.
-    let is_allowed = decision.is_allowed() || matches!(line.hits(), Hits::Refund(_));
+    let is_allowed = decision.is_allowed();
     let Some(report) = decision.tightest() else {
         return DescriptorStatus { code: code(is_allowed).into(), ..passes };
     };

@@ -17,6 +17,14 @@ pub struct Answer {
     pub limits: Vec<LimitAnswer>,
 }
 
+impl Answer {
+    /// The same standing of all limits, as an allowed answer.
+    pub(super) fn granted(mut self) -> Self {
+        self.limits.iter_mut().for_each(|limit| limit.wait = None);
+        Self { allowed: true, wait: None, ..self }
+    }
+}
+
 /// The answer of one limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitAnswer {

@@ -93,7 +93,11 @@ impl Between {
         let mut all: Vec<&mut Corner> = corners.iter_mut().collect();
         let mut refilled = refilled;
         all.push(&mut refilled);
-        let untold: Vec<(u64, Reply)> = all.iter().map(|corner| corner.send(*action, requests)).collect();
+        let granted = |(at, reply): (u64, Reply)| match shown[0].is_granted {
+            true => (at, reply.into_iter().map(Answer::granted).collect()),
+            false => (at, reply),
+        };
+        let untold: Vec<(u64, Reply)> = all.iter().map(|corner| granted(corner.send(*action, requests))).collect();
         let mut found = self.compare_outcome(answered, &untold, to - from);
         let told = all.iter().map(|corner| told(answered, &untold, corner.charges)).collect::<Vec<_>>();
         let replies: Vec<(u64, Reply)> = all
@@ -101,7 +105,7 @@ impl Between {
             .zip(told)
             .map(|(corner, told)| {
                 corner.contract.set_clock(corner.at);
-                (corner.at, corner.contract.act_as_told(*action, requests, &told))
+                granted((corner.at, corner.contract.act_as_told(*action, requests, &told)))
             })
             .collect();
         let is_denied_check = *action == Action::Check && !shown[0].allowed;

@@ -24,13 +24,24 @@ pub struct Shown {
     pub limits: Option<Vec<ShownLimit>>,
     /// Whether the limits of shadow rules are included.
     pub with_shadow: bool,
+    /// Whether the front door shows the operation as allowed in any case, so no limit has a wait. A refund cannot be
+    /// denied.
+    pub is_granted: bool,
 }
 
 impl Shown {
     /// Only the outcome.
     #[must_use]
     pub const fn only(allowed: bool) -> Self {
-        Self { allowed, unit: 1, speaks: None, remaining_of_all: false, limits: None, with_shadow: true }
+        Self {
+            allowed,
+            unit: 1,
+            speaks: None,
+            remaining_of_all: false,
+            limits: None,
+            with_shadow: true,
+            is_granted: false,
+        }
     }
 
     /// The complete answer of the library.

@@ -57,6 +57,13 @@ impl Decisions {
         &self.each
     }
 
+    /// The same standing of all limits, as [allowed decisions](Decision::into_allowed).
+    #[must_use]
+    pub fn into_allowed(self) -> Self {
+        let each = self.each.into_iter().map(Decision::into_allowed).collect();
+        Self { joint: self.joint.into_allowed(), each }
+    }
+
     /// Splits into the decision about the batch and the decisions per request.
     #[must_use]
     pub fn into_parts(self) -> (Decision, Vec<Decision>) {

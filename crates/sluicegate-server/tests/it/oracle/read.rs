@@ -28,6 +28,7 @@ pub(super) fn json(body: &Value, prefix: &str) -> Shown {
         remaining_of_all: true,
         limits: Some(limits.collect()),
         with_shadow: true,
+        is_granted: false,
     }
 }
 
@@ -95,6 +96,7 @@ pub(super) fn fields(answer: &Answer, allowed: bool, prefix: &str) -> Shown {
         remaining_of_all: true,
         limits: Some(limits.collect()),
         with_shadow: false,
+        is_granted: false,
     }
 }
 
@@ -142,24 +144,33 @@ pub(super) fn six(six: &[Value], prefix: &str) -> Shown {
         ..ShownLimit::default()
     });
     let unit = MILLI;
-    Shown { allowed, unit, speaks: Some(speaks), remaining_of_all: true, limits: None, with_shadow: false }
+    Shown {
+        allowed,
+        unit,
+        speaks: Some(speaks),
+        remaining_of_all: true,
+        limits: None,
+        with_shadow: false,
+        is_granted: false,
+    }
 }
 
 /// The response of Envoy's service: for several descriptors first the overall result, then that of each.
 pub(super) fn envoy(body: &Value, is_refund: bool, prefix: &str) -> Vec<Shown> {
-    let each: Vec<Shown> =
-        body["statuses"].as_array().expect("a list").iter().map(|status| status_of(status, prefix)).collect();
-    let allowed = body["overallCode"] == "OK";
-    if is_refund {
-        assert!(allowed, "{body}");
-    }
+    let each = body["statuses"].as_array().expect("a list").iter();
+    let each = each.map(|status| Shown { is_granted: is_refund, ..status_of(status, prefix) }).collect::<Vec<_>>();
     if let [one] = &each[..] {
         return vec![one.clone()];
     }
-    // A refund always passes. The codes show whether quota remains.
-    let allowed = if is_refund { each.iter().all(|shown| shown.allowed) } else { allowed };
-    let speaks_of_nothing =
-        Shown { allowed, unit: SECOND, speaks: None, remaining_of_all: false, limits: None, with_shadow: false };
+    let speaks_of_nothing = Shown {
+        allowed: body["overallCode"] == "OK",
+        unit: SECOND,
+        speaks: None,
+        remaining_of_all: false,
+        limits: None,
+        with_shadow: false,
+        is_granted: is_refund,
+    };
     [speaks_of_nothing].into_iter().chain(each).collect()
 }
 
@@ -184,5 +195,6 @@ fn status_of(status: &Value, prefix: &str) -> Shown {
         remaining_of_all: false,
         limits: None,
         with_shadow: false,
+        is_granted: false,
     }
 }
