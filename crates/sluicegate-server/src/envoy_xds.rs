@@ -6,6 +6,9 @@
 //! versions, because the versions of a control plane begin again when it restarts. For the same reason every stream begins
 //! without a version.
 //!
+//! Some control planes answer a NACK with the same configuration at once. So the NACKs after the first of a sequence are
+//! delayed, up to [`NACK_DELAY_MAX`], and the same errors are logged and counted once.
+//!
 //! The last good configuration stays in force while the control plane is away. Before the first one, no limit applies.
 //!
 //! ```text
@@ -34,6 +37,7 @@ use futures_util::stream;
 use prost_types::Any;
 use prost_types::value::Kind;
 use sluicegate::clock::Clock as _;
+use sluicegate::rules::file::problem::shown;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 use tonic::client::Grpc;
@@ -61,6 +65,10 @@ const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Strea
 const REQUESTS_QUEUED_MAX: usize = 4;
 /// The time for a control plane to take a request. It only passes if the peer stops reading.
 const SEND_WITHIN: Duration = Duration::from_secs(30);
+/// The delay of the second NACK in a sequence; it doubles with each further one.
+const NACK_DELAY: Duration = Duration::from_secs(1);
+/// The longest delay of a NACK, and so of the next configuration of such a control plane.
+const NACK_DELAY_MAX: Duration = Duration::from_secs(10);
 /// The longest description of errors in a NACK, in bytes.
 const NACK_BYTES_MAX: usize = 4_096;
 /// The most errors that the log and the status list.
@@ -84,6 +92,18 @@ struct StreamState {
     accepted: String,
     /// Whether any response arrived.
     has_received: bool,
+    /// The responses that were rejected since the last accepted one.
+    rejections: u32,
+    /// The errors of the last one, if it was rejected.
+    problems: Vec<String>,
+}
+
+impl StreamState {
+    /// The time before the next request is sent.
+    fn delay(&self) -> Duration {
+        let doublings = self.rejections.saturating_sub(2).min(16);
+        if self.rejections < 2 { Duration::ZERO } else { (NACK_DELAY * (1 << doublings)).min(NACK_DELAY_MAX) }
+    }
 }
 
 impl XdsClient {
@@ -104,7 +124,12 @@ impl XdsClient {
             let mut state = StreamState::default();
             let error = match self.run_stream(&mut state).await {
                 Ok(()) => "the control plane ended the stream".to_owned(),
-                Err(error) => error.to_string(),
+                Err(error) => {
+                    if matches!(error, ConnectionError::TooLarge { .. }) {
+                        self.status.rejected(&[error.to_string()]);
+                    }
+                    error.to_string()
+                }
             };
             self.status.disconnected(error);
             tokio::time::sleep(waits.next(state.has_received)).await;
@@ -121,10 +146,13 @@ impl XdsClient {
         while let Some(response) = responses.message().await.map_err(|status| self.broken(&status))? {
             state.has_received = true;
             if response.type_url != TYPE_URL {
-                tracing::warn!(type_url = response.type_url, "a response of the control plane has another type");
+                let type_url = shown(&response.type_url, false);
+                tracing::warn!(type_url, "a response of the control plane has another type");
                 continue;
             }
-            send(&requests, self.answer(state, response).await).await?;
+            let answer = self.answer(state, response).await;
+            tokio::time::sleep(state.delay()).await;
+            send(&requests, answer).await?;
         }
         Ok(())
     }
@@ -157,29 +185,46 @@ impl XdsClient {
     /// Handles a response. Returns its ACK or NACK.
     async fn answer(&mut self, state: &mut StreamState, response: DiscoveryResponse) -> DiscoveryRequest {
         let DiscoveryResponse { version_info, resources, nonce, .. } = response;
-        match self.apply(&version_info, resources).await {
-            problems if problems.is_empty() => {
-                state.accepted = version_info;
-                self.request(state, nonce, None)
+        let outcome = self.apply(&version_info, resources).await;
+        let problems = match &outcome {
+            Ok(problems) => problems.clone(),
+            Err(problem) => vec![problem.clone()],
+        };
+        let is_repeated = !problems.is_empty() && problems == state.problems;
+        if !is_repeated {
+            self.report(&version_info, outcome.is_ok(), &problems);
+        }
+        if problems.is_empty() {
+            (state.rejections, state.accepted) = (0, version_info);
+            state.problems.clear();
+            return self.request(state, nonce, None);
+        }
+        let message = nack_text(&problems);
+        (state.rejections, state.problems) = (state.rejections.saturating_add(1), problems);
+        self.request(state, nonce, Some(message))
+    }
+
+    /// Logs and counts a configuration, which is in force except for the domains with problems, if `is_in_force`.
+    fn report(&self, version: &str, is_in_force: bool, problems: &[String]) {
+        let is_in_force = is_in_force && (problems.is_empty() || !self.domains.is_empty());
+        match is_in_force {
+            true => {
+                let now = self.gate.limiter().clock().time_of_day();
+                self.status.configured(&shown(version, false), self.domains.len(), problems, now);
             }
-            problems => {
-                let message = nack_text(&problems);
-                for problem in problems.iter().take(PROBLEMS_SHOWN_MAX) {
-                    tracing::error!(problem, "a mistake in the configuration of the control plane");
-                }
-                let count = problems.len();
-                tracing::error!(
-                    version = version_info,
-                    count,
-                    "a configuration of the control plane was rejected"
-                );
-                self.request(state, nonce, Some(message))
-            }
+            false => self.status.rejected(problems),
+        }
+        for problem in problems.iter().take(PROBLEMS_SHOWN_MAX) {
+            tracing::error!(problem, "a mistake in the configuration of the control plane");
+        }
+        if let Some(first) = problems.first() {
+            let (version, count) = (shown(version, false), problems.len());
+            tracing::error!(version, count, first, "a configuration of the control plane was rejected");
         }
     }
 
-    /// Puts the good part of a configuration into force. Returns the errors of the rest.
-    async fn apply(&mut self, version: &str, resources: Vec<Any>) -> Vec<String> {
+    /// Puts the good part of a configuration into force. Returns the errors of the rest, or that of the whole.
+    async fn apply(&mut self, version: &str, resources: Vec<Any>) -> Result<Vec<String>, String> {
         let (current, options) = (Arc::clone(&self.domains), self.settings.options);
         // Compiling a large configuration takes a while, and must not block other tasks.
         let work = move || configuration::take(&current, resources, &options);
@@ -188,36 +233,20 @@ impl XdsClient {
             // It panicked, which the log has, or the server stops.
             Err(_) => Err("the configuration could not be compiled: this is a defect of the server".to_owned()),
         };
-        let outcome = outcome.and_then(|taken| self.put(version, taken));
-        let now = self.gate.limiter().clock().time_of_day();
-        match outcome {
-            Ok(problems) => {
-                self.status.configured(version, self.domains.len(), &problems, now);
-                problems
-            }
-            Err(problem) => {
-                let problems = vec![problem];
-                self.status.rejected(&problems);
-                problems
-            }
-        }
+        outcome.and_then(|taken| self.put(version, taken))
     }
 
     /// Puts compiled domains into force, if they differ from those in force. Returns the errors of the others.
     fn put(&mut self, version: &str, taken: Taken) -> Result<Vec<String>, String> {
         let Taken { domains, config, problems } = taken;
         if let Some(config) = config {
-            let limits = config.rules().len();
+            let (limits, new) = (config.rules().len(), Arc::new(domains));
             self.source.put_envoy(&self.gate, config).map_err(|error| {
                 format!("the limits do not go together with the other rules of the server: {error}")
             })?;
-            tracing::info!(
-                version,
-                domains = domains.len(),
-                limits,
-                "a configuration of the control plane is in force"
-            );
-            self.domains = Arc::new(domains);
+            let (version, domains, rejected) = (shown(version, false), new.len(), problems.len());
+            tracing::info!(version, domains, limits, rejected, "a configuration of the control plane is in force");
+            self.domains = new;
         }
         Ok(problems)
     }
@@ -278,6 +307,12 @@ fn nack_text(problems: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn delays_of_nacks_double_up_to_a_maximum_and_the_first_has_none() {
+        let secs = |rejections| StreamState { rejections, ..StreamState::default() }.delay().as_secs();
+        assert_eq!([0, 1, 2, 3, 4, 5, 6, u32::MAX].map(secs), [0, 0, 1, 2, 4, 8, 10, 10]);
+    }
 
     #[test]
     fn the_description_of_errors_is_bounded_and_counts_the_rest() {

@@ -463,7 +463,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
         let FailedCall { rules, request, matched, mut error, is_covered } = failed;
         self.observer.store_failed(&error);
         let now = self.clock.now();
-        let FailureAnswers { local, open, closed, open_usage } = match action {
+        let FailureAnswers { local, open, closed, other_usage } = match action {
             Action::Charge | Action::Peek | Action::Report => failure::answers(rules, matched, error.class),
             Action::Refund | Action::Reset => return Err(error.into()),
         };
@@ -472,12 +472,13 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
                 let (error, closed) = (&error, &*closed);
                 self.observer.undecided(&FailClosedEvent { request, error, now, took, rules, closed });
             }
+            self.keep_usage(local.charges.iter().chain(&other_usage), action, &mut error);
             return Err(error.into());
         }
         let verdicts = self.fallback.decide(rules, &local, self.clock.correction(), now, action);
         let applied = local.applied.clone();
         let decision = Decision::new(Arc::clone(rules), applied, verdicts, self.date(now), is_covered);
-        self.charge_later(&local, &open_usage, &decision, action, &mut error);
+        self.charge_later(&local, &other_usage, &decision, action, &mut error);
         Ok(decision.degraded(Degradation { error, open }))
     }
 
@@ -486,7 +487,7 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
     fn charge_later(
         &self,
         local: &LocalCharges<'_>,
-        open_usage: &[Charge<'_>],
+        other_usage: &[Charge<'_>],
         decision: &Decision,
         action: Action,
         error: &mut StoreError,
@@ -500,12 +501,27 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
             let denials = outcomes.by_ref().take(charge.quotas.len()).filter(|outcome| !outcome.is_allowed());
             due.push(if denials.count() == 0 && is_admitted { *charge } else { charge.usage_alone() });
         }
-        due.extend(open_usage.iter().filter(|_| is_charge).copied());
+        due.extend(other_usage.iter().filter(|_| is_charge).copied());
         due.retain(|charge| !charge.cost.is_zero());
         if due.is_empty() {
             error.forget_fate();
         } else {
             self.store.charge_later(&due, error);
+        }
+    }
+
+    /// Sends the usage of a check that a rule rejects, because it fails closed, to the store. It has happened all the same. A
+    /// report alone is not kept: its client gets the error, and can repeat it.
+    fn keep_usage<'c>(
+        &self,
+        charges: impl Iterator<Item = &'c Charge<'c>>,
+        action: Action,
+        error: &mut StoreError,
+    ) {
+        let usage = charges.map(Charge::usage_alone).filter(|charge| !charge.cost.is_zero());
+        let usage: SmallVec<[Charge<'_>; 2]> = usage.filter(|_| action == Action::Charge).collect();
+        if !usage.is_empty() {
+            self.store.charge_later(&usage, error);
         }
     }
 

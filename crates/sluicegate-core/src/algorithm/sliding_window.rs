@@ -20,6 +20,10 @@ use std::num::NonZeroU32;
 /// limits use the sliding counter or the token bucket, which need constant memory.
 pub const LIMIT_MAX: u64 = 10_000;
 
+/// The largest debt of a log. A debt of ten times the largest limit would need 110,000 entries, and the script in Redis copies
+/// a log with each charge: several milliseconds, in which Redis does nothing else.
+pub const LOG_DEBT_MAX: u64 = 10_000;
+
 /// A sliding window.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
@@ -106,6 +110,11 @@ impl SlidingWindowState {
 }
 
 impl SlidingWindow {
+    /// The most units with the largest debt: ten limits, and at most [`LOG_DEBT_MAX`].
+    fn units_with_debt(&self) -> u64 {
+        units_with_debt(self.limit).min(self.limit + LOG_DEBT_MAX)
+    }
+
     /// At most `limit` units within any `window`. A limit of zero always denies.
     ///
     /// # Errors
@@ -225,7 +234,7 @@ impl Algorithm for SlidingWindow {
 
     fn cut_off(&self, state: Option<&SlidingWindowState>, cost: Cost, now: Timestamp) -> u64 {
         let used = state.map_or(0, |state| self.used(state, now));
-        cost.units().saturating_sub(units_with_debt(self.limit).saturating_sub(used))
+        cost.units().saturating_sub(self.units_with_debt().saturating_sub(used))
     }
 
     fn refund(&self, mut state: SlidingWindowState, cost: Cost, now: Timestamp) -> SlidingWindowState {

@@ -48,6 +48,19 @@ fn debt_is_kept_and_a_larger_one_never_shrinks() {
     }
 }
 
+/// A log has an entry for each charge, so its debt also has a bound of its own.
+#[test]
+fn debt_of_a_log_is_bounded_in_units() {
+    for (limit, most) in [(10, 100), (1_000, 10_000), (1_001, 10_000), (10_000, 10_000)] {
+        let quota: Quota = SlidingWindow::new(limit, Micros::from_secs(60)).unwrap().into();
+        let some = quota.force(None, Cost::new(7), NOW);
+        let state = quota.force(some.clone(), Cost::new(u32::MAX), NOW);
+        assert_eq!(quota.standing(state.as_ref(), NOW).debt, most, "{limit}");
+        assert_eq!(quota.cut_off(some.as_ref(), Cost::new(u32::MAX), NOW), u64::from(u32::MAX) + 7 - limit - most);
+        assert_eq!(quota.cut_off(state.as_ref(), Cost::ONE, NOW), 1);
+    }
+}
+
 #[test]
 fn forced_charge_that_fits_equals_a_charge() {
     let window = Micros::from_secs(60);

@@ -117,6 +117,8 @@ pub(crate) struct TraceSettings {
     pub(crate) service_name: Option<String>,
     /// The certificate authorities; `None` means those of the system.
     pub(crate) ca_file: Option<PathBuf>,
+    /// True if a variable of `envoyproxy/ratelimit` turns traces off, whatever the standard variables say.
+    pub(crate) is_off: bool,
     /// Further attributes of this service in traces, which only variables of `envoyproxy/ratelimit` set.
     pub(crate) attributes: Vec<(&'static str, String)>,
 }
@@ -136,6 +138,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<TraceSettings> {
         parents: parents?,
         service_name: service_name?,
         ca_file: ca_file?,
+        is_off: false,
         attributes: Vec::new(),
     })
 }

@@ -166,7 +166,10 @@ fn traces_are_those_of_the_variables_if_they_are_sent_over_grpc() {
     let enabled = ("TRACING_ENABLED", "true");
     let grpc = ("TRACING_EXPORTER_PROTOCOL", "grpc");
     let traces = |variables: &[(&str, &str)]| completed(variables).expect("usable").traces;
-    assert!(traces(&[grpc]).is_none() && traces(&[enabled]).is_none());
+    assert!(traces(&[grpc]).is_none());
+    // They are off, so that the endpoint of Envoy Gateway, which is one for HTTP, does not turn them on.
+    let is_off = |variables: &[(&str, &str)]| traces(variables).is_some_and(|traces| traces.is_off);
+    assert!(is_off(&[enabled]) && is_off(&[("TRACING_ENABLED", "false"), grpc]));
     assert_eq!(chosen(&[enabled]).expect("usable").variables.unused, ["TRACING_ENABLED"]);
     let usual = traces(&[enabled, grpc]).expect("on");
     assert_eq!((usual.service_name.as_deref(), usual.sample), (Some("RateLimit"), Some(Share::ALL)));

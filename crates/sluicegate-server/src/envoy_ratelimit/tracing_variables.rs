@@ -8,6 +8,7 @@ use crate::config::traces::TraceSettings;
 
 /// The name of the service in traces of `envoyproxy/ratelimit`.
 const SERVICE_NAME: &str = "RateLimit";
+const ENABLED: &str = "TRACING_ENABLED";
 const PROTOCOL: &str = "TRACING_EXPORTER_PROTOCOL";
 const RATE: &str = "TRACING_SAMPLING_RATE";
 
@@ -18,12 +19,15 @@ const RATE: &str = "TRACING_SAMPLING_RATE";
 pub(super) fn read(
     environment: &Environment,
 ) -> Result<(Option<TraceSettings>, Option<&'static str>), VariableError> {
-    if !flag(environment, "TRACING_ENABLED")? {
-        return Ok((None, None));
+    let off = || Some(TraceSettings { is_off: true, ..TraceSettings::default() });
+    if !flag(environment, ENABLED)? {
+        // Without the variable, the standard ones of OpenTelemetry decide.
+        let is_set = text(environment, ENABLED).is_some();
+        return Ok((off().filter(|_| is_set), None));
     }
     match text(environment, PROTOCOL) {
         Some("grpc") => {}
-        None | Some("http") => return Ok((None, Some("TRACING_ENABLED"))),
+        None | Some("http") => return Ok((off(), Some(ENABLED))),
         Some(_) => return Err(VariableError::new(PROTOCOL, "use grpc")),
     }
     let sample = match text(environment, RATE) {

@@ -52,23 +52,29 @@ pub(super) enum ConnectionError {
 impl From<tonic::transport::Error> for ConnectionError {
     /// The error with its causes: only they tell why a certificate is refused.
     fn from(error: tonic::transport::Error) -> Self {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(next) = cause {
-            let line = next.to_string();
-            if !text.ends_with(&line) {
-                text = format!("{text}: {line}");
-            }
-            cause = next.source();
-        }
-        Self::Other(text)
+        Self::Other(with_causes(error.to_string(), error.source()))
     }
 }
 
 impl From<tonic::Status> for ConnectionError {
     fn from(status: tonic::Status) -> Self {
-        Self::Other(format!("{}: {}", status.code(), status.message()))
+        Self::Other(with_causes(format!("{}: {}", status.code(), status.message()), status.source()))
     }
+}
+
+/// The longest text of an error in bytes; a part of it may come from the peer.
+const ERROR_BYTES_MAX: usize = 1_000;
+
+fn with_causes(mut text: String, mut cause: Option<&(dyn std::error::Error + 'static)>) -> String {
+    while let Some(next) = cause {
+        let line = next.to_string();
+        if !text.ends_with(&line) {
+            text = format!("{text}: {line}");
+        }
+        cause = next.source();
+    }
+    text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));
+    text
 }
 
 /// Connects.

@@ -8,6 +8,7 @@ use prost::Message as _;
 use prost_types::value::Kind as ValueKind;
 use prost_types::{Struct, Value};
 use sluicegate::rules::RULES_MAX;
+use sluicegate::rules::envoy::limit::REPLACES_MAX;
 use sluicegate::rules::file::Place;
 use sluicegate::rules::file::problem::shown;
 use sluicegate::rules::file::tree::{Entry, Kind, Node, Scalar};
@@ -203,7 +204,8 @@ fn limit(place: Place, policy: &RateLimitPolicy) -> Node {
     }
     if !replaces.is_empty() {
         let replaced = |name: &str| mapping(place, vec![("name", text(place, name))]);
-        let items = replaces.iter().map(|replace| replaced(&replace.name)).collect();
+        // The reader refuses one more than the maximum.
+        let items = replaces.iter().take(REPLACES_MAX + 1).map(|replace| replaced(&replace.name)).collect();
         fields.push(("replaces", list(place, items)));
     }
     mapping(place, fields)

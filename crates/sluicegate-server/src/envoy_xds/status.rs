@@ -33,7 +33,7 @@ pub(crate) struct ControlPlane {
     pub(crate) connected: bool,
     /// Whether any configuration has arrived since the start.
     pub(crate) configured: bool,
-    /// The version of the last configuration, as the control plane calls it.
+    /// The version of the last accepted configuration, as the control plane calls it.
     pub(crate) version: String,
     /// The number of domains in force.
     pub(crate) domains: usize,
@@ -100,7 +100,10 @@ impl XdsStatus {
     /// A configuration took effect, as a whole or without the domains that `problems` name.
     pub(super) fn configured(&self, version: &str, domains: usize, problems: &[String], now: Timestamp) {
         let mut state = self.0.state.lock();
-        version.clone_into(&mut state.version);
+        // A version with problems was not accepted.
+        if problems.is_empty() {
+            version.clone_into(&mut state.version);
+        }
         (state.configured, state.domains) = (true, domains);
         state.configured_at = now.as_micros() / 1_000;
         state.count(problems);

@@ -36,7 +36,8 @@ impl EffectiveSettings {
     ) -> Result<Option<Self>, TracesError> {
         let set = |name: &str| environment.get(name).map(String::as_str).filter(|value| !value.is_empty());
         let is_off = set("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
-            || set("OTEL_TRACES_EXPORTER") == Some("none");
+            || set("OTEL_TRACES_EXPORTER") == Some("none")
+            || section.is_some_and(|section| section.is_off);
         let named = ENDPOINT_VARIABLES.iter().find_map(|name| Some((*name, set(name)?)));
         if is_off || (section.is_none() && named.is_none()) {
             return Ok(None);
@@ -112,6 +113,9 @@ mod tests {
         for off in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")] {
             assert!(resolved(Some(&section), &[off]).expect("good").is_none(), "{off:?}");
         }
+        let off = TraceSettings { is_off: true, ..TraceSettings::default() };
+        let standard = [("OTEL_EXPORTER_OTLP_ENDPOINT", "h:1"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")];
+        assert!(resolved(Some(&off), &standard).expect("not read").is_none());
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod go_control_plane;
 mod tls;
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sluicegate_testkit::control_plane::{Config, ControlPlane, Descriptor, Policy};
@@ -163,6 +164,26 @@ fn a_partly_bad_configuration_is_rejected_and_its_good_domains_are_in_force() {
     assert_eq!(statuses(&server, "b", "bob", 2), [200, 200]);
 }
 
+/// go-control-plane answers a NACK with the same snapshot at once.
+#[test]
+fn repeated_nacks_are_delayed_and_the_same_errors_are_counted_once() {
+    let plane = ControlPlane::start();
+    plane.push("1", &[daily("a", 1)]);
+    let server = start(&plane, &[]);
+    plane.wait_for_ack("1");
+    let started = Instant::now();
+    for number in 0..3 {
+        plane.push("2", &[daily("a", 1), bad("b")]);
+        plane.wait_for_nack(number);
+    }
+    assert!(started.elapsed() >= Duration::from_secs(3), "1 s and 2 s before the second and third");
+    let metrics = admin(&server, "/metrics").body;
+    assert!(metrics.contains("configurations_total{outcome=\"rejected\"} 1\n"), "{metrics}");
+    plane.push("3", &[daily("a", 2)]);
+    plane.wait_for_ack("3");
+    assert_eq!(statuses(&server, "a", "ann", 3), [200, 200, 429]);
+}
+
 /// The versions of a control plane begin again with it.
 #[test]
 fn a_restarted_control_plane_is_followed_though_its_versions_begin_again() {
@@ -268,6 +289,10 @@ fn the_first_configuration_is_waited_for_if_the_variable_says_so() {
         let starting = scope.spawn(|| Server::start_command(command));
         // The server asks, and does not serve yet.
         plane.wait_for("the first request", |all| all.first().cloned());
+        assert!(!starting.is_finished());
+        // A configuration without any good domain is none.
+        plane.push("0", &[bad("a")]);
+        plane.wait_for_nack(0);
         assert!(!starting.is_finished());
         plane.push("1", &[daily("a", 1)]);
         starting.join().expect("ready")

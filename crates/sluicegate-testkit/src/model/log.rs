@@ -3,6 +3,9 @@
 
 use super::{Exact, Memory, Rules, believed_ahead, whole, with_debt};
 
+/// The largest debt of a log in units.
+const DEBT_MAX: u64 = 10_000;
+
 /// A sliding window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
@@ -78,7 +81,7 @@ impl Rules for Log {
 
     fn reported(&self, charges: Option<Charges>, cost: u64, now: u64) -> Option<Charges> {
         let used = charges.as_ref().map_or(0, |charges| self.used(charges, now));
-        match cost.min(with_debt(self.limit).saturating_sub(used)) {
+        match cost.min(with_debt(self.limit).min(self.limit + DEBT_MAX).saturating_sub(used)) {
             0 => charges,
             cost => Some(self.taken(charges, cost, now)),
         }

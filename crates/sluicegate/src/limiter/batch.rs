@@ -196,12 +196,13 @@ impl<S: Store, C: Clock, O: Observer> Limiter<S, C, O> {
                 let (error, closed) = (&error, &*closed);
                 self.observer.undecided(&FailClosedEvent { request, error, now, took, rules, closed });
             }
+            self.keep_usage(joint.charges.iter(), action, &mut error);
             return Err(error.into());
         }
         let local = joint.local(&answers);
         let verdicts = self.fallback.decide(rules, &local, self.clock.correction(), now, action);
         let decisions = joint.degraded(rules, &answers, &verdicts, self.date(now), &error);
-        self.charge_later(&local, &joint.open_usage(&answers), &decisions.joint, action, &mut error);
+        self.charge_later(&local, &joint.other_usage(&answers), &decisions.joint, action, &mut error);
         Ok(decisions)
     }
 }
@@ -389,11 +390,11 @@ impl<'a> JointCharges<'a> {
         local
     }
 
-    /// The usage under rules that fail open.
-    fn open_usage(&self, answers: &AnswersByCharge) -> Charges<'a> {
-        let is_open =
-            |(_, answer): &(&Charge<'_>, &Option<OnStoreFailure>)| **answer == Some(OnStoreFailure::Open);
-        self.charges.iter().zip(answers).filter(is_open).map(|(charge, _)| charge.usage_alone()).collect()
+    /// The usage under rules that the fallback does not decide.
+    fn other_usage(&self, answers: &AnswersByCharge) -> Charges<'a> {
+        let is_other =
+            |(_, answer): &(&Charge<'_>, &Option<OnStoreFailure>)| **answer != Some(OnStoreFailure::Local);
+        self.charges.iter().zip(answers).filter(is_other).map(|(charge, _)| charge.usage_alone()).collect()
     }
 
     /// The rules and limit sets of those charges of a request that `is_wanted` selects.

@@ -7,8 +7,9 @@
 //! An overloaded store has not failed. Then the fallback decides all rules, whatever their policy, so a flood of requests
 //! neither disables a limit nor takes the service down.
 //!
-//! Usage that has already happened is charged when the store answers again, unless a rule fails closed: then the caller
-//! gets the error and knows that nothing was charged.
+//! Usage that has already happened is charged when the store answers again, also under rules in shadow mode, and under rules
+//! that fail closed if it is part of a check: Envoy ignores the response to a report. A report alone under a rule that fails
+//! closed is an error, and nothing is charged, so the client can repeat it.
 //!
 //! If the error is about the request itself and not about reaching the store, every rule fails closed. Otherwise a client
 //! that provokes such an error could bypass the limit. A cost of zero is always allowed, even then.
@@ -27,8 +28,8 @@ pub(super) struct FailureAnswers<'a> {
     pub(super) open: SmallVec<[Applied; 2]>,
     /// The enforced rules that fail closed.
     pub(super) closed: SmallVec<[Applied; 2]>,
-    /// The usage under the rules that fail open: it is charged when the store answers again.
-    pub(super) open_usage: SmallVec<[Charge<'a>; 1]>,
+    /// The usage under all rules that the fallback does not decide: it is charged when the store answers again.
+    pub(super) other_usage: SmallVec<[Charge<'a>; 1]>,
 }
 
 /// The charges for the fallback, with their rules and limit sets.
@@ -49,10 +50,13 @@ pub(super) fn answers<'a>(rules: &RuleSet, matched: Matched<'a>, class: ErrorCla
             }
             Some(OnStoreFailure::Open) => {
                 answers.open.push(applied);
-                answers.open_usage.push(charge.usage_alone());
+                answers.other_usage.push(charge.usage_alone());
             }
-            Some(OnStoreFailure::Closed) => answers.closed.push(applied),
-            None => {}
+            Some(OnStoreFailure::Closed) => {
+                answers.closed.push(applied);
+                answers.other_usage.push(charge.usage_alone());
+            }
+            None => answers.other_usage.push(charge.usage_alone()),
         }
     }
     answers

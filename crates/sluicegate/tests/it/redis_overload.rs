@@ -13,6 +13,7 @@ use sluicegate::rules::{DEADLINE_DEFAULT, Limits, OnStoreFailure, Rule, RuleSet,
 use sluicegate::store::redis::{KeyEncoder, RedisStore};
 use sluicegate::store::{ErrorClass, Health, Store as _};
 use sluicegate::{CheckError, Decision, Limiter, Request};
+use sluicegate_testkit::poll;
 use sluicegate_testkit::redis_server::RedisServer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,21 +131,32 @@ fn sum(counts: &BTreeMap<Came, u64>, names: &[&str]) -> u64 {
 fn a_flood_is_overload_not_failure_and_limits_are_exact_afterwards() {
     const ASKERS: usize = 3_000;
     const TIMES: usize = 4;
+    /// Before the distinction, every flood failed open.
+    const ATTEMPTS_MAX: usize = 5;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let scene = Arc::new(Scene::start(DEADLINE_DEFAULT, &hourly(CAPACITY)).await);
         for policy in POLICIES {
-            let names: Arc<[String]> = (0..ASKERS).map(|number| format!("n{number}")).collect();
-            let (counts, admitted) = flood(&scene, policy, &names, TIMES).await;
-            eprintln!("{}: {counts:?}", policy.name());
-            assert_eq!(scene.limiter.store().health(), Health::Up);
-            let sent = (ASKERS * TIMES) as u64;
-            let by_store = sum(&counts, &[LimitOutcome::Allowed.name(), LimitOutcome::Denied.name()]);
-            let by_share = sum(&counts, &["overload_allowed", "overload_denied"]);
-            assert!(sent - by_store - by_share <= sent / 1_000, "{}: {counts:?}", policy.name());
-            assert!(by_share > 0, "{}: the flood was none: {counts:?}", policy.name());
-            assert!(admitted.iter().all(|admitted| *admitted <= 2 * CAPACITY));
-            until_exact(&scene, policy, &names, &admitted).await;
+            // Without a free core, Redis may be silent for so long that it counts as failed. Then the flood is repeated.
+            for attempt in 1.. {
+                let names: Arc<[String]> = (0..ASKERS).map(|number| format!("n{attempt}-{number}")).collect();
+                let (counts, admitted) = flood(&scene, policy, &names, TIMES).await;
+                eprintln!("{}: {counts:?}", policy.name());
+                let asked = (ASKERS * TIMES) as u64;
+                let by_store = sum(&counts, &[LimitOutcome::Allowed.name(), LimitOutcome::Denied.name()]);
+                let by_share = sum(&counts, &["overload_allowed", "overload_denied"]);
+                if asked - by_store - by_share > asked / 1_000 {
+                    assert!(attempt < ATTEMPTS_MAX, "{}: {counts:?}", policy.name());
+                    poll::until_true("the server is up", PATIENCE, || {
+                        scene.limiter.store().health() == Health::Up
+                    });
+                    continue;
+                }
+                assert!(by_share > 0, "{}: the flood was none: {counts:?}", policy.name());
+                assert!(admitted.iter().all(|admitted| *admitted <= 2 * CAPACITY));
+                until_exact(&scene, policy, &names, &admitted).await;
+                break;
+            }
         }
     });
 }

@@ -177,34 +177,50 @@ mod redis {
         });
     }
 
-    /// What is reported in an outage is charged after it, or counted.
+    /// What is reported in an outage is charged after it, or counted: under rules that fail open, under those in shadow
+    /// mode, and under rules that fail closed as part of a check. A report alone under the latter is an error.
     #[test]
     fn usage_of_an_outage_is_charged_later_or_counted() {
         let server = RedisServer::start();
         run(async {
-            let mut open = rule("open", "tokens", Per::IDENTIFIER, hourly(TOKENS));
-            (open.on_store_failure, open.deadline) = (OnStoreFailure::Open, Duration::from_millis(200));
-            let closed = rule("closed", "closed", Per::IDENTIFIER, hourly(TOKENS));
-            let closed = Rule { deadline: Duration::from_millis(200), ..closed };
-            let rules = RuleSet::new(vec![open, closed], Vec::new(), Unmatched::Deny).unwrap();
+            let patient = |name| Rule {
+                deadline: Duration::from_millis(200),
+                ..rule(name, name, Per::IDENTIFIER, hourly(TOKENS))
+            };
+            let open = Rule { on_store_failure: OnStoreFailure::Open, ..patient("tokens") };
+            let trial = Rule { mode: Mode::Shadow, ..patient("trial") };
+            let rules = vec![open, patient("closed"), trial];
+            let rules = RuleSet::new(rules, Vec::new(), Unmatched::Deny).unwrap();
             let limiter = Limiter::new(rules, store(&server.url()).await, SystemClock::new());
+            let of = |resource, cost| Request::new(resource, "alice").cost(Cost::new(cost));
             server.kill();
             let started = Instant::now();
             while !limiter.peek(&tokens(1)).await.unwrap().is_degraded() {
                 assert!(started.elapsed() < PATIENCE);
             }
             assert!(limiter.report(&tokens(7)).await.unwrap().is_degraded());
-            limiter.report(&Request::new("closed", "alice")).await.unwrap_err();
+            assert!(limiter.report(&of("trial", 6)).await.unwrap().is_degraded());
+            limiter.report(&of("closed", 1)).await.unwrap_err();
+            let (rules, usage) = (limiter.rules(), of("closed", 5).charged_always());
+            limiter.check_all(&rules, &[usage, of("tokens", 1)]).await.unwrap_err();
+            limiter.check(&of("closed", 4).charged_always()).await.unwrap_err();
             server.restart_empty();
+            let used = async |resource| {
+                let decision = limiter.peek(&of(resource, 1)).await.ok().filter(|each| !each.is_degraded())?;
+                let left = decision.limits().next()?.verdict.remaining;
+                Some(TOKENS - left)
+            };
             loop {
-                let decision = limiter.peek(&tokens(1)).await.unwrap();
-                let charged =
-                    decision.remaining().filter(|_| !decision.is_degraded()).map_or(0, |left| TOKENS - left);
                 let uncharged = limiter.store().uncharged_usage();
-                if charged + uncharged.store + uncharged.unknown == 7 {
+                let lost = uncharged.store + uncharged.unknown;
+                let charged = [used("tokens").await, used("trial").await, used("closed").await];
+                if let [Some(open), Some(trial), Some(closed)] = charged
+                    && open + trial + closed + lost == 7 + 6 + 9
+                {
+                    assert!(open <= 7 && trial <= 6 && closed <= 9);
                     break;
                 }
-                assert!(started.elapsed() < 3 * PATIENCE, "{charged} charged, {uncharged:?}");
+                assert!(started.elapsed() < 3 * PATIENCE, "{charged:?} charged, {uncharged:?}");
                 sleep(Duration::from_millis(20)).await;
             }
         });

@@ -3,6 +3,9 @@
 
 use super::{Algorithm, DEBT, SECOND, usage};
 
+/// The largest debt of a sliding window in units.
+const DEBT_UNITS: u64 = 10_000;
+
 /// A sliding window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlidingWindow {
@@ -68,7 +71,7 @@ impl Algorithm for SlidingWindow {
 
     fn reported(&self, charges: Option<&Charges>, cost: u64, now: u64) -> Charges {
         let used = charges.map_or(0, |charges| self.used(charges, now));
-        match cost.min((self.limit + DEBT * self.limit).saturating_sub(used)) {
+        match cost.min((self.limit + (DEBT * self.limit).min(DEBT_UNITS)).saturating_sub(used)) {
             0 => charges.cloned().unwrap_or_default(),
             cost => self.charged(charges, cost, now),
         }

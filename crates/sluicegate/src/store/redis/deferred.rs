@@ -82,7 +82,7 @@ impl DeferredCharges {
                 backlog.uncertain.push(UncertainCharge { fate, charges, since });
             }
             // A charge that may have been made is not made again.
-            Some(_) => charges.iter().for_each(|(_, charge)| self.count_unknown(charge)),
+            Some(_) => charges.iter().for_each(|(_, charge)| self.count_unknown(charge, 1)),
             None => charges.into_iter().for_each(|planned| self.owe(&mut backlog, planned, 1, since)),
         }
         drop(backlog);
@@ -126,9 +126,9 @@ impl DeferredCharges {
         }
     }
 
-    /// Counts usage that may have been charged, and is not charged again.
-    fn count_unknown(&self, charge: &PlannedCharge) {
-        count(&self.unknown, charge, 1);
+    /// Counts the usage of so many charges that may have been made, and are not made again.
+    fn count_unknown(&self, charge: &PlannedCharge, times: u32) {
+        count(&self.unknown, charge, times);
     }
 
     /// The usage that was not charged.

@@ -37,7 +37,7 @@ pub(crate) fn defer<T>(store: &SharedStore<T>, charges: &[Charge<'_>], error: &m
     for charge in charges.iter().filter(|charge| !charge.cost.is_zero() && !charge.quotas.is_empty()) {
         let charge = PlannedCharge::new(&store.encoder, charge);
         if is_uncertain {
-            store.deferred.count_unknown(&charge);
+            store.deferred.count_unknown(&charge, 1);
             planned.extend(charge.without_usage().map(planned_of));
         } else {
             planned.push(planned_of(charge));
@@ -86,7 +86,7 @@ async fn settle_in_one_call<T: Transport>(store: &SharedStore<T>, deferred: Vec<
         Ok(_) => {}
         Err(error) if error.executed == Executed::No => store.deferred.put_back(deferred),
         // Charges that may have been made are not made again.
-        Err(_) => deferred.iter().for_each(|(_, owed)| store.deferred.count_unknown(&owed.charge)),
+        Err(_) => deferred.iter().for_each(|(_, owed)| store.deferred.count_unknown(&owed.charge, owed.times)),
     }
 }
 

@@ -29,6 +29,8 @@ local function believed(window) return window > SECOND and window or SECOND end
 -- limits, and by as much as clocks may differ.
 local function ahead(full) return 10 * full + believed(full) end
 
+-- The largest debt of a log in units: see `LOG_DEBT_MAX` in the core.
+local LOG_DEBT = 10000
 -- The most units of a limit with its largest debt.
 local function with_debt(limit) return min(11 * limit, LAST) end
 

@@ -95,7 +95,7 @@ function makers.l()
 
   -- The log may exceed the limit.
   local function force(limit, state, times)
-    local left = with_debt(limit.limit) - (state and used(state, first_live(limit, state)) or 0)
+    local left = min(with_debt(limit.limit), limit.limit + LOG_DEBT) - (state and used(state, first_live(limit, state)) or 0)
     local units = min(left, limit.cost * times)
     return units > 0 and charge({cost = units, limit = limit.limit, window = limit.window}, state, 1)
   end
