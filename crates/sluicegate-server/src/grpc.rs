@@ -48,9 +48,6 @@ pub(crate) use service::{PATH, should_rate_limit};
 /// The descriptor of the .proto files, for reflection.
 const DESCRIPTORS: &[u8] = include_bytes!("grpc/descriptors.bin");
 
-/// The error for a refund without the right to it.
-const REFUND_REMEDY: &str = "refunds need the admin token; send it as `authorization: Bearer …`";
-
 /// The services of gRPC, and Envoy's as JSON.
 pub(crate) fn router(engine: &Engine, health: &Health) -> Router {
     let router =

@@ -57,7 +57,7 @@ impl ServerStore {
         }
     }
 
-    /// Its name in spans.
+    /// Its name in spans and the overview.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Memory(_) => "memory",
@@ -67,7 +67,10 @@ impl ServerStore {
 
     /// Whether it is remote, so that concurrent calls pay off.
     pub(crate) fn is_shared(&self) -> bool {
-        self.redis().is_some()
+        match self {
+            Self::Memory(_) => false,
+            Self::Redis(_) => true,
+        }
     }
 
     /// The embedded store, if this is one.

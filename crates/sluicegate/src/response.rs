@@ -194,11 +194,6 @@ fn unauthorized(error: &Unauthorized) -> Problem {
     problem.header(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
 }
 
-/// The response when the store could not decide: [`UNAVAILABLE`].
-pub fn store_failed() -> Problem {
-    ResponseClass::Unavailable.problem(UNAVAILABLE)
-}
-
 /// The header of a response that was decided without the store, if `options` include it.
 #[must_use]
 pub fn degraded_header(options: HeaderOptions) -> HeaderMap {

@@ -93,7 +93,7 @@ fn explain(args: &ExplainArgs, env: &Env) -> Result<(String, ExplainOutcome), Er
 
 /// The context of a server with this configuration and store.
 fn context<'c>(config: &'c Config, store: &StoreUrl, instances: NonZeroU32) -> ExplainContext<'c> {
-    let is_shared = matches!(store, StoreUrl::Redis(_));
+    let is_shared = store.is_shared();
     ExplainContext { rules: &config.rules, is_shared, instances, encoder: &config.redis.encoder }
 }
 

@@ -41,7 +41,7 @@ fn definitions() -> Value {
     // The algorithm from a variable decides which of the other keys are required.
     let mut any_limit = mapping(&LIMIT);
     any_limit["required"] = json!(["algorithm"]);
-    let limits = limit::FORMS_BY_ALGORITHM.iter().copied().map(mapping).chain([any_limit]);
+    let limits = limit::forms_by_algorithm().map(mapping).chain([any_limit]);
     let mut definitions = json!({
         "rule": mapping(&RULE),
         "limits": form(&limit::limits()),

@@ -10,10 +10,12 @@
 //! comes first: if none has room, the request is denied; otherwise the first with room is enforced and the others run in shadow
 //! mode. A race between peek and charge can only deny.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use sluicegate::clock::Clock as _;
 use sluicegate::limiter::Decisions;
+use sluicegate::response::ResponseClass;
 use sluicegate::rules::{LIMITS_PER_RULE_MAX, RuleSet};
 use sluicegate::{CheckError, Decision, Request};
 
@@ -28,29 +30,34 @@ use crate::engine::Engine;
 /// The most limits that the descriptors of a request have together, as in a batch of checks.
 const CALL_LIMITS_MAX: usize = 20_000;
 
-/// Why a request has no decision.
+/// The error of a request without a decision: its row of the [response table](ResponseClass), and its message for clients.
 #[derive(Debug)]
-pub(crate) enum RateLimitError {
-    /// It is invalid.
-    Invalid(InvalidRequest),
-    /// It contains a refund without the right to it.
-    Forbidden,
-    /// The store could not decide, and a rule is closed.
-    Undecided,
+pub(crate) struct RateLimitError {
+    pub(super) class: ResponseClass,
+    pub(super) message: Cow<'static, str>,
+}
+
+impl RateLimitError {
+    /// The error of a refund without the right to it.
+    pub(super) fn forbidden_refund() -> Self {
+        Self {
+            class: ResponseClass::Forbidden,
+            message: "refunds need the admin token; send it as `authorization: Bearer …`".into(),
+        }
+    }
 }
 
 impl From<InvalidRequest> for RateLimitError {
-    fn from(malformed: InvalidRequest) -> Self {
-        Self::Invalid(malformed)
+    fn from(invalid: InvalidRequest) -> Self {
+        Self { class: ResponseClass::Malformed, message: invalid.to_string().into() }
     }
 }
 
 impl From<CheckError> for RateLimitError {
     fn from(error: CheckError) -> Self {
-        match error.field() {
-            Some(_) => Self::Invalid(InvalidRequest(error.to_string().replace("`cost`", "`hits_addend`"))),
-            None => Self::Undecided,
-        }
+        let (class, message) = ResponseClass::of_error(&error);
+        // Envoy has its own name for the field.
+        Self { class, message: message.replace("`cost`", "`hits_addend`").into() }
     }
 }
 
@@ -63,7 +70,7 @@ pub(crate) async fn respond<F: Future<Output = bool>>(
 ) -> Result<RateLimitResponse, RateLimitError> {
     let asked = parsed_request::parse(message, options.charging)?;
     if asked.iter().any(|each| matches!(each.hits, Hits::Refund(_))) && !may_change().await {
-        return Err(RateLimitError::Forbidden);
+        return Err(RateLimitError::forbidden_refund());
     }
     let rules = engine.limiter().rules();
     let lines = descriptor::resolve(&rules, &message.domain, &asked).await;

@@ -4,9 +4,7 @@
 //! |---|---|
 //! | allowed | 200 with the message |
 //! | denied | 429 with the message |
-//! | malformed | 400, a problem |
-//! | a refund without the admin token | 403, a problem |
-//! | the store failed and a rule is closed | 503, a problem, `Retry-After` |
+//! | no decision: invalid, forbidden, or the store failed and a rule is closed | a problem of the library's [response table](sluicegate::response) |
 //!
 //! Names are accepted in camel case and in snake case; zero values are omitted.
 
@@ -17,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use futures_util::FutureExt as _;
 use serde_json::{Map, Value, json};
-use sluicegate::response::{self, NO_STORE, ResponseClass};
+use sluicegate::response::{NO_STORE, ResponseClass};
 
 use super::call_options::CallOptions;
 use super::decide::{self, RateLimitError};
@@ -40,7 +38,7 @@ async fn respond(State(engine): State<Engine>, request: Request) -> Result<Respo
     let (head, body) = request.into_parts();
     let bytes = body::read(body).await?;
     let message = request::read(&bytes).map_err(|error| {
-        Problem::new(ResponseClass::Malformed.status(), format!("the body is no rate limit request: {error}"))
+        ResponseClass::Malformed.problem(format!("the body is no rate limit request: {error}"))
     })?;
     let peer = admin_tokens::peer(&head.extensions);
     let may_change =
@@ -54,14 +52,8 @@ async fn respond(State(engine): State<Engine>, request: Request) -> Result<Respo
 }
 
 impl From<RateLimitError> for Problem {
-    fn from(refused: RateLimitError) -> Self {
-        match refused {
-            RateLimitError::Invalid(malformed) => {
-                Self::new(ResponseClass::Malformed.status(), malformed.to_string())
-            }
-            RateLimitError::Forbidden => Self::new(ResponseClass::Forbidden.status(), super::REFUND_REMEDY),
-            RateLimitError::Undecided => response::store_failed(),
-        }
+    fn from(error: RateLimitError) -> Self {
+        error.class.problem(error.message)
     }
 }
 

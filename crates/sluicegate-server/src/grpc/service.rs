@@ -26,6 +26,9 @@ pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 /// The bound of a message: room for the most descriptors, each with entries of 4 kB in all.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1_048_576;
 
+/// The message over gRPC when the store cannot decide; the code is that of the response table.
+const UNDECIDED: &str = "the store could not decide; try again";
+
 /// Responds to `ShouldRateLimit`.
 pub(crate) async fn should_rate_limit<B>(engine: &Engine, headers: &HeaderMap, body: B, peer: IpAddr) -> Response
 where
@@ -54,18 +57,11 @@ where
 }
 
 impl From<RateLimitError> for Status {
-    fn from(refused: RateLimitError) -> Self {
-        match refused {
-            RateLimitError::Invalid(malformed) => status_of(ResponseClass::Malformed, malformed.to_string()),
-            RateLimitError::Forbidden => status_of(ResponseClass::Forbidden, super::REFUND_REMEDY),
-            // The message omits the cause, which may name hosts.
-            RateLimitError::Undecided => {
-                status_of(ResponseClass::Unavailable, "the store could not decide; try again")
-            }
+    fn from(error: RateLimitError) -> Self {
+        let code = Code::from(i32::from(error.class.grpc_code()));
+        match error.class {
+            ResponseClass::Unavailable => Self::new(code, UNDECIDED),
+            _ => Self::new(code, error.message),
         }
     }
-}
-
-fn status_of(class: ResponseClass, message: impl Into<String>) -> Status {
-    Status::new(Code::from(i32::from(class.grpc_code())), message)
 }

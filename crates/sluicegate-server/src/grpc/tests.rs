@@ -1,21 +1,28 @@
 //! Decisions under a configuration of Envoy, limits in descriptors, and the JSON mapping.
 
+use axum::response::IntoResponse as _;
 use serde_json::{Value, json};
+use sluicegate::CheckError;
 use sluicegate::clock::Clock as _;
+use sluicegate::response::ResponseClass;
 use sluicegate::rules::envoy::{EnvoyConfig, EnvoyOptions};
 use sluicegate::rules::file::Environment;
 use sluicegate::rules::{RuleSet, Unmatched};
+use sluicegate::store::{ErrorClass, StoreError};
+use tonic::Status;
 
 use super::call_options::CallOptions;
-use super::decide;
+use super::decide::{self, RateLimitError};
 use super::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::parsed_request::InvalidRequest;
 use crate::engine::{Engine, EngineOptions};
 use crate::health::{Health, Readiness};
 use crate::http::HttpEndpoints;
+use crate::problem::Problem;
 use crate::secret::Secret;
 use crate::testing::{self, TOKEN};
 
@@ -362,11 +369,36 @@ async fn descriptors_with_too_many_limits_together_are_refused_and_charge_nothin
     let refused = ask(&many).await.expect_err("too many");
     let message = "`descriptors` have 20080 limits together: send fewer at once, with at most 20000 limits, or use fewer rules \
                    that match the same descriptors";
-    assert!(
-        matches!(&refused, decide::RateLimitError::Invalid(invalid) if invalid.to_string() == message),
-        "{refused:?}"
-    );
+    assert_eq!((refused.class, refused.message.as_ref()), (ResponseClass::Malformed, message));
     assert_eq!(remaining(&ask(&many[..250]).await.expect("an answer")), [750; 250]);
+}
+
+#[tokio::test]
+async fn errors_have_the_row_of_the_response_table_over_grpc_and_as_json() {
+    use tonic::Code::{InvalidArgument, PermissionDenied, Unavailable};
+
+    let (domain, refund) =
+        ("`domain` is empty", "refunds need the admin token; send it as `authorization: Bearer …`");
+    let sum = "`hits_addend` adds up to more than 4294967295: ask for less at once";
+    let (over_grpc, as_json) =
+        ("the store could not decide; try again", "Service temporarily unavailable (rate limiter backend error)");
+    let invalid = || InvalidRequest(domain.to_owned()).into();
+    let store_failed = || CheckError::Store(StoreError::new(ErrorClass::Connection, "10.0.0.7 is down")).into();
+    type Make<'a> = &'a dyn Fn() -> RateLimitError;
+    let rows: [(Make<'_>, _, _); 4] = [
+        (&invalid, (InvalidArgument, domain), (400, domain, "")),
+        (&|| CheckError::TooMuch.into(), (InvalidArgument, sum), (400, sum, "")),
+        (&RateLimitError::forbidden_refund, (PermissionDenied, refund), (403, refund, "")),
+        (&store_failed, (Unavailable, over_grpc), (503, as_json, "1")),
+    ];
+    for (error, grpc, json) in rows {
+        let status = Status::from(error());
+        assert_eq!((status.code(), status.message()), grpc);
+        let reply = testing::reply(Problem::from(error()).into_response()).await;
+        let body = reply.json();
+        let detail = body["detail"].as_str().expect("a detail");
+        assert_eq!((reply.status, detail, reply.header("retry-after")), json);
+    }
 }
 
 #[tokio::test]

@@ -27,6 +27,14 @@ impl StoreUrl {
         }
         text.parse().map(|options| Self::Redis(Box::new(options))).map_err(|error| format!("{error}"))
     }
+
+    /// Whether other servers may use the same state.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Self::Memory => false,
+            Self::Redis(_) => true,
+        }
+    }
 }
 
 fn shown(text: &str) -> String {

@@ -48,7 +48,19 @@ impl RuleSummary {
 /// before its verification.
 pub(super) fn untested(rules: &RuleSet) -> Vec<String> {
     let is_untested = |rule: &&Rule| {
-        let Selector { host, headers, claims, descriptor, stage, only_by_place, .. } = &rule.selector;
+        // All fields, so that the compiler asks about a new condition.
+        let Selector {
+            tenant: _,
+            resource: _,
+            path: _,
+            methods: _,
+            host,
+            headers,
+            claims,
+            descriptor,
+            stage,
+            only_by_place,
+        } = &rule.selector;
         let is_of_http = host.is_some() || !headers.is_empty() || !claims.is_empty();
         is_of_http || !descriptor.is_empty() || *only_by_place || *stage == Stage::Credential
     };

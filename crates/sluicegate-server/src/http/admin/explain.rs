@@ -27,7 +27,6 @@ use crate::engine::Engine;
 use crate::explain::{ExplainContext, ExplainReport};
 use crate::http::json_body;
 use crate::problem::Problem;
-use crate::store::ServerStore;
 use crate::wire::decision::DecisionJson;
 use fields::{Claim, Fields, OneOrMany};
 
@@ -81,7 +80,7 @@ pub(super) async fn explain(State(engine): State<Engine>, request: HttpRequest) 
 
 fn report(engine: &Engine, request: &Request<'_>) -> Result<ExplainReport, Problem> {
     let limiter = engine.limiter();
-    let is_shared = matches!(limiter.store(), ServerStore::Redis(_));
+    let is_shared = limiter.store().is_shared();
     let in_force = limiter.rules();
     // With a shared store, leases charge limits that are a little smaller than the configured ones.
     let rules = in_force.as_written();

@@ -119,8 +119,7 @@ fn store_state(engine: &Engine) -> StoreState {
         store::Health::Partial { class } => ("partial", Some(class.name().into())),
         store::Health::Down { class } => ("down", Some(class.name().into())),
     };
-    let kind = if store.is_shared() { "redis" } else { "memory" };
-    StoreState { kind: kind.into(), state: state.into(), error_class }
+    StoreState { kind: store.name().into(), state: state.into(), error_class }
 }
 
 fn rule_overview(counts: &RuleCounts, rule: Option<&Rule>) -> RuleOverview {

@@ -181,7 +181,9 @@ static ALIGN: Field<Choice<Align>> = Field {
 const SECOND: Micros = Micros::from_secs(1);
 
 /// The keys of a limit by algorithm.
-pub const FORMS_BY_ALGORITHM: [&Mapping; 4] = [&TOKEN_BUCKET, &SLIDING_WINDOW, &SLIDING_COUNTER, &FIXED_WINDOW];
+pub fn forms_by_algorithm() -> impl Iterator<Item = &'static Mapping> {
+    FORMS.iter().map(|(_, form)| form.mapping)
+}
 
 /// The form of a list of limits.
 #[must_use]

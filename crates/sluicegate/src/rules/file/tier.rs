@@ -1,14 +1,13 @@
 //! Tiers in a file: a name, or a name and the algorithms that its limits may use.
 
-use super::field::{Absent, Custom, Described, Field, Form, Mapping, words};
+use super::field::{Absent, Custom, Described, Field, Form, Mapping};
 use super::problem::ValueError;
 use super::reader::Reader;
 use super::section::Section;
 use super::suggest::with_closest;
 use super::{Names, TIERS_MAX};
 use crate::rules::{Limits, Rule};
-use sluicegate_core::algorithm::Algorithm as _;
-use sluicegate_core::{FixedWindow, Quota, SlidingCounter, SlidingWindow, TokenBucket};
+use sluicegate_core::Quota;
 
 /// The keys of a tier in its long form.
 pub static TIER: Mapping = Mapping {
@@ -32,7 +31,7 @@ static TIER_ALGORITHMS: Field<Custom<Vec<&'static str>>> = Field {
         read: read_algorithms,
         form: || Form::List {
             noun: "algorithms",
-            item: Box::new(Form::Words(words(ALGORITHMS))),
+            item: Box::new(Form::Words(Quota::ALGORITHMS.to_vec())),
             min: 1,
             max: None,
             is_unique: true,
@@ -41,14 +40,6 @@ static TIER_ALGORITHMS: Field<Custom<Vec<&'static str>>> = Field {
     absent: Absent::Nothing("all"),
     examples: &["[fixed_window]"],
 };
-
-/// The algorithms by name.
-const ALGORITHMS: &[(&str, &str)] = &[
-    (TokenBucket::NAME, TokenBucket::NAME),
-    (SlidingWindow::NAME, SlidingWindow::NAME),
-    (SlidingCounter::NAME, SlidingCounter::NAME),
-    (FixedWindow::NAME, FixedWindow::NAME),
-];
 
 /// A tier of the file.
 #[derive(Debug)]
@@ -112,7 +103,8 @@ fn read_tier(reader: &Reader<'_>, names: &mut Names) -> Option<Tier> {
 
 fn read_algorithms(reader: &Reader<'_>) -> Option<Vec<&'static str>> {
     let remedy = "list the algorithms that the tier may use, for example [fixed_window]";
-    let algorithms = reader.choices(ALGORITHMS, remedy)?;
+    let known: Vec<(&str, &str)> = Quota::ALGORITHMS.iter().map(|name| (*name, *name)).collect();
+    let algorithms = reader.choices(&known, remedy)?;
     if algorithms.is_empty() {
         return reader.refuse(ValueError::new("an empty list", remedy));
     }
