@@ -185,12 +185,15 @@ impl XdsClient {
     /// Handles a response. Returns its ACK or NACK.
     async fn answer(&mut self, state: &mut StreamState, response: DiscoveryResponse) -> DiscoveryRequest {
         let DiscoveryResponse { version_info, resources, nonce, .. } = response;
+        let before = Arc::clone(&self.domains);
         let outcome = self.apply(&version_info, resources).await;
         let problems = match &outcome {
             Ok(problems) => problems.clone(),
             Err(problem) => vec![problem.clone()],
         };
-        let is_repeated = !problems.is_empty() && problems == state.problems;
+        // Other good domains beside the same errors are another configuration.
+        let is_repeated =
+            !problems.is_empty() && problems == state.problems && Arc::ptr_eq(&before, &self.domains);
         if !is_repeated {
             self.report(&version_info, outcome.is_ok(), &problems);
         }

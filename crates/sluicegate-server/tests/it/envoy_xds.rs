@@ -291,10 +291,11 @@ fn the_first_configuration_is_waited_for_if_the_variable_says_so() {
         plane.wait_for("the first request", |all| all.first().cloned());
         assert!(!starting.is_finished());
         // A configuration without any good domain is none.
-        plane.push("0", &[bad("a")]);
+        plane.push("0", &[bad("b")]);
         plane.wait_for_nack(0);
         assert!(!starting.is_finished());
-        plane.push("1", &[daily("a", 1)]);
+        // One with a good domain is, also beside the same error.
+        plane.push("1", &[daily("a", 1), bad("b")]);
         starting.join().expect("ready")
     });
     assert!(server.lines_to_ready().join("\n").contains("waiting for the first configuration"));
